@@ -1,0 +1,126 @@
+"""What can go wrong, and whose turn it then is.
+
+Every error carries its facts as fields and builds its message from them. Two tables turn a class into what the outside sees:
+`HTTP` (status and the value of the `Tandem-Error` header) and `exit_code`. Foreign exceptions become ours in one place per room.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+class TandemError(Exception):
+    """The root. Its message is one line that says what happened and the way out."""
+
+
+# -- the user at a command line ---------------------------------------------------------------------------------------
+
+
+class UserError(TandemError):
+    """The user can mend it: a wrong option, a taken port, a broken repository. Exit code 2."""
+
+
+class EnvironmentFault(TandemError):
+    """The machine or a program that Tandem starts is at fault. Exit code 3."""
+
+
+class GateRefused(TandemError):
+    """A gate or a verdict failed. Exit code 1."""
+
+
+def exit_code(error: TandemError) -> int:
+    """0 good, 1 a verdict or gate failed, 2 the user's to fix, 3 the environment's."""
+    if isinstance(error, GateRefused):
+        return 1
+    if isinstance(error, EnvironmentFault):
+        return 3
+    return 2
+
+
+# -- a client of the gateway ------------------------------------------------------------------------------------------
+
+
+class RequestError(TandemError):
+    """A request that gets no inference result. `retry_after_s` is None where trying again would not help."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(RequestError):
+    pass
+
+
+class TooLarge(RequestError):
+    pass
+
+
+class Unauthenticated(RequestError):
+    pass
+
+
+class Forbidden(RequestError):
+    pass
+
+
+class NotFound(RequestError):
+    pass
+
+
+class MethodNotAllowed(BadRequest):
+    pass
+
+
+class RateLimited(RequestError):
+    pass
+
+
+class Overloaded(RequestError):
+    pass
+
+
+class NotReady(RequestError):
+    pass
+
+
+class UpstreamLost(RequestError):
+    pass
+
+
+class DeadlineExpired(RequestError):
+    pass
+
+
+class Unsupported(RequestError):
+    pass
+
+
+class Internal(RequestError):
+    pass
+
+
+# class -> (HTTP status, value of Tandem-Error)
+HTTP: dict[type[RequestError], tuple[int, str]] = {
+    BadRequest: (400, "bad_request"),
+    MethodNotAllowed: (405, "bad_request"),
+    TooLarge: (413, "too_large"),
+    Unauthenticated: (401, "unauthenticated"),
+    Forbidden: (403, "forbidden"),
+    NotFound: (404, "not_found"),
+    RateLimited: (429, "rate_limited"),
+    Overloaded: (503, "overloaded"),
+    NotReady: (503, "not_ready"),
+    UpstreamLost: (503, "upstream_lost"),
+    DeadlineExpired: (504, "deadline_expired"),
+    Unsupported: (501, "unsupported"),
+    Internal: (500, "internal"),
+}
+
+
+def retry_after_headers(retry_after_s: float) -> list[tuple[str, str]]:
+    """`Retry-After` in whole seconds, rounded up and at least 1, with the exact value beside it in milliseconds."""
+    return [
+        ("Retry-After", str(max(1, math.ceil(retry_after_s)))),
+        ("Retry-After-Ms", str(max(0, math.ceil(retry_after_s * 1000)))),
+    ]
