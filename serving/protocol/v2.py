@@ -1,0 +1,251 @@
+"""What must be known of an Open Inference Protocol v2 request before Triton sees it, and what was wrong once Triton gave up.
+
+`check_head` runs on every request and is cheap: it parses the JSON only where a byte search says that something in it needs a look.
+`explain` is the thorough reading, used after Triton answered 5xx, which it also does for mistakes of the client
+(malformed JSON, a wrong element count). Tensors in binary form are never looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from serving.errors import BadRequest, Unsupported
+
+# Triton 2.51 narrows these silently when they come as JSON (UINT8 300 becomes 44); wider ones it refuses itself.
+INTEGER_RANGES: dict[str, tuple[int, int]] = {
+    "INT8": (-(2**7), 2**7 - 1),
+    "INT16": (-(2**15), 2**15 - 1),
+    "INT32": (-(2**31), 2**31 - 1),
+    "INT64": (-(2**63), 2**63 - 1),
+    "UINT8": (0, 2**8 - 1),
+    "UINT16": (0, 2**16 - 1),
+    "UINT32": (0, 2**32 - 1),
+    "UINT64": (0, 2**64 - 1),
+}
+DATATYPES = frozenset({*INTEGER_RANGES, "BOOL", "FP16", "FP32", "FP64", "BF16", "BYTES"})
+BINARY_ONLY = frozenset({"FP16", "BF16"})  # Triton carries them in the binary extension only
+MAX_DEPTH = 100  # where Triton refuses nested data; 50,000 levels kill Triton 2.51
+SEQUENCE_PARAMETERS = frozenset({"sequence_id", "sequence_start", "sequence_end"})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the gateway itself needs of a request's JSON. `timeout_us` is None where the client set none."""
+
+    timeout_us: int | None = None
+
+
+PLAIN = Head()
+
+
+def inference_header_length(value: bytes | None, body_size: int) -> int | None:
+    """The `Inference-Header-Content-Length` header as a number of bytes; None where the whole body is JSON.
+
+    Strict, because Triton reads `abc` as 0 and `123x` as 123.
+    """
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 18:
+        raise BadRequest(
+            f"Inference-Header-Content-Length must be a plain number of bytes, not {value[:40].decode('latin-1')!r}"
+        )
+    length = int(value)
+    if length > body_size:
+        raise BadRequest(f"Inference-Header-Content-Length is {length} but the body has {body_size} bytes")
+    return length
+
+
+def check_head(head: bytes) -> Head:
+    """Refuses what must not reach Triton in the JSON part of a request (bytes, UTF-8).
+
+    Raises BadRequest or Unsupported. Bodies without parameters, integer tensors, escapes or many brackets, which are
+    nearly all, pass after four byte searches.
+    """
+    if (
+        b"parameters" not in head
+        and b"INT" not in head
+        and b"\\u" not in head
+        and head.count(b"[") + head.count(b"{") <= MAX_DEPTH
+    ):
+        return PLAIN
+    request = _parse(head)
+    timeout_us = _check_parameters(request.get("parameters"), "parameters")
+    for key in ("inputs", "outputs"):
+        entries = request.get(key)
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            if isinstance(entry, dict):
+                _check_parameters(entry.get("parameters"), f"{key}[{index}].parameters")
+                if key == "inputs" and "data" in entry:
+                    _check_range(entry, f"inputs[{index}]")
+    return Head(timeout_us)
+
+
+def _parse(head: bytes) -> dict[str, Any]:
+    try:
+        request = orjson.loads(head)
+    except orjson.JSONDecodeError as error:
+        if head[:3] == b"\xef\xbb\xbf":
+            raise BadRequest("the request begins with a byte-order mark; JSON is sent without one") from None
+        if b"NaN" in head or b"Infinity" in head:
+            raise BadRequest(
+                "JSON has no NaN or Infinity; send such values in the binary tensor extension "
+                "(Inference-Header-Content-Length)"
+            ) from None
+        raise BadRequest(f"the request is not valid JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise BadRequest(f"the request must be a JSON object, not {_json_type(request)}")
+    if _deeper_than(request, MAX_DEPTH):
+        raise BadRequest(f"the request is nested more than {MAX_DEPTH} levels deep")
+    return request
+
+
+def _deeper_than(value: object, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return False
+    return True
+
+
+def _children(item: object) -> Iterator[object]:
+    values = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return (value for value in values if isinstance(value, dict | list))
+
+
+def _check_parameters(parameters: object, where: str) -> int | None:
+    """Refuses reserved names; returns `timeout` in microseconds if set."""
+    if parameters is None:
+        return None
+    if not isinstance(parameters, dict):
+        raise BadRequest(f"{where} must be an object, not {_json_type(parameters)}")
+    for name in parameters:
+        lower = name.lower()
+        if lower.startswith("shared_memory"):
+            raise BadRequest(f"{where}.{name}: shared memory is not offered here; send the tensor in the request")
+        if lower.startswith(("triton_", "tandem_")) or lower == "headers":
+            raise BadRequest(f"{where}.{name} is a reserved name")
+    if where == "parameters":
+        if used := SEQUENCE_PARAMETERS & parameters.keys():
+            raise Unsupported(f"parameters.{min(used)}: models that keep a sequence's state are not served")
+        timeout = parameters.get("timeout")
+        if timeout is not None:
+            if type(timeout) is not int or timeout < 0:
+                raise BadRequest("parameters.timeout must be a whole number of microseconds, 0 or more")
+            return timeout or None
+    return None
+
+
+def _check_range(entry: dict[str, Any], where: str) -> None:
+    datatype = entry.get("datatype")
+    bounds = INTEGER_RANGES.get(datatype) if isinstance(datatype, str) else None
+    if bounds is None:
+        return
+    low, high = bounds
+    for index, value in enumerate(_flat(entry["data"])):
+        if type(value) is int and not low <= value <= high:
+            raise BadRequest(
+                f"{where} '{entry.get('name')}': element {index} is {value}, outside {datatype}'s {low}…{high}"
+            )
+        if (
+            type(value) is float
+        ):  # 64-bit integers that orjson reads as a float, and fractions, which Triton would cut off
+            raise BadRequest(
+                f"{where} '{entry.get('name')}': element {index} is {value}, not an integer that {datatype} holds"
+            )
+
+
+def _flat(data: object) -> Iterator[object]:
+    if isinstance(data, list):
+        for item in data:
+            yield from _flat(item)
+    else:
+        yield data
+
+
+def _json_type(value: object) -> str:
+    names = {
+        dict: "an object",
+        list: "an array",
+        str: "a string",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), "null")
+
+
+def explain(head: bytes, *, binary: bool) -> BadRequest | None:
+    """Reads a request (its JSON part; `binary` where tensors follow it) thoroughly; the first mistake of the client, or None."""
+    try:
+        _explain(_parse(head), binary)
+    except BadRequest as error:
+        return error
+    return None
+
+
+def _explain(request: dict[str, Any], binary: bool) -> None:
+    inputs = request.get("inputs")
+    if not isinstance(inputs, list):
+        raise BadRequest(
+            "the request lacks 'inputs'" if inputs is None else f"'inputs' must be an array, not {_json_type(inputs)}"
+        )
+    if "id" in request and not isinstance(request["id"], str):
+        raise BadRequest(f"'id' must be a string, not {_json_type(request['id'])}")
+    for index, entry in enumerate(inputs):
+        _explain_input(entry, f"inputs[{index}]", binary)
+    outputs = request.get("outputs", [])
+    if not isinstance(outputs, list):
+        raise BadRequest(f"'outputs' must be an array, not {_json_type(outputs)}")
+    for index, entry in enumerate(outputs):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise BadRequest(f"outputs[{index}] needs a 'name'")
+
+
+def _explain_input(entry: object, where: str, binary: bool) -> None:
+    if not isinstance(entry, dict):
+        raise BadRequest(f"{where} must be an object, not {_json_type(entry)}")
+    name = entry.get("name")
+    if not isinstance(name, str):
+        raise BadRequest(f"{where} lacks 'name'")
+    where = f"{where} '{name}'"
+    datatype, shape = entry.get("datatype"), entry.get("shape")
+    if not isinstance(datatype, str) or datatype not in DATATYPES:
+        raise BadRequest(f"{where}: 'datatype' must be one of {', '.join(sorted(DATATYPES))}, not {datatype!r}")
+    if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
+        raise BadRequest(f"{where}: 'shape' must be an array of numbers, 0 or more, not {shape!r}")
+    if "data" not in entry:
+        parameters = entry.get("parameters") or {}
+        if not binary or "binary_data_size" not in parameters:
+            raise BadRequest(f"{where} has no 'data' and no binary part")
+        size = parameters["binary_data_size"]
+        if type(size) is not int or size < 0:
+            raise BadRequest(f"{where}: 'binary_data_size' must be a number of bytes, not {size!r}")
+        return
+    if datatype in BINARY_ONLY:
+        raise BadRequest(f"{where}: {datatype} has no JSON form; send it in the binary tensor extension")
+    _explain_data(entry["data"], datatype, shape, where)
+
+
+def _explain_data(data: object, datatype: str, shape: list[int], where: str) -> None:
+    if not isinstance(data, list):
+        raise BadRequest(f"{where}: 'data' must be an array, not {_json_type(data)}")
+    expected = 1
+    for dimension in shape:
+        expected *= dimension
+    count = 0
+    for count, value in enumerate(_flat(data), start=1):
+        good = {
+            "BOOL": type(value) in (bool, int),
+            "BYTES": type(value) is str,
+            "FP32": type(value) in (int, float),
+            "FP64": type(value) in (int, float),
+        }.get(datatype, type(value) in (int, bool))
+        if not good:
+            raise BadRequest(f"{where}: element {count - 1} is {_json_type(value)}, which {datatype} does not hold")
+    if count != expected:
+        raise BadRequest(f"{where}: shape {shape} holds {expected} elements but 'data' has {count}")

@@ -1,0 +1,121 @@
+"""Which pool and which variant answer a request, and the reason that goes into its receipt.
+
+Takes what is known of the pools as plain values. It does not know targets, connections or time. The rule an editor must keep:
+a variant is only ever chosen from a pool that lists it as routable, so nothing is sent where no gate allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from serving.errors import BadRequest, NotFound, NotReady
+
+RETRY_AFTER_S = 1.0  # embedded Triton is back about a second after a crash (docs/measurements.md)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A variant as a pool's Triton reports it.
+
+    `name` is Triton's model name (and the name that pins it), `device` the value of the `Tandem-Device` header,
+    `speed_ratio` its speed beside FP32 on that pool's processor, None where unmeasured or not clearly faster.
+    """
+
+    name: str
+    model: str
+    variant: str
+    engine: str
+    digest: str
+    device: str
+    speed_ratio: float | None = None
+    useful: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What routing sees of a pool: whether any of its servers answers, and the variants it may serve now."""
+
+    name: str
+    ready: bool
+    variants: tuple[Variant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    pool: str
+    variant: Variant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What the client insists on. None is no pin."""
+
+    pool: str | None = None
+    variant: str | None = None
+
+
+NO_PINS = Pins()
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All pools in order of preference, and every model name ever seen, so that a model that is away is 503 and not 404."""
+
+    pools: tuple[Pool, ...] = ()
+    known: frozenset[str] = field(default_factory=frozenset)
+
+
+def preferred(variants: Sequence[Variant]) -> Variant:
+    """The one that a model's public name means on a pool: the fastest that was measured to be faster than FP32, else FP32."""
+    return max(variants, key=lambda v: (v.useful, v.speed_ratio or 1.0, v.variant == "fp32", v.variant))
+
+
+def decide(fleet: Fleet, name: str, pins: Pins = NO_PINS) -> list[Decision]:
+    """The decisions for a request to model `name`, best first: those after the first are where it may be tried again.
+
+    Raises BadRequest for pins that contradict or name nothing, NotFound for a model nobody has, NotReady for one that is away.
+    """
+    if pins.pool is not None and pins.pool not in {pool.name for pool in fleet.pools}:
+        names = ", ".join(pool.name for pool in fleet.pools)
+        raise BadRequest(f"Tandem-Pool names '{pins.pool}'; the pools here are: {names}")
+    found = [
+        Decision(pool.name, choice, "pinned" if pins != NO_PINS or choice.name == name else "")
+        for pool in fleet.pools
+        if pool.ready and pins.pool in (None, pool.name)
+        if (choice := _choose(pool, name, pins.variant)) is not None
+    ]
+    if not found:
+        raise _nothing(fleet, name, pins)
+    if found[0].reason:
+        return found
+    reasons = ["only_pool"] if len(found) == 1 else ["first_ready"] + ["next_ready"] * (len(found) - 1)
+    return [Decision(d.pool, d.variant, reason) for d, reason in zip(found, reasons, strict=True)]
+
+
+def _choose(pool: Pool, name: str, pinned: str | None) -> Variant | None:
+    exact = [v for v in pool.variants if v.name == name]
+    if exact:
+        if pinned not in (None, exact[0].variant):
+            raise BadRequest(f"the model name '{name}' and Tandem-Variant '{pinned}' contradict each other")
+        return exact[0]
+    candidates = [v for v in pool.variants if v.model == name and pinned in (None, v.variant)]
+    return preferred(candidates) if candidates else None
+
+
+def _nothing(fleet: Fleet, name: str, pins: Pins) -> BadRequest | NotFound | NotReady:
+    seen = [(pool.name, v) for pool in fleet.pools for v in pool.variants if name in (v.model, v.name)]
+    if pins.variant is not None and seen and pins.variant not in {v.variant for _, v in seen}:
+        have = ", ".join(sorted({v.variant for _, v in seen}))
+        return BadRequest(f"'{name}' has no variant '{pins.variant}' here; it has: {have}")
+    if seen and pins.pool is not None and all(pool != pins.pool for pool, _ in seen):
+        where = ", ".join(sorted({pool for pool, _ in seen}))
+        return BadRequest(f"'{name}'{_variant(pins)} is not served by pool '{pins.pool}'; it is by: {where}")
+    if seen or name in fleet.known or not fleet.known:
+        return NotReady(f"'{name}'{_variant(pins)} is not ready; try again", retry_after_s=RETRY_AFTER_S)
+    return NotFound(f"there is no model '{name}' here; POST /v2/repository/index lists them")
+
+
+def _variant(pins: Pins) -> str:
+    return f" as {pins.variant}" if pins.variant else ""

@@ -1,0 +1,191 @@
+"""What a gateway is told: `tandem.yaml`, and the TANDEM_… variables of the process.
+
+Every name is checked: an unknown one is an error that gives the nearest known name, because a misspelt option that is ignored
+turns a feature off in silence. Seconds inside, unit last in the name; None is unset, 0 is 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from serving.errors import UserError
+
+# Name -> what it does. The settings table in docs/settings.md is generated from this and from the models below.
+ENVIRONMENT = {
+    "TANDEM_CACHE": "Folder for Triton's environments and measured speeds. Default: $XDG_CACHE_HOME/tandem or ~/.cache/tandem.",
+    "TANDEM_STATE": "Folder for logs of `tandem up`. Default: $XDG_STATE_HOME/tandem or ~/.local/state/tandem.",
+    "TANDEM_WHEELS": "Folder of wheels; when set, environments are made from it alone, without a network.",
+    "TANDEM_CONFIG": "The gateway's tandem.yaml, as `--config`.",
+    "TANDEM_HOST": "Address the gateway listens on, as `--host`.",
+    "TANDEM_PORT": "Port the gateway listens on, as `--port`.",
+    "TANDEM_ADMIN_HOST": "Address of the admin listener, as `--admin-host`.",
+    "TANDEM_ADMIN_PORT": "Port of the admin listener, as `--admin-port`.",
+    "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
+}
+NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where a known name is near, else the list of all."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else f"; known are: {', '.join(names)}"
+
+
+def check_environment(environment: Mapping[str, str] | None = None) -> None:
+    """Raises UserError for a TANDEM_… variable that nothing reads.
+
+    Variables that Kubernetes sets for a service named `tandem…` (TANDEM_…_SERVICE_HOST, TANDEM_…_PORT=tcp://…) are not ours.
+    """
+    for name, value in (os.environ if environment is None else environment).items():
+        if not name.startswith("TANDEM_") or (name in ENVIRONMENT and "://" not in value):
+            continue
+        if "_SERVICE_" in name or value.startswith(("tcp://", "udp://")) or re.search(r"_PORT_\d+_(TCP|UDP)", name):
+            if name in ENVIRONMENT:
+                raise UserError(
+                    f"{name} is '{value}', which Kubernetes sets for a service of that name; "
+                    "set enableServiceLinks: false on the pod"
+                )
+            continue
+        if name not in ENVIRONMENT:
+            raise UserError(f"unknown environment variable {name}{nearest(name, ENVIRONMENT)}")
+
+
+def _http_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
+        raise ValueError(f"'{url}' is not of the form http://HOST:PORT")
+    try:
+        port = parts.port or 8000  # Triton's own default
+    except ValueError:
+        raise ValueError(f"'{url}' has a port that is not a number from 1 to 65535") from None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"http://{host}:{port}"
+
+
+Url = Annotated[str, AfterValidator(_http_url)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PoolSettings(Strict):
+    """A set of identical Triton servers of one device kind."""
+
+    urls: tuple[Url, ...] = Field(
+        min_length=1, description="Addresses of its Triton servers (HTTP), as http://HOST:PORT."
+    )
+    device: Literal["cpu", "gpu"] = Field(description="The kind of device that every instance in it must run on.")
+
+
+class LimitSettings(Strict):
+    """Bounds on one request and on the waiting for it."""
+
+    max_body_bytes: int = Field(
+        default=64 * 2**20,
+        gt=0,
+        description="Largest request body, and largest after decompression; Triton's own default.",
+    )
+    upstream_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="Longest wait for Triton's answer where the client set no deadline. A guess, not measured.",
+    )
+    drain_s: float = Field(
+        default=10.0, ge=0, description="Longest wait for requests in flight when the gateway is told to stop."
+    )
+
+
+class ModelSettings(Strict):
+    """What is decided for a model by hand."""
+
+    variants: dict[str, str] = Field(
+        default_factory=dict,
+        description="Pool name -> the variant that the public name means there, whatever was measured.",
+    )
+
+
+class GatewaySettings(Strict):
+    """tandem.yaml."""
+
+    version: Literal[1] = Field(description="Version of this format.")
+    pools: dict[str, PoolSettings] = Field(min_length=1, description="Pool name -> pool, in order of preference.")
+    models: dict[str, ModelSettings] = Field(
+        default_factory=dict, description="Public model name -> what is decided for it."
+    )
+    limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on one request.")
+
+
+def read_settings(path: Path) -> GatewaySettings:
+    """tandem.yaml as settings. Raises UserError with the place and the nearest known name."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the configuration {path}: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: expected a mapping with 'version' and 'pools'")
+    try:
+        settings = GatewaySettings.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_first_problem(error)}") from None
+    for model, of_model in settings.models.items():
+        for pool in of_model.variants:
+            if pool not in settings.pools:
+                raise UserError(f"{path}: models.{model}.variants: no pool '{pool}'{nearest(pool, settings.pools)}")
+    return settings
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    path = [str(part) for part in problem["loc"]]
+    if problem["type"] == "extra_forbidden":
+        known = _model_at(path[:-1]).model_fields
+        return f"unknown setting '{'.'.join(path)}'{nearest(path[-1], known)}"
+    if problem["type"] == "missing":
+        return f"'{'.'.join(path)}' is missing"
+    return f"'{'.'.join(path)}': {problem['msg'].removeprefix('Value error, ')} (got {problem['input']!r})"
+
+
+def _model_at(path: list[str]) -> type[Strict]:
+    """The settings class that the keys of a place in the file belong to."""
+    if path[:1] == ["pools"]:
+        return PoolSettings
+    if path[:1] == ["models"]:
+        return ModelSettings
+    if path[:1] == ["limits"]:
+        return LimitSettings
+    return GatewaySettings
+
+
+def dump_settings(pools: Mapping[str, tuple[str, str]]) -> str:
+    """The text of a tandem.yaml for pools given as name -> (url, device)."""
+    body: dict[str, Any] = {
+        "version": 1,
+        "pools": {name: {"urls": [url], "device": device} for name, (url, device) in pools.items()},
+    }
+    return yaml.safe_dump(body, sort_keys=False)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether listening on `host` is reachable from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
