@@ -1,0 +1,213 @@
+"""Where things lie in a model repository, and whether they are still what was gated.
+
+    <model>-<variant>/{config.pbtxt, configs/<pool>.pbtxt, 1/model.onnx, labels.txt, sample.json, tandem.json}
+
+A directory without tandem.json has no proof and is never served. Writing is `export/publish.py`'s. Rule: a public
+name is read from a record, never split off a directory's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.errors import UserError
+from serving.repository.record import Record, nearest
+from serving.repository.triton_config import CUDA_PARAMETERS, ModelConfig
+
+RECORD_FILE = "tandem.json"
+MODEL_FILE = "1/model.onnx"
+CONFIG_FILE = "config.pbtxt"
+LABELS_FILE = "labels.txt"
+SAMPLE_FILE = "sample.json"
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+
+_MODEL_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+
+
+class DigestMismatch(UserError):
+    """A file is not what the gate saw. `file` is its path inside the variant's directory."""
+
+    def __init__(self, variant: str, file: str, problem: str) -> None:
+        super().__init__(f"{variant}: {file} {problem}; it is not served until it is exported again or restored")
+        self.variant = variant
+        self.file = file
+        self.problem = problem
+
+
+def pool_config_file(pool: str) -> str:
+    return f"configs/{pool}.pbtxt"
+
+
+def check_model_name(name: str) -> str:
+    """The name, if clients may be given it. Names that end in a precision belong to variants."""
+    if not _MODEL_NAME.fullmatch(name):
+        raise UserError(f"model name {name!r}: use letters, digits, '.', '_' and '-', and do not begin with '-'")
+    if ending := next((p for p in PRECISIONS if name.endswith(f"-{p}")), None):
+        raise UserError(f"model name {name!r} ends in the precision -{ending}, which names a variant; leave it off")
+    return name
+
+
+def check_variant(variant: str) -> str:
+    if variant not in PRECISIONS:
+        raise UserError(f"unknown variant {variant!r}{nearest(variant, PRECISIONS)}")
+    return variant
+
+
+def default_repository() -> Path:
+    """model_repo here, else beside a checkout's package, else inside an installed one; the first if there is none."""
+    here, package = Path.cwd() / "model_repo", Path(__file__).resolve().parents[1]
+    return next((path for path in (here, package.parent / "model_repo", package / "model_repo") if path.is_dir()), here)
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests_of(directory: Path) -> dict[str, str]:
+    """Path inside the directory -> SHA-256, of every file but the record, hidden ones left out."""
+    return {path: file_digest(directory / path) for path in _files(directory)}
+
+
+def _files(directory: Path) -> Iterator[str]:
+    for path in sorted(directory.rglob("*")):
+        relative = path.relative_to(directory)
+        hidden = any(part.startswith(".") for part in relative.parts)
+        if path.is_file() and not hidden and relative.as_posix() != RECORD_FILE:
+            yield relative.as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One gated precision of a model, as it lies on disk. `name` is also its name in Triton."""
+
+    name: str
+    directory: Path
+    record: Record
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the model file, as the gate recorded it."""
+        return self.record.files[MODEL_FILE]
+
+    @property
+    def loadable_pools(self) -> tuple[str, ...]:
+        return tuple(pool for pool, gate in self.record.pools.items() if gate.is_loadable)
+
+    def size_bytes(self) -> int:
+        return (self.directory / MODEL_FILE).stat().st_size
+
+    def verify(self) -> None:
+        """Raises DigestMismatch for the first file that changed, went missing or was added since the gate."""
+        recorded = self.record.files
+        for path, digest in recorded.items():
+            file = self.directory / path
+            if not file.is_file():
+                raise DigestMismatch(self.name, path, "is missing")
+            if file_digest(file) != digest:
+                raise DigestMismatch(self.name, path, "changed after its gate")
+        for path in _files(self.directory):
+            if path not in recorded:
+                raise DigestMismatch(self.name, path, "was added after the gate")
+
+    def config(
+        self, pool: str, *, num_instances: int = 1, num_threads: int = 1, allow_spinning: bool = False
+    ) -> ModelConfig:
+        """What Triton is told on this pool. `num_threads` is per instance: instances × threads = the pool's cores."""
+        return model_config(
+            self.record, pool, num_instances=num_instances, num_threads=num_threads, allow_spinning=allow_spinning
+        )
+
+    def config_files(self) -> dict[str, str]:
+        """Path inside the directory -> text of every generated configuration."""
+        return config_files(self.record)
+
+
+def model_config(
+    record: Record, pool: str, *, num_instances: int, num_threads: int, allow_spinning: bool
+) -> ModelConfig:
+    if pool not in record.pools:
+        raise UserError(f"{record.name} knows nothing of pool {pool!r}{nearest(pool, list(record.pools))}")
+    gate = record.pools[pool]
+    config = ModelConfig(
+        name=record.name,
+        engine=gate.engine,
+        max_batch_size=record.max_batch_size,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        labels=record.labels,
+        num_instances=num_instances,
+        parameters={
+            "intra_op_thread_count": str(num_threads),
+            "inter_op_thread_count": "1",
+            "execution_mode": "0",  # sequential: parallel branches would use more threads than the pool has cores
+            "session.intra_op.allow_spinning": "1" if allow_spinning else "0",
+            "tandem_model": record.model,
+            "tandem_variant": record.variant,
+            "tandem_engine": gate.engine,
+            "tandem_digest": record.files[MODEL_FILE],
+            "tandem_gate": gate.status,
+        },
+    )
+    return config.with_parameters(CUDA_PARAMETERS) if config.kind == "KIND_GPU" else config
+
+
+def config_files(record: Record) -> dict[str, str]:
+    """A file for every pool: where one is missing, Triton takes config.pbtxt, which is the first allowed pool's."""
+    texts = {
+        pool: model_config(record, pool, num_instances=1, num_threads=1, allow_spinning=False).to_pbtxt()
+        for pool in record.pools
+    }
+    first = next((pool for pool, gate in record.pools.items() if gate.is_loadable), None)
+    if first is None:
+        raise UserError(f"{record.name} may run on no pool, so it cannot be in a repository")
+    return {CONFIG_FILE: texts[first], **{pool_config_file(pool): text for pool, text in texts.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A directory of variants. Hidden directories are writers' work in progress and are passed over."""
+
+    path: Path
+
+    def variants(self) -> list[Variant]:
+        """Every gated variant, by name. A record that cannot be read is an error, not an absence."""
+        return [self._read(directory) for directory in self._directories() if (directory / RECORD_FILE).is_file()]
+
+    def ungated(self) -> list[str]:
+        """Names of directories without a record: never served."""
+        return [directory.name for directory in self._directories() if not (directory / RECORD_FILE).is_file()]
+
+    def variant(self, name: str) -> Variant:
+        directories = {directory.name: directory for directory in self._directories()}
+        if name not in directories:
+            hint = nearest(name, list(directories)) if directories else "; it is empty"
+            raise UserError(f"{self.path} has no variant {name!r}{hint}")
+        if not (directories[name] / RECORD_FILE).is_file():
+            raise UserError(f"{directories[name]} has no {RECORD_FILE}, so nothing proves it; use `tandem export`")
+        return self._read(directories[name])
+
+    def _directories(self) -> list[Path]:
+        if not self.path.is_dir():
+            raise UserError(f"there is no model repository at {self.path}; name one, or make one with `make models`")
+        return sorted(path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+    def _read(self, directory: Path) -> Variant:
+        file = directory / RECORD_FILE
+        try:
+            record = Record.from_json(file.read_text(encoding="utf-8"), str(file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from None
+        if record.name != directory.name:
+            raise UserError(
+                f"{file} is the record of {record.name}, but lies in {directory.name}; rename the directory"
+            )
+        check_model_name(record.model)
+        check_variant(record.variant)
+        if MODEL_FILE not in record.files:
+            raise UserError(f"{file} has no digest of {MODEL_FILE}; export the model again")
+        return Variant(directory.name, directory, record)

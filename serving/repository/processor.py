@@ -1,0 +1,40 @@
+"""Which instruction set does this machine compute with? Speed measured on one says nothing about another.
+
+Only what changes the winner among variants is in the key: INT8 gains from VNNI and AMX more than from plain AVX512.
+Model names and clock rates are deliberately not here. The tables are ordered: the first flag present names the
+machine.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+# (flag in /proc/cpuinfo, its name in the key), the most capable first
+_X86_64 = (
+    ("amx_int8", "amx_int8"),
+    ("avx512_vnni", "avx512_vnni"),
+    ("avx_vnni", "avx_vnni"),
+    ("avx512f", "avx512"),
+    ("avx2", "avx2"),
+)
+_AARCH64 = (("i8mm", "i8mm"), ("asimddp", "asimddp"), ("asimd", "asimd"))
+
+
+def processor_key(cpuinfo: str | None = None, machine: str | None = None) -> str:
+    """For example `x86_64-avx512_vnni`. The arguments stand in for /proc/cpuinfo and `uname -m`."""
+    machine = platform.machine() if machine is None else machine
+    if cpuinfo is None:
+        path = Path("/proc/cpuinfo")
+        cpuinfo = path.read_text(errors="replace") if path.is_file() else ""
+    flags = _flags(cpuinfo)
+    table = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(machine, ())
+    return f"{machine}-{next((name for flag, name in table if flag in flags), 'base')}"
+
+
+def _flags(cpuinfo: str) -> frozenset[str]:
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()

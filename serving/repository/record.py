@@ -1,0 +1,373 @@
+"""What is known about a variant: tandem.json, the gate record, as values.
+
+Reading is strict: an unknown key, a missing one or a wrong type is an error that names the place and the nearest
+known name, because a record decides what gets traffic. Nothing here looks at other files. Rule: a new fact is a field
+here, never a loose dictionary.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any, Self, TypeVar
+
+from serving.errors import UserError
+
+VERSION = 1
+
+PASSED = "passed"
+REFUSED = "refused"  # accuracy failed: never loaded
+NOT_USEFUL = "not_useful"  # right answers, but no gain over FP32 where measured: can be pinned, gets no default traffic
+NOT_ALLOWED = "not_allowed"  # this precision must not run on this kind of pool
+STATUSES = (PASSED, REFUSED, NOT_USEFUL, NOT_ALLOWED)
+
+CPU_ENGINES = ("cpu", "openvino")
+GPU_ENGINES = ("cuda", "tensorrt")
+
+# Open Inference Protocol v2 datatype -> Triton's name in config.pbtxt
+TRITON_TYPES = {
+    "BOOL": "TYPE_BOOL",
+    "UINT8": "TYPE_UINT8",
+    "UINT16": "TYPE_UINT16",
+    "UINT32": "TYPE_UINT32",
+    "UINT64": "TYPE_UINT64",
+    "INT8": "TYPE_INT8",
+    "INT16": "TYPE_INT16",
+    "INT32": "TYPE_INT32",
+    "INT64": "TYPE_INT64",
+    "FP16": "TYPE_FP16",
+    "BF16": "TYPE_BF16",
+    "FP32": "TYPE_FP32",
+    "FP64": "TYPE_FP64",
+    "BYTES": "TYPE_STRING",
+}
+
+
+class RecordError(UserError):
+    """A tandem.json that cannot be trusted: which place in it, and what is wrong there."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
+        self.where = where
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output. `shape` leaves out the batch dimension; -1 is a dimension of any length."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _known(self.datatype, TRITON_TYPES, "datatype")
+        if any(size == 0 or size < -1 for size in self.shape):
+            raise ValueError(f"shape {list(self.shape)} holds a size that is neither positive nor -1")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The proof of accuracy against FP32 on held-out data. Probabilities are 0..1, `max_drop` has the metric's unit."""
+
+    metric: str
+    value: float
+    fp32_value: float
+    max_drop: float
+    max_probability_difference: float
+    max_probability_difference_allowed: float
+    non_finite: int
+    num_samples: int
+    dataset: str
+    dataset_digest: str
+    batch_sizes: tuple[int, ...]  # whose rows were compared with the rows computed alone
+    max_row_difference: float
+    max_row_difference_allowed: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGate:
+    """May this variant run on this kind of pool, and with which engine?"""
+
+    status: str
+    engine: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        _known(self.status, STATUSES, "status")
+        _known(self.engine, CPU_ENGINES + GPU_ENGINES, "engine")
+
+    @property
+    def is_loadable(self) -> bool:
+        return self.status in (PASSED, NOT_USEFUL)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Time beside FP32, measured in turns on one processor. ratio = FP32's latency / this one's: above 1 is faster."""
+
+    processor: str
+    engine: str
+    engine_version: str
+    batch_size: int
+    num_threads: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    latency_s: float
+    fp32_latency_s: float
+    measured: str  # ISO date
+
+    def __post_init__(self) -> None:
+        _known(self.engine, CPU_ENGINES + GPU_ENGINES, "engine")
+        if not 0 < self.ratio_low <= self.ratio <= self.ratio_high:
+            raise ValueError(f"ratio {self.ratio} is not inside its interval {self.ratio_low}..{self.ratio_high}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A request body that can be sent as it is, and the right answer to it."""
+
+    file: str
+    label: str
+    index: int  # of that label in the labels file, and so in the output
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """tandem.json. `files` maps every other file's path in the directory to its SHA-256."""
+
+    model: str
+    variant: str
+    created: str
+    source: str
+    toolchain: Mapping[str, str]
+    max_batch_size: int  # 0: the model has no batch dimension
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    labels: str | None
+    sample: Sample | None
+    gate: Gate
+    pools: Mapping[str, PoolGate]
+    speed: tuple[Speed, ...]
+    files: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.max_batch_size < 0:
+            raise ValueError(f"max_batch_size {self.max_batch_size} is negative")
+        for path, digest in self.files.items():
+            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+                raise ValueError(f"file {path!r} is outside the variant's directory")
+            if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+                raise ValueError(f"file {path!r} has no SHA-256 in lower-case hex beside it")
+
+    @property
+    def name(self) -> str:
+        """The name of the directory, and of the model in Triton."""
+        return f"{self.model}-{self.variant}"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "tandem.json") -> Self:
+        data = _parse(text, where)
+        version = data.pop("version", None)
+        if version != VERSION:
+            raise RecordError(where, f"version is {version!r}, want {VERSION}; export the model again with this Tandem")
+        read = _Object(data, where)
+        return read.build(
+            cls,
+            model=read.text("model"),
+            variant=read.text("variant"),
+            created=read.text("created"),
+            source=read.text("source"),
+            toolchain=read.texts("toolchain"),
+            max_batch_size=read.whole("max_batch_size"),
+            inputs=tuple(_tensor(entry) for entry in read.objects("inputs")),
+            outputs=tuple(_tensor(entry) for entry in read.objects("outputs")),
+            labels=read.text_or_none("labels"),
+            sample=_sample(read.object_or_none("sample")),
+            gate=_gate(read.object("gate")),
+            pools={pool: _pool(entry) for pool, entry in read.object("pools").members()},
+            speed=tuple(_speed(entry) for entry in read.objects("speed")),
+            files=read.texts("files"),
+        )
+
+    def to_json(self) -> str:
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _known(value: str, known: Mapping[str, object] | tuple[str, ...], what: str) -> None:
+    if value not in known:
+        raise ValueError(f"unknown {what} {value!r}{nearest(value, known)}")
+
+
+def nearest(name: str, known: Mapping[str, object] | tuple[str, ...] | list[str]) -> str:
+    """The end of an error message about an unknown name."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else f", known are {', '.join(known)}"
+
+
+# -- strict reading ---------------------------------------------------------------------------------------------------
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in seen:
+                raise RecordError(where, f"key {key!r} stands there twice")
+            seen[key] = value
+        return seen
+
+    def never(constant: str) -> Any:
+        raise RecordError(where, f"{constant} is no number that a record may hold")
+
+    try:
+        data = json.loads(text, object_pairs_hook=once, parse_constant=never)
+    except ValueError as error:
+        raise RecordError(where, f"is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise RecordError(where, "is not a JSON object")
+    return data
+
+
+class _Object:
+    """One JSON object on its way to a dataclass: gives its members by name and type, with the place in every error."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, dict):
+            raise RecordError(where, f"want an object, got {_kind(data)}")
+        self._data: dict[str, Any] = data
+        self._where = where
+
+    def build(self, cls: type[_T], **values: object) -> _T:
+        """The dataclass with these values, once no member is left over."""
+        if left := [key for key in self._data if key not in values]:
+            raise RecordError(self._where, f"unknown key {left[0]!r}{nearest(left[0], list(values))}")
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise RecordError(self._where, str(error)) from None
+
+    def members(self) -> list[tuple[str, _Object]]:
+        return [(key, _Object(value, f"{self._where}.{key}")) for key, value in self._data.items()]
+
+    def text(self, key: str) -> str:
+        value: str = self._of(key, str)
+        return value
+
+    def text_or_none(self, key: str) -> str | None:
+        return None if self._get(key) is None else self.text(key)
+
+    def whole(self, key: str) -> int:
+        value: int = self._of(key, int)
+        return value
+
+    def wholes(self, key: str) -> tuple[int, ...]:
+        values = self._of(key, list)
+        if bad := [value for value in values if type(value) is not int]:
+            raise RecordError(f"{self._where}.{key}", f"want whole numbers, got {_kind(bad[0])}")
+        return tuple(values)
+
+    def number(self, key: str) -> float:
+        value = self._get(key)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise RecordError(f"{self._where}.{key}", f"want a number, got {_kind(value)}")
+        return float(value)
+
+    def texts(self, key: str) -> dict[str, str]:
+        values = self._of(key, dict)
+        if bad := [value for value in values.values() if type(value) is not str]:
+            raise RecordError(f"{self._where}.{key}", f"want text, got {_kind(bad[0])}")
+        return dict(values)
+
+    def object(self, key: str) -> _Object:
+        return _Object(self._get(key), f"{self._where}.{key}")
+
+    def object_or_none(self, key: str) -> _Object | None:
+        return None if self._get(key) is None else self.object(key)
+
+    def objects(self, key: str) -> list[_Object]:
+        return [_Object(value, f"{self._where}.{key}[{i}]") for i, value in enumerate(self._of(key, list))]
+
+    def _get(self, key: str) -> Any:
+        if key not in self._data:
+            close = difflib.get_close_matches(key, list(self._data), n=1)
+            hint = f"; is {close[0]!r} a misspelling of it?" if close else ""
+            raise RecordError(self._where, f"key {key!r} is missing{hint}")
+        return self._data[key]
+
+    def _of(self, key: str, kind: type) -> Any:
+        value = self._get(key)
+        if type(value) is not kind:
+            raise RecordError(f"{self._where}.{key}", f"want {_KINDS[kind]}, got {_kind(value)}")
+        return value
+
+
+_T = TypeVar("_T")
+_KINDS: dict[type, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _tensor(read: _Object) -> Tensor:
+    return read.build(Tensor, name=read.text("name"), datatype=read.text("datatype"), shape=read.wholes("shape"))
+
+
+def _sample(read: _Object | None) -> Sample | None:
+    if read is None:
+        return None
+    return read.build(Sample, file=read.text("file"), label=read.text("label"), index=read.whole("index"))
+
+
+def _pool(read: _Object) -> PoolGate:
+    return read.build(PoolGate, status=read.text("status"), engine=read.text("engine"), reason=read.text("reason"))
+
+
+def _gate(read: _Object) -> Gate:
+    return read.build(
+        Gate,
+        metric=read.text("metric"),
+        value=read.number("value"),
+        fp32_value=read.number("fp32_value"),
+        max_drop=read.number("max_drop"),
+        max_probability_difference=read.number("max_probability_difference"),
+        max_probability_difference_allowed=read.number("max_probability_difference_allowed"),
+        non_finite=read.whole("non_finite"),
+        num_samples=read.whole("num_samples"),
+        dataset=read.text("dataset"),
+        dataset_digest=read.text("dataset_digest"),
+        batch_sizes=read.wholes("batch_sizes"),
+        max_row_difference=read.number("max_row_difference"),
+        max_row_difference_allowed=read.number("max_row_difference_allowed"),
+    )
+
+
+def _speed(read: _Object) -> Speed:
+    return read.build(
+        Speed,
+        processor=read.text("processor"),
+        engine=read.text("engine"),
+        engine_version=read.text("engine_version"),
+        batch_size=read.whole("batch_size"),
+        num_threads=read.whole("num_threads"),
+        ratio=read.number("ratio"),
+        ratio_low=read.number("ratio_low"),
+        ratio_high=read.number("ratio_high"),
+        latency_s=read.number("latency_s"),
+        fp32_latency_s=read.number("fp32_latency_s"),
+        measured=read.text("measured"),
+    )
