@@ -1,0 +1,78 @@
+{{/*
+Values that are each allowed but contradict one another, or that somebody must have meant. The schema says what one value may be;
+here is what it cannot say. Every sentence tells what is wrong and the way out, and tests/helm has a test for each.
+*/}}
+
+{{- define "tandem.guards" -}}
+{{- if not .Values.gateway.insecureNoAuth }}
+{{- fail "Tandem has no API keys yet: whoever reaches the gateway may use it. Set gateway.insecureNoAuth=true to install it all the same; networkPolicy.gatewayFrom says who reaches it." }}
+{{- end }}
+{{- range $name, $image := .Values.images }}
+{{- if and (eq $image.tag "latest") (not $image.digest) }}
+{{- fail (printf "images.%s.tag is latest, which is another image tomorrow. Name a version or a digest." $name) }}
+{{- end }}
+{{- end }}
+{{- if and (eq .Values.modelRepository.source "claim") (not .Values.modelRepository.claimName) }}
+{{- fail "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim that holds the model repository." }}
+{{- end }}
+{{- if and (ne .Values.modelRepository.source "claim") .Values.modelRepository.claimName }}
+{{- fail "modelRepository.claimName is set, but modelRepository.source is image, so the claim would be ignored. Set modelRepository.source=claim." }}
+{{- end }}
+{{- include "tandem.guardDrain" (dict "path" "gateway" "values" .Values.gateway) }}
+{{- range $path, $account := dict "gateway" .Values.gateway.serviceAccount "triton" .Values.triton.serviceAccount }}
+{{- if and (not $account.create) (not $account.name) }}
+{{- fail (printf "%s.serviceAccount.create is false and no name is given. Set %s.serviceAccount.name to an account that exists." $path $path) }}
+{{- end }}
+{{- end }}
+{{- $pools := fromYaml (include "tandem.pools" .) }}
+{{- if not $pools }}
+{{- fail "no pool is on, so nothing would serve. Set pools.cpu.enabled=true or another pool's." }}
+{{- end }}
+{{- range $model, $variants := .Values.gateway.variants }}
+{{- range $name, $_ := $variants }}
+{{- if not (hasKey $pools $name) }}
+{{- fail (printf "gateway.variants.%s names pool %s, which is not on. Pools that are on: %s." $model $name (keys $pools | sortAlpha | join ", ")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $name, $pool := $pools }}
+{{- include "tandem.guardPool" (dict "root" $ "path" (printf "pools.%s" $name) "pool" $pool) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardDrain" -}}
+{{- $drain := .values.drain }}
+{{- $sum := add (int $drain.preStopSeconds) (int $drain.exitTimeoutSeconds) (int $drain.marginSeconds) }}
+{{- $grace := include "tandem.graceSeconds" .values | int }}
+{{- if lt $grace (int $sum) }}
+{{- fail (printf "%s.terminationGracePeriodSeconds is %d, but its drain takes %d s (%d before SIGTERM, %d to finish, %d margin), so requests would be cut off. Raise it to %d, shorten the drain, or leave it unset." .path $grace $sum (int $drain.preStopSeconds) (int $drain.exitTimeoutSeconds) (int $drain.marginSeconds) $sum) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardPool" -}}
+{{- $pool := .pool }}
+{{- $path := .path }}
+{{- if not $pool.models }}
+{{- fail (printf "%s.models is empty, so its Triton would serve nothing. Name the variants to load, for example digits-fp32." $path) }}
+{{- end }}
+{{- if and (eq $pool.server "tandem") (ne $pool.device "cpu") }}
+{{- fail (printf "%s.server is tandem, but Tandem's own Triton image is for CPU pools only so far. Set %s.server=nvidia." $path $path) }}
+{{- end }}
+{{- if and (eq $pool.server "tandem") (not .root.Values.networkPolicy.enabled) }}
+{{- fail (printf "%s.server is tandem, whose Triton 2.51 has known security holes and may only be reached by the gateway. Keep networkPolicy.enabled=true, or set %s.server=nvidia." $path $path) }}
+{{- end }}
+{{- if and $pool.autoscaling.enabled (ne $pool.device "cpu") }}
+{{- fail (printf "%s.autoscaling follows CPU use, which says nothing about a GPU. Set %s.autoscaling.enabled=false and %s.replicas." $path $path $path) }}
+{{- end }}
+{{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) }}
+{{- fail (printf "%s.autoscaling.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas)) }}
+{{- end }}
+{{- range $kind, $resources := $pool.resources }}
+{{- range $resource, $_ := $resources }}
+{{- if or (contains "nvidia.com/" $resource) (eq $resource $pool.gpu.resource) }}
+{{- fail (printf "%s.resources.%s names %s, which %s.gpu sets. Use %s.device=gpu with gpu.resource and gpu.count." $path $kind $resource $path $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- include "tandem.guardDrain" (dict "path" $path "values" $pool) }}
+{{- end }}
