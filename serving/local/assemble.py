@@ -1,0 +1,42 @@
+"""The backend directory that tritonserver loads from: the wheel's Python backend, this Python's stub, our `onnxruntime`.
+
+Real copies, because Triton refuses a library whose real path lies outside the directory, and it changes the stub's mode at
+every load, so the stub must belong to us on a writable file system. Each file is put in place by a rename: a stub that
+runs cannot be written over ("Text file busy"), but its name can be given to another file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from serving.errors import EnvironmentFault
+
+BACKEND = Path(__file__).parent / "backends" / "onnxruntime" / "model.py"
+
+
+def sources(triton: Path) -> dict[str, Path]:
+    """{place in the backend directory: file to copy} from a wheel's tritonserver folder."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    python = triton / "backends" / "python"
+    files = {
+        "python/libtriton_python.so": python / "libtriton_python.so",
+        "python/triton_python_backend_utils.py": python / "triton_python_backend_utils.py",
+        "python/triton_python_backend_stub": triton / "python_backend_stubs" / version / "triton_python_backend_stub",
+        "onnxruntime/model.py": BACKEND,
+    }
+    for file in files.values():
+        if not file.is_file():
+            raise EnvironmentFault(f"{file} is missing: delete {triton.parents[1]} and start again to install it anew")
+    return files
+
+
+def assemble(triton: Path, target: Path) -> None:
+    """Lays the backend directory out at `target`, or brings it up to date."""
+    for place, source in sources(triton).items():
+        destination = target / place
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        fresh = destination.with_name(destination.name + ".new")
+        shutil.copy2(source, fresh)
+        fresh.replace(destination)

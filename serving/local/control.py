@@ -1,0 +1,99 @@
+"""Tells a running Triton what to serve, over gRPC.
+
+gRPC and not HTTP, because an HTTP load holds one of Triton's HTTP threads and every connection that lives on it. This is
+the one place where the client's exceptions become ours. Not here: inference, which the gateway forwards by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+
+from tritonclient.grpc.aio import InferenceServerClient  # type: ignore[import-untyped]
+from tritonclient.utils import InferenceServerException  # type: ignore[import-untyped]
+
+from serving.errors import EnvironmentFault
+
+LIVE_POLL_S = 0.02  # a start takes about 0.3 s; a finer look gains nothing
+
+
+class TritonLost(EnvironmentFault):
+    """Triton does not answer at all."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"Triton at {url} does not answer")
+        self.url = url
+
+
+class LoadFailed(EnvironmentFault):
+    """Triton answered that it cannot load a model."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"Triton could not load {model}: {reason}")
+        self.model, self.reason = model, reason
+
+
+class Control:
+    """One gRPC channel to one Triton, e.g. at 127.0.0.1:8001."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = InferenceServerClient(url)
+
+    async def __aenter__(self) -> Control:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        with contextlib.suppress(InferenceServerException):
+            await self._client.close()
+
+    async def is_live(self) -> bool:
+        try:
+            return bool(await self._client.is_server_live(client_timeout=5))
+        except InferenceServerException:
+            return False
+
+    async def wait_live(self, timeout_s: float) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not await self.is_live():
+            if asyncio.get_running_loop().time() > deadline:
+                raise TritonLost(self.url)
+            await asyncio.sleep(LIVE_POLL_S)
+
+    async def load(self, model: str, config: str) -> None:
+        """Loads with this configuration (JSON) in place of the file's; loads again, files unchanged, when it is loaded."""
+        try:
+            await self._client.load_model(model, config=config)
+        except InferenceServerException as error:
+            raise self._ours(error, model) from None
+
+    async def unload(self, model: str) -> None:
+        try:
+            await self._client.unload_model(model)
+        except InferenceServerException as error:
+            raise self._ours(error, model) from None
+
+    async def is_ready(self, model: str) -> bool:
+        try:
+            return bool(await self._client.is_model_ready(model))
+        except InferenceServerException:
+            return False
+
+    async def index(self) -> dict[str, str]:
+        """{model: READY, UNAVAILABLE …} of every model that Triton has tried to load."""
+        try:
+            answer = await self._client.get_model_repository_index()
+        except InferenceServerException as error:
+            raise self._ours(error, "") from None
+        return {entry.name: entry.state for entry in answer.models if entry.state}
+
+    def _ours(self, error: InferenceServerException, model: str) -> EnvironmentFault:
+        if "UNAVAILABLE" in str(error.status()):
+            return TritonLost(self.url)
+        return LoadFailed(model, " ".join(str(error.message()).split()))

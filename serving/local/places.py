@@ -1,0 +1,28 @@
+"""Which folders does Tandem use on this machine?
+
+Only answers; whoever writes there makes the folder. Cache: may be deleted at any time, costs time only. State: logs and
+the files of one run. Shared memory is Triton's, see `shared_memory.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Triton's environments and measured speeds."""
+    return _place("TANDEM_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def state_dir() -> Path:
+    """Logs and written settings of `tandem up`."""
+    return _place("TANDEM_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def _place(own: str, shared: str, under_home: str) -> Path:
+    if named := os.environ.get(own):
+        return Path(named).expanduser().absolute()
+    if base := os.environ.get(shared):
+        return Path(base).absolute() / "tandem"
+    return Path.home() / under_home / "tandem"

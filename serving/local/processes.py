@@ -1,0 +1,188 @@
+"""Processes as Linux shows them: Triton's stubs, children that are reaped, children that die with us.
+
+Answers: which stubs does a tritonserver have, does a process still live, and how did a child end? Not here: what to do
+about it (`watch.py`). Keep: a process is known by number and start time together, because numbers are used again; and
+while a `Nursery` is open nothing else in this process may wait for children.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+LEASH = Path(__file__).with_name("leash.py")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def leashed(command: Sequence[str], number: signal.Signals = signal.SIGTERM) -> list[str]:
+    """The command, made to get a signal when this process dies. Start it from the main thread: the leash is that thread's."""
+    return [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), str(int(number)), *command]
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What /proc/PID/stat says that matters here."""
+
+    pid: int
+    state: str
+    parent: int
+    started_ticks: int
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state not in "ZXx"
+
+
+def stat(pid: int, proc: Path = PROC) -> Stat | None:
+    """None where there is no such process."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    return Stat(pid=pid, state=fields[0], parent=int(fields[1]), started_ticks=int(fields[19]))
+
+
+def children_of(parent: int, proc: Path = PROC) -> list[Stat]:
+    """Zombies included."""
+    found = (stat(int(entry.name), proc) for entry in proc.iterdir() if entry.name.isdigit())
+    return [child for child in found if child is not None and child.parent == parent]
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """The process of one model instance: `…stub REPOSITORY/MODEL/VERSION/FILE REGION …` on its command line."""
+
+    pid: int
+    started_ticks: int
+    model: str
+    region: str
+
+
+def stubs_of(server: int, proc: Path = PROC) -> frozenset[Stub]:
+    """The living stubs of a tritonserver. A dead one no longer shows its command line."""
+    stubs = (_as_stub(child, proc) for child in children_of(server, proc) if child.is_alive)
+    return frozenset(stub for stub in stubs if stub is not None)
+
+
+def _as_stub(process: Stat, proc: Path) -> Stub | None:
+    try:
+        words = (proc / str(process.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    if len(words) < 3 or not words[0].endswith("triton_python_backend_stub"):
+        return None
+    return Stub(process.pid, process.started_ticks, model=Path(words[1]).parent.parent.name, region=words[2])
+
+
+def is_alive(stub: Stub, proc: Path = PROC) -> bool:
+    now = stat(stub.pid, proc)
+    return now is not None and now.is_alive and now.started_ticks == stub.started_ticks
+
+
+def exit_text(status: int) -> str:
+    """How a process ended, in words, from its exit code (negative: a signal's number)."""
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-status).name}"
+    return f"exit code {status}"
+
+
+class Nursery:
+    """The children of this process, and every orphan below it: all are reaped, the known ones report how they ended.
+
+    Works as PID 1 of a container too. One per process, open while its event loop runs.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[int, asyncio.Future[int]] = {}
+
+    def __enter__(self) -> Nursery:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+        self._reap()
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], *, folder: Path, log: Path | None) -> Child:
+        """Starts a leashed child in `folder`, with its output in `log`, or on our standard error."""
+        before = Path.cwd()
+        actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = []
+        if log is None:
+            actions += [(os.POSIX_SPAWN_DUP2, 2, 1)]
+        else:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            actions += [(os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o644), (os.POSIX_SPAWN_DUP2, 1, 2)]
+        actions += [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        os.chdir(folder)
+        try:
+            argv = leashed(command)
+            pid = os.posix_spawn(argv[0], argv, environment, file_actions=actions)
+        finally:
+            os.chdir(before)
+        end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ends[pid] = end
+        return Child(pid, end)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):  # no child is left
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                end = self._ends.pop(pid, None)
+                if end is not None and not end.done():
+                    end.set_result(os.waitstatus_to_exitcode(status))
+
+    async def end_orphans(self, timeout_s: float = 5.0) -> None:
+        """Kills what dead children left behind (stubs of a tritonserver) and waits until none is left."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while orphans := [c for c in children_of(os.getpid()) if c.pid not in self._ends]:
+            for orphan in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(orphan.pid, signal.SIGKILL)
+            if asyncio.get_running_loop().time() > deadline:
+                return
+            await asyncio.sleep(0.01)
+            self._reap()
+
+
+class Child:
+    """A started process whose end can be awaited."""
+
+    def __init__(self, pid: int, end: asyncio.Future[int]) -> None:
+        self.pid = pid
+        self._end = end
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+        return self._end.result() if self._end.done() else None
+
+    def send(self, number: signal.Signals) -> None:
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def wait(self, timeout_s: float | None = None) -> int:
+        """Its exit code. Raises TimeoutError when it still runs after that long."""
+        return await asyncio.wait_for(asyncio.shield(self._end), timeout_s)
+
+    async def stop(self, timeout_s: float) -> int:
+        """SIGTERM, then SIGKILL for one that does not leave in time."""
+        self.send(signal.SIGTERM)
+        try:
+            return await self.wait(timeout_s)
+        except TimeoutError:
+            self.send(signal.SIGKILL)
+            return await self.wait()

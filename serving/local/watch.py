@@ -1,0 +1,72 @@
+"""When is something that died started again? Decisions only: no clock, no process, no network; the time is an argument.
+
+A first failure is mended at once. What fails again soon waits twice as long each time, so that a model that kills its
+stub on every request, or a Triton that cannot start, costs little. The same rule for the server and for each model.
+`triton.py` looks at the processes and does what is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+FIRST_RETRY_S = (
+    0.5  # about what a start takes, so that a second try never costs more than the first (guess, not measured)
+)
+LONGEST_RETRY_S = 15.0  # somebody who mends the cause should not wait much longer than they took (guess, not measured)
+STABLE_S = 60.0  # what ran this long counts as mended (guess, not measured)
+POLL_S = 0.2  # how often the stubs are looked at; a dead one must be noticed within 1 s
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How often something failed in a row, and when it is to be started again."""
+
+    count: int
+    last_s: float
+    due_s: float | None  # None: it was started again, and runs as far as anybody knows
+
+
+def after_failure(before: Failures | None, now_s: float) -> Failures:
+    """The next state when something was found dead, or when starting it again failed, at `now_s`."""
+    in_a_row = 0 if before is None or now_s - before.last_s >= STABLE_S else before.count
+    return Failures(count=in_a_row + 1, last_s=now_s, due_s=now_s + retry_delay_s(in_a_row))
+
+
+def retry_delay_s(num_before: int) -> float:
+    """0, 0.5, 1, 2, 4 … 15 s for the first, second, third … failure in a row."""
+    if num_before == 0:
+        return 0.0
+    return float(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(num_before - 1, 30)))
+
+
+class Recovery:
+    """What is down, and when each is due. Names are free: a model's, or the server's."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, Failures] = {}
+
+    def found_dead(self, name: str, now_s: float) -> bool:
+        """True the first time it is seen; False while it is already known to be down."""
+        before = self._failures.get(name)
+        if before is not None and before.due_s is not None:
+            return False
+        self._failures[name] = after_failure(before, now_s)
+        return True
+
+    def failed_again(self, name: str, now_s: float) -> float:
+        """Starting it again did not work. The seconds until the next try."""
+        after = after_failure(self._failures.get(name), now_s)
+        self._failures[name] = after
+        return (after.due_s or now_s) - now_s
+
+    def started(self, name: str) -> None:
+        if name in self._failures:
+            self._failures[name] = replace(self._failures[name], due_s=None)
+
+    def due(self, now_s: float) -> tuple[str, ...]:
+        """What is to be started now, the longest waiting first."""
+        waiting = [(f.due_s, name) for name, f in self._failures.items() if f.due_s is not None and f.due_s <= now_s]
+        return tuple(name for _, name in sorted(waiting))
+
+    def next_due_s(self) -> float | None:
+        return min((f.due_s for f in self._failures.values() if f.due_s is not None), default=None)
