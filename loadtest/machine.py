@@ -1,0 +1,95 @@
+"""Which machine was this? Processor, instruction sets, cores, cards and versions, for the first screen of a report.
+
+Reads /proc, /sys and nvidia-smi; a fact that cannot be read is left out or named "unknown", never guessed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+from loadtest.records import Machine
+
+# Those that decide how fast FP32, BF16 and INT8 nets run; a long list of all flags would hide them.
+TELLING = (
+    *("avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"),
+    *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme"),
+)
+PACKAGES = ("locust", "tandem-serving", "numpy")
+
+
+def this_machine() -> Machine:
+    text = _read(Path("/proc/cpuinfo"))
+    return Machine(
+        processor=processor_name(text),
+        instruction_sets=instruction_sets(text),
+        num_cores=num_cores(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cards=cards(),
+    )
+
+
+def processor_name(cpuinfo: str) -> str:
+    """The model's name on x86; on Arm, which gives none, implementer and part number."""
+    facts = _facts(cpuinfo)
+    if name := facts.get("model name"):
+        return name
+    if "CPU part" in facts:
+        return f"{platform.machine()} implementer {facts.get('CPU implementer', '?')} part {facts['CPU part']}"
+    return "unknown"
+
+
+def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
+    facts = _facts(cpuinfo)
+    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    return tuple(name for name in TELLING if name in flags)
+
+
+def num_cores(cpu_max: str | None = None) -> float:
+    """What this process may use: its affinity, or the cgroup's limit (`quota period` of cpu.max) if that is lower."""
+    available = float(len(os.sched_getaffinity(0)))
+    quota, _, period = (_read(Path("/sys/fs/cgroup/cpu.max")) if cpu_max is None else cpu_max).partition(" ")
+    if quota.isdigit() and period.strip().isdigit():
+        return min(available, int(quota) / int(period))
+    return available
+
+
+def cards() -> tuple[str, ...]:
+    """`NAME, driver VERSION, MEMORY` per card; empty where there is no driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    parts = [[cell.strip() for cell in line.split(",")] for line in found.stdout.splitlines() if line.strip()]
+    return tuple(f"{name}, driver {driver}, {memory}" for name, driver, memory in parts)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package.removesuffix("-serving")] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _facts(cpuinfo: str) -> dict[str, str]:
+    """The first processor's lines."""
+    lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,198 @@
+"""What a run leaves on disk: one CSV row per request, and one manifest per campaign.
+
+Rows are the truth; everything a report says is computed from them again. Deliberately not here: what the rows mean (`report.py`) and how they
+come about (`locustfile.py`). An editor keeps this importable without Locust, and raises VERSION with any change of a column or a key.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from loadtest.errors import ResultsError
+
+VERSION = 1
+MANIFEST = "manifest.json"
+RUNS = "runs"
+
+# `done`: ran to its end. `interrupted`: stopped by Ctrl-C while it ran. `failed`: the generator itself broke.
+State = Literal["done", "interrupted", "failed"]
+
+
+class Row(NamedTuple):
+    """One request. A tuple, because a generator makes thousands of them a second."""
+
+    start_s: float  # when it was sent, from the start of the warm-up
+    latency_s: float  # from just before the send until the whole answer was read
+    status: int  # 0: no answer came
+    num_bytes: int  # of the answer's body
+    correct: int | None  # 1 or 0: the answer's first label is the true one; None: no true label, or no answer
+    variant: str  # the receipt: Tandem-Variant, Tandem-Pool, Tandem-Device
+    pool: str
+    device: str
+    error: str  # "" for a good answer; else Tandem-Error's value, `http_<status>`, `timeout`, `connection` or `body`
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == 200 and not self.error
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Appends rows (times to the microsecond), with a header line if the file is new."""
+    is_new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if is_new:
+            writer.writerow(Row._fields)
+        for r in rows:
+            correct = "" if r.correct is None else r.correct
+            timing = (f"{r.start_s:.6f}", f"{r.latency_s:.6f}")
+            writer.writerow((*timing, r.status, r.num_bytes, correct, r.variant, r.pool, r.device, r.error))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of one run. A last line cut short by a kill is dropped; any other broken line is an error that names it."""
+    text = path.read_text(encoding="utf-8")
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+    rows: list[Row] = []
+    for number, cells in enumerate(csv.reader(text.splitlines()), start=1):
+        if number == 1:
+            if tuple(cells) != Row._fields:
+                raise ResultsError(f"{path}: the first line does not name the columns of version {VERSION}; was it written by another Tandem?")
+            continue
+        try:
+            rows.append(_row(cells))
+        except ValueError as error:
+            raise ResultsError(f"{path}, line {number}: {error}. Delete the file to leave this run out.") from error
+    return rows
+
+
+def _row(cells: list[str]) -> Row:
+    if len(cells) != len(Row._fields):
+        raise ValueError(f"{len(cells)} cells instead of {len(Row._fields)}")
+    start_s, latency_s, status, num_bytes, correct, *receipt = cells
+    is_correct = int(correct) if correct else None
+    return Row(float(start_s), float(latency_s), int(status), int(num_bytes), is_correct, *receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRecord:
+    """An arm as it was asked for; `not_run` says why it was left out, None if it ran."""
+
+    name: str
+    variant: str
+    pool: str
+    not_run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of one arm. `targets`: what identified the server processes before and after (None: nothing did, or no answer)."""
+
+    arm: str
+    repeat: int  # from 1
+    rows: str  # file, relative to the results directory
+    seed: int
+    started: str  # ISO 8601 with offset
+    state: State
+    reason: str | None = None  # of a state other than `done`
+    target_before: str | None = None
+    target_after: str | None = None
+    is_reachable_after: bool = True
+    generator_cpu_ratio: float | None = None  # of one core, over the whole run
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Closed loop: every user sends its next request when the last one is answered."""
+
+    users: int
+    warmup_s: float
+    duration_s: float
+    repeats: int
+    seed: int
+    kind: Literal["closed"] = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    data: str
+    encoding: str
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the generator ran, and the server too if the gateway is on loopback."""
+
+    processor: str
+    instruction_sets: tuple[str, ...]
+    num_cores: float  # that this process may use: affinity and cgroup limit
+    system: str
+    cards: tuple[str, ...] = ()  # names and driver, as nvidia-smi gives them
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All of a campaign but its rows."""
+
+    name: str
+    model: str
+    started: str  # ISO 8601 with offset
+    command: str
+    url: str
+    is_local: bool  # the gateway is on this machine, so generator and server share its cores
+    machine: Machine
+    versions: dict[str, str]
+    load: Load
+    payload: Payload
+    baseline: str
+    arms: tuple[ArmRecord, ...]
+    runs: tuple[RunRecord, ...] = ()
+    num_planned: int = 0
+    is_interrupted: bool = False
+    note: str | None = None  # of the campaign file: what a reader must know about the model
+    version: int = VERSION
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Replaces the manifest in one step, so that a kill leaves the old or the new one."""
+    write_json(directory / MANIFEST, asdict(manifest))
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    path = directory / MANIFEST
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultsError(f"{directory} holds no {MANIFEST}; give a directory that `tandem campaign run` wrote.") from None
+    except (ValueError, OSError) as error:
+        raise ResultsError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(raw, dict) or raw.get("version") != VERSION:
+        found = raw.get("version") if isinstance(raw, dict) else None
+        raise ResultsError(f"{path} has version {found!r}; this Tandem reads version {VERSION}.")
+    try:
+        machine = raw.pop("machine")
+        return Manifest(
+            machine=Machine(**{**machine, "instruction_sets": tuple(machine["instruction_sets"]), "cards": tuple(machine["cards"])}),
+            load=Load(**raw.pop("load")),
+            payload=Payload(**raw.pop("payload")),
+            arms=tuple(ArmRecord(**a) for a in raw.pop("arms")),
+            runs=tuple(RunRecord(**r) for r in raw.pop("runs")),
+            **raw,
+        )
+    except (KeyError, TypeError) as error:
+        raise ResultsError(f"{path} is not a manifest of version {VERSION}: {error}.") from error
