@@ -7,7 +7,7 @@ a variant is only ever chosen from a pool that lists it as routable, so nothing 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from serving.errors import BadRequest, NotFound, NotReady
 
@@ -30,6 +30,10 @@ class Variant:
     device: str
     speed_ratio: float | None = None
     useful: bool = True
+    by_hand: bool | None = None  # whether the configuration names this one for the public name; None where it names none
+
+    def chosen(self, yes: bool) -> Variant:
+        return replace(self, by_hand=yes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,8 @@ class Fleet:
 
 
 def preferred(variants: Sequence[Variant]) -> Variant:
-    """The one that a model's public name means on a pool: the fastest that was measured to be faster than FP32, else FP32."""
-    return max(variants, key=lambda v: (v.useful, v.speed_ratio or 1.0, v.variant == "fp32", v.variant))
+    """The one that a model's public name means on a pool: named by hand, else the fastest that was measured, else FP32."""
+    return max(variants, key=lambda v: (bool(v.by_hand), v.useful, v.speed_ratio or 1.0, v.variant == "fp32", v.variant))
 
 
 def decide(fleet: Fleet, name: str, pins: Pins = NO_PINS) -> list[Decision]:

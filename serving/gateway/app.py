@@ -1,0 +1,52 @@
+"""Builds the gateway once, out of its settings, and hands each request to the path it belongs to.
+
+Inference goes straight to `infer.py`; everything else to the FastAPI app of `control.py`. Nothing else in this room makes objects
+that last.
+"""
+
+from __future__ import annotations
+
+from serving.gateway.catalogue import Catalogue
+from serving.gateway.control import State, add_admin, build_admin, build_public
+from serving.gateway.infer import Infer, Receive, Scope, Send
+from serving.gateway.metrics import Metrics, PoolGauge
+from serving.settings import GatewaySettings
+
+
+class Gateway:
+    """The ASGI app that clients reach; `admin` is the one of the admin listener. Made inside a running event loop."""
+
+    def __init__(self, settings: GatewaySettings, *, admin_here: bool) -> None:
+        self.state = State()
+        self.catalogue = Catalogue(settings, self._fleet_changed)
+        self.metrics = Metrics(self._pool_gauges)
+        self.infer = Infer(self.catalogue, self.metrics, settings.limits)
+        required = list(settings.models)
+        self._public = build_public(self.catalogue, self.state, required)
+        if admin_here:
+            add_admin(self._public, self.catalogue, self.metrics, self.state)
+        self.admin = build_admin(self.catalogue, self.metrics, self.state, required)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith("/infer"):
+            await self.infer(scope, receive, send)
+        else:
+            await self._public(scope, receive, send)
+
+    def start(self) -> None:
+        self.catalogue.start()
+
+    def close(self) -> None:
+        """From now on not ready, and every answer closes its connection; requests are still served."""
+        self.state.closing = True
+        self.infer.closing = True
+
+    async def stop(self) -> None:
+        await self.catalogue.stop()
+
+    def _fleet_changed(self) -> None:
+        self.infer.forget_routes()
+
+    def _pool_gauges(self) -> list[PoolGauge]:
+        pools = self.catalogue.fleet.pools
+        return [PoolGauge(p.name, "ready" if p.ready else "down", self.catalogue.in_flight(p.name)) for p in pools]

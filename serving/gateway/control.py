@@ -1,0 +1,278 @@
+"""Everything but inference: health, metadata, the index, metrics, status. FastAPI, because none of it is hot.
+
+Names are put right here too: a client sees the name it asked for, never the variant's. Bodies of errors are v2's, also for what
+FastAPI itself refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+import serving
+from serving import errors
+from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.metrics import Metrics
+from serving.gateway.responses import error_parts
+from serving.gateway.upstream import Lost
+from serving.scheduling.routing import Decision, decide
+
+EXTENSIONS = ["binary_tensor_data", "parameters"]  # only what the gateway really carries
+NOT_OFFERED = {
+    "trace": "tracing is set on Triton itself",
+    "logging": "logging is set on Triton itself",
+    "systemsharedmemory": "shared memory is not offered here; send tensors in the request",
+    "cudasharedmemory": "shared memory is not offered here; send tensors in the request",
+}
+STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    413: errors.TooLarge,
+}
+
+
+class State:
+    """What health answers depend on. `was_ready` latches: it drops only for shutdown (`closing`)."""
+
+    def __init__(self) -> None:
+        self.was_ready = False
+        self.closing = False
+
+
+def build_public(catalogue: Catalogue, state: State, required: list[str]) -> FastAPI:
+    """The app that clients see. `required` are the models that must have answered before /health/ready says so."""
+    app = FastAPI(title="Tandem", version=serving.__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    _handle_errors(app)
+    _add_health(app, catalogue, state, required)
+    _add_models(app, catalogue)
+    return app
+
+
+def add_admin(app: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State) -> None:
+    """Paths for the operator: on a loopback bind beside the others, otherwise on a listener of their own."""
+
+    @app.get("/metrics", tags=["admin"])
+    async def scrape() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
+
+    @app.get("/admin/status", tags=["admin"])
+    async def status() -> dict[str, Any]:
+        return _status(catalogue, state)
+
+
+def build_admin(catalogue: Catalogue, metrics: Metrics, state: State, required: list[str]) -> FastAPI:
+    """The app of the admin listener."""
+    app = FastAPI(title="Tandem admin", version=serving.__version__)
+    _handle_errors(app)
+    _add_health(app, catalogue, state, required)
+    add_admin(app, catalogue, metrics, state)
+    return app
+
+
+def _handle_errors(app: FastAPI) -> None:
+    def answer(error: errors.RequestError) -> Response:
+        status, headers, body = error_parts(error)
+        return Response(body, status, {k.decode(): v.decode() for k, v in headers})
+
+    @app.exception_handler(errors.RequestError)
+    async def ours(_: Request, error: errors.RequestError) -> Response:
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        return answer(errors.BadRequest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        text = {
+            404: f"there is nothing at {request.url.path}",
+            405: f"{request.method} is not taken at {request.url.path}",
+        }.get(error.status_code, str(error.detail))
+        response = answer(STATUS_ERRORS.get(error.status_code, errors.BadRequest)(text))
+        response.headers.update(error.headers or {})  # Allow
+        return response
+
+    @app.exception_handler(Exception)
+    async def internal(_: Request, __: Exception) -> Response:
+        return answer(errors.Internal("the gateway failed on this request; its log says why"))
+
+
+def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list[str]) -> None:
+    @app.get("/health/live", tags=["health"])
+    @app.get("/v2/health/live", tags=["v2"])
+    async def live() -> dict[str, bool]:
+        return {"live": True}
+
+    @app.get("/health/ready", tags=["health"])
+    async def ready() -> JSONResponse:
+        state.was_ready = state.was_ready or _all_routable(catalogue, required)
+        return _ready(state.was_ready and not state.closing)
+
+    @app.get("/v2/health/ready", tags=["v2"])
+    async def ready_now() -> JSONResponse:
+        return _ready(_all_routable(catalogue, required) and not state.closing)
+
+
+def _ready(good: bool) -> JSONResponse:
+    headers = {} if good else {"Retry-After": "1", "Retry-After-Ms": "1000", "Tandem-Error": "not_ready"}
+    return JSONResponse({"ready": good}, 200 if good else 503, headers)
+
+
+def _all_routable(catalogue: Catalogue, required: list[str]) -> bool:
+    routable = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
+    wanted = frozenset(required) or catalogue.fleet.known
+    return bool(routable) and wanted <= routable
+
+
+def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
+    @app.get("/v2", tags=["v2"])
+    @app.get("/v2/", include_in_schema=False)
+    async def server() -> dict[str, Any]:
+        return {"name": "tandem", "version": serving.__version__, "extensions": EXTENSIONS}
+
+    @app.post("/v2/repository/index", tags=["v2"])
+    async def index() -> list[dict[str, str]]:
+        return _index(catalogue)
+
+    @app.get("/v2/models/{model}", tags=["v2"])
+    @app.get("/v2/models/{model}/versions/{version}", tags=["v2"])
+    async def metadata(model: str, version: str = "") -> Response:
+        return await _forward(catalogue, model, version, "")
+
+    @app.get("/v2/models/{model}/config", tags=["v2"])
+    @app.get("/v2/models/{model}/versions/{version}/config", tags=["v2"])
+    async def config(model: str, version: str = "") -> Response:
+        return await _forward(catalogue, model, version, "/config")
+
+    @app.get("/v2/models/{model}/stats", tags=["v2"])
+    @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"])
+    async def statistics(model: str, version: str = "") -> Response:
+        return await _forward(catalogue, model, version, "/stats")
+
+    @app.get("/v2/models/{model}/ready", tags=["v2"])
+    @app.get("/v2/models/{model}/versions/{version}/ready", tags=["v2"])
+    async def ready(model: str, version: str = "") -> JSONResponse:
+        try:
+            answer = await _fetch(catalogue, model, version, "/ready")
+        except errors.NotReady:
+            return _ready_model(model, False)
+        return _ready_model(model, answer[0] == 200)
+
+    def refuse(what: str) -> Callable[[], Any]:
+        async def answer() -> None:
+            raise errors.Unsupported(NOT_OFFERED[what])
+
+        return answer
+
+    for what in NOT_OFFERED:
+        app.add_api_route(f"/v2/{what}/{{rest:path}}", refuse(what), methods=["GET", "POST"], include_in_schema=False)
+    app.add_api_route("/v2/logging", refuse("logging"), methods=["GET", "POST"], include_in_schema=False)
+
+    @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
+    @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
+    async def load(model: str) -> None:
+        raise errors.Forbidden(
+            f"'{model}' cannot be loaded or unloaded from here: only variants that passed their gates are served"
+        )
+
+
+def _ready_model(model: str, good: bool) -> JSONResponse:
+    headers = {} if good else {"Retry-After": "1", "Retry-After-Ms": "1000", "Tandem-Error": "not_ready"}
+    return JSONResponse({"name": model, "ready": good}, 200 if good else 503, headers)
+
+
+async def _fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tuple[int, bytes, Decision]:
+    """Triton's answer about a model, from the first place that would serve it."""
+    if version and not version.isdigit():
+        raise errors.NotFound(f"'{version}' is not a version number")
+    for decision in decide(catalogue.fleet, model):
+        server: Server | None = catalogue.pick(decision.pool, decision.variant.name)
+        if server is None:
+            continue
+        path = f"/v2/models/{decision.variant.name}" + (f"/versions/{version}" if version else "") + what
+        try:
+            answer = await catalogue.fetch(server, b"GET", path)
+        except Lost:
+            continue
+        if answer.status in (400, 404) and version:  # Triton 2.51 says 400 for a version that is not there
+            raise errors.NotFound(f"'{model}' has no version {version}")
+        return answer.status, answer.body, decision
+    raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
+
+
+async def _forward(catalogue: Catalogue, model: str, version: str, what: str) -> Response:
+    status, body, decision = await _fetch(catalogue, model, version, what)
+    if status != 200:
+        raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
+    renamed = _rename(orjson.loads(body), decision.variant.name, model)
+    return Response(orjson.dumps(renamed), media_type="application/json")
+
+
+def _rename(value: Any, old: str, new: str) -> Any:
+    """The name in Triton's metadata, configuration or statistics as the client asked for it."""
+    if isinstance(value, dict):
+        return {k: new if k == "name" and v == old else _rename(v, old, new) for k, v in value.items()}
+    return [_rename(item, old, new) for item in value] if isinstance(value, list) else value
+
+
+def _index(catalogue: Catalogue) -> list[dict[str, str]]:
+    """Public names first, then the names that pin a variant."""
+    ready = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
+    public = {v.model for pool in catalogue.fleet.pools for v in pool.variants}
+    rows = []
+    for name in sorted(catalogue.fleet.known, key=lambda n: (n not in public, n)):
+        state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": "no pool serves it now"}
+        rows.append({"name": name, "version": "1", **state})
+    return rows
+
+
+def _status(catalogue: Catalogue, state: State) -> dict[str, Any]:
+    pools = {}
+    for pool in catalogue.fleet.pools:
+        servers = catalogue.pools[pool.name]
+        pools[pool.name] = {
+            "device": catalogue.device(pool.name),
+            "state": "ready" if pool.ready else "down",
+            "in_flight": catalogue.in_flight(pool.name),
+            "servers": [
+                {"url": s.target.url, "alive": s.alive, "variants": sorted(s.variants), "refused": s.refused}
+                for s in servers
+            ],
+        }
+    models: dict[str, Any] = {}
+    for name in sorted({v.model for pool in catalogue.fleet.pools for v in pool.variants}):
+        models[name] = {"variants": _variants_of(catalogue, name), "public": _public(catalogue, name)}
+    return {"version": 1, "tandem": serving.__version__, "closing": state.closing, "pools": pools, "models": models}
+
+
+def _public(catalogue: Catalogue, model: str) -> dict[str, str] | None:
+    try:
+        first = decide(catalogue.fleet, model)[0]
+    except errors.RequestError:
+        return None
+    return {"pool": first.pool, "variant": first.variant.variant, "reason": first.reason}
+
+
+def _variants_of(catalogue: Catalogue, model: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": v.name,
+            "variant": v.variant,
+            "pool": pool.name,
+            "device": v.device,
+            "engine": v.engine,
+            "digest": f"sha256:{v.digest}",
+            "speed_ratio": v.speed_ratio,
+            "useful": v.useful,
+        }
+        for pool in catalogue.fleet.pools
+        for v in pool.variants
+        if v.model == model
+    ]

@@ -1,0 +1,131 @@
+"""Runs the gateway: listening sockets, uvicorn, and a stop that loses no request that was taken.
+
+On SIGTERM or SIGINT readiness drops and every answer asks its client to close; a moment later, when clients that were busy have
+moved on, the sockets close and what is in flight is waited for. A second signal hurries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from serving.errors import UserError
+from serving.gateway.app import Gateway
+from serving.settings import GatewaySettings, is_loopback, read_settings
+
+LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
+KEEP_ALIVE_S = 75  # longer than the 60 s of common load balancers, which must be the ones to close an idle connection
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `tandem gateway`. `admin_port` is None where there is no admin listener."""
+
+    config: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None
+    insecure_no_auth: bool = False
+
+
+def run(options: Options) -> int:
+    """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
+    settings = read_settings(options.config)
+    if not is_loopback(options.host) and not options.insecure_no_auth:
+        raise UserError(
+            f"{options.host} can be reached from other machines and this gateway has no API keys yet; "
+            "listen on 127.0.0.1, or say --insecure-no-auth"
+        )
+    public = listen(options.host, options.port)
+    admin = listen(options.admin_host, options.admin_port) if options.admin_port is not None else None
+    uvloop.run(_serve(options, settings, public, admin))
+    return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises UserError where the address is taken or not ours."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
+        raise UserError(f"port {port} on {host} {why}; choose another with --port") from None
+    listener.setblocking(False)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which would close connections the moment a signal comes."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(settings.limits.drain_s)),
+    )
+
+
+async def _serve(
+    options: Options, settings: GatewaySettings, public: socket.socket, admin: socket.socket | None
+) -> None:
+    gateway = Gateway(settings, admin_here=is_loopback(options.host))
+    servers = [(_Server(_config(gateway, settings)), public)]
+    if admin is not None:
+        servers.append((_Server(_config(gateway.admin, settings)), admin))
+    told = asyncio.Event()
+    hurry = asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if told.is_set() else told).set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    gateway.start()
+    tasks = [asyncio.create_task(server.serve([listener])) for server, listener in servers]
+    stopping = asyncio.create_task(told.wait())
+    await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    gateway.close()
+    await _first(hurry.wait(), asyncio.sleep(LINGER_S))
+    for server, _ in servers:
+        server.should_exit = True
+        server.force_exit = hurry.is_set()
+    await asyncio.gather(*tasks)
+    await gateway.stop()
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
