@@ -1,0 +1,363 @@
+"""What the chart makes: valid for the API server's own schemas, safe by Pod Security "restricted", and adding up.
+
+The matrix is every shape that a value gives the chart. What only a cluster can show (that the policies are enforced, that a
+GPU appears) is not claimed here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+
+from .conftest import ROOT, Object, Render, accepted
+
+# 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
+KUBERNETES = ("1.30", "1.37")
+GPU = {"pools": {"gpu": {"enabled": True}}}
+SLIM = {"pools": {"cpu": {"server": "tandem"}}}
+CLAIM = {"modelRepository": {"source": "claim", "claimName": "models"}}
+SHAPES: dict[str, Object] = {
+    "the default": {},
+    "a GPU pool": GPU,
+    "only a GPU pool": {"pools": {"cpu": {"enabled": False}, "gpu": {"enabled": True}}},
+    "a GPU pool with an own card": {"pools": {"gpu": {"enabled": True, "gpu": {"resource": "nvidia.com/mig-1g.10gb"}}}},
+    "two GPU Tritons": {"pools": {"gpu": {"enabled": True, "replicas": 2}}},
+    "the slim image": SLIM,
+    "a claim": CLAIM,
+    "an autoscaler": {"pools": {"cpu": {"autoscaling": {"enabled": True, "maxReplicas": 9}}}},
+    "a pool of one's own": {"pools": {"spare": {"models": ["digits-fp32"], "replicas": 3}}},
+    "no network policy": {"networkPolicy": {"enabled": False}},
+    "metrics for somebody": {
+        "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "mon"}}}]}
+    },
+    "accounts that exist": {
+        "gateway": {"serviceAccount": {"create": False, "name": "one"}},
+        "triton": {"serviceAccount": {"create": False, "name": "two"}},
+    },
+    "everything optional": {
+        "imageRegistry": "registry.example.com/team/",
+        "imagePullSecrets": [{"name": "pull"}],
+        "images": {"gateway": {"digest": "sha256:" + "a" * 64}, "nvidia": {"tag": "26.10-py3"}},
+        "gateway": {
+            "replicas": 2,
+            "env": [{"name": "TANDEM_ADMIN_PORT", "value": "9000"}],
+            "variants": {"digits": {"cpu": "int8"}},
+            "limits": {"maxBodyBytes": 2**30, "upstreamTimeoutS": 2.5},
+            "service": {"type": "LoadBalancer", "port": 8080},
+            "podAnnotations": {"example.com/team": "a"},
+            "nodeSelector": {"kubernetes.io/arch": "amd64"},
+            "tolerations": [{"key": "spot", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+        },
+        "poolDefaults": {
+            "podAnnotations": {"example.com/team": "a"},
+            "nodeSelector": {"kubernetes.io/arch": "amd64"},
+            "affinity": {"nodeAffinity": {}},
+            "extraArgs": ["--log-verbose=1"],
+        },
+    },
+    "no test": {"test": {"enabled": False}},
+}
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_object_is_valid_for_the_api_server(version: str, render: Render) -> None:
+    seen: set[str] = set()  # most shapes change one object; a validation takes 50 ms
+    for shape, values in SHAPES.items():
+        for it in render(values).objects:
+            if (text := json.dumps(it)) not in seen:
+                seen.add(text)
+                try:
+                    kubernetes_validate.validate(it, version, strict=True)
+                except kubernetes_validate.ValidationError as error:
+                    pytest.fail(f"{shape}: {it['kind']} {it['metadata']['name']}: {error}")
+
+
+def test_the_server_schemas_do_notice_a_mistake(render: Render) -> None:
+    deployment = render().one("Deployment", "tandem-cpu")
+    spoilt = {**deployment, "spec": {**deployment["spec"], "replica": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
+        kubernetes_validate.validate(spoilt, KUBERNETES[-1], strict=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_helm_lint_finds_nothing(shape: str) -> None:
+    report = helm_python.lint(ROOT / "helm" / "tandem", accepted(SHAPES[shape]), strict=True, kube_version="v1.30.0")
+    worse_than_info = [message for message in report["messages"] if message["severity"] > 1]
+    assert (report["errors"], worse_than_info) == ([], [])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_pod_is_restricted_and_has_no_token(shape: str, render: Render) -> None:
+    pods = dict(render(SHAPES[shape]).pods())
+    assert pods
+    for name, pod in pods.items():
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name
+        security = pod["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] == 1000
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert all({"hostPath", "projected"}.isdisjoint(volume) for volume in pod.get("volumes", []))
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_container_has_bounds_and_a_fixed_image(shape: str, render: Render) -> None:
+    for name, pod in render(SHAPES[shape]).pods():
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            for bound in ("requests", "limits"):
+                assert {"cpu", "memory"} <= container["resources"][bound].keys(), name
+            version = container["image"].rpartition("/")[2].partition(":")[2]
+            assert version not in ("", "latest"), container["image"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_written_goes_to_a_volume_that_exists(shape: str, render: Render) -> None:
+    for name, pod in render(SHAPES[shape]).pods():
+        volumes = [volume["name"] for volume in pod.get("volumes", [])]
+        used = {
+            mount["name"]
+            for container in [*pod.get("initContainers", []), *pod["containers"]]
+            for mount in container.get("volumeMounts", [])
+        }
+        assert set(volumes) == used, name
+        assert len(volumes) == len(used)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_services_policies_and_deployments_select_the_same_pods(shape: str, render: Render) -> None:
+    it = render(SHAPES[shape])
+    pods = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in it.all("Deployment")]
+    selectors = [service["spec"]["selector"] for service in it.all("Service")]
+    selectors += [policy["spec"]["podSelector"]["matchLabels"] for policy in it.all("NetworkPolicy")]
+    selectors += [deployment["spec"]["selector"]["matchLabels"] for deployment in it.all("Deployment")]
+    for selector in selectors:
+        assert any(selector.items() <= labels.items() for labels in pods), selector
+    for service in it.all("Service"):
+        selector = service["spec"]["selector"]
+        assert sum(selector.items() <= labels.items() for labels in pods) == 1, "a service stands for one deployment"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_drain_fits_into_the_grace_period(shape: str, render: Render) -> None:
+    for name, pod in render(SHAPES[shape]).pods():
+        (container,) = pod["containers"]
+        if "lifecycle" in container:
+            before_sigterm_s = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+            assert before_sigterm_s + 30 + 5 <= pod["terminationGracePeriodSeconds"], name
+
+
+def test_a_longer_drain_raises_the_grace_period_and_reaches_the_processes(render: Render) -> None:
+    drain = {"preStopSeconds": 10, "exitTimeoutSeconds": 100, "marginSeconds": 7}
+    it = render({"gateway": {"drain": drain}, "poolDefaults": {"drain": drain}})
+    for name, pod in it.pods():
+        if not name.endswith("test-infer"):
+            assert pod["terminationGracePeriodSeconds"] == 117
+    assert "--exit-timeout-secs=100" in it.container("tandem-cpu")["args"]
+    assert "drain_s: 100" in it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"]
+
+
+def test_a_grace_period_of_ones_own_is_taken_when_it_is_long_enough(render: Render) -> None:
+    it = render({"gateway": {"terminationGracePeriodSeconds": 41}})
+    assert it.one("Deployment", "tandem-gateway")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 41
+
+
+# -- pools --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_one_cpu_pool_of_nvidias_image_that_loads_by_name(render: Render) -> None:
+    it = render()
+    assert [deployment["metadata"]["name"] for deployment in it.all("Deployment")] == ["tandem-gateway", "tandem-cpu"]
+    container = it.container("tandem-cpu")
+    assert container["image"] == "nvcr.io/nvidia/tritonserver:26.08-py3"
+    arguments = container["args"]
+    assert arguments[0] == "tritonserver"
+    assert [a for a in arguments if a.startswith("--load-model")] == [
+        "--load-model=digits-fp32",
+        "--load-model=digits-int8",
+    ]
+    assert {"--model-control-mode=explicit", "--model-config-name=cpu", "--disable-auto-complete-config"} <= {
+        *arguments
+    }
+    assert not any("*" in argument for argument in arguments)
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+
+
+def test_a_gpu_pool_takes_a_card_tolerates_the_taint_and_is_replaced_in_place(render: Render) -> None:
+    it = render(GPU)
+    deployment = it.one("Deployment", "tandem-gpu")["spec"]
+    assert deployment["strategy"] == {"type": "Recreate"}
+    assert deployment["template"]["spec"]["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    container = it.container("tandem-gpu")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert {"--model-config-name=gpu", "--load-model=digits-fp16"} <= {*container["args"]}
+
+
+def test_several_gpu_tritons_are_replaced_one_by_one_without_a_spare(render: Render) -> None:
+    strategy = render({"pools": {"gpu": {"enabled": True, "replicas": 2}}}).one("Deployment", "tandem-gpu")["spec"][
+        "strategy"
+    ]
+    assert strategy == {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+
+
+def test_the_card_may_be_a_slice(render: Render) -> None:
+    it = render({"pools": {"gpu": {"enabled": True, "gpu": {"resource": "nvidia.com/mig-1g.10gb", "count": 2}}}})
+    limits = it.container("tandem-gpu")["resources"]["limits"]
+    assert limits["nvidia.com/mig-1g.10gb"] == 2
+    assert "nvidia.com/gpu" not in limits
+
+
+def test_replicas_are_left_out_where_an_autoscaler_owns_them(render: Render) -> None:
+    it = render({"pools": {"cpu": {"autoscaling": {"enabled": True}}}})
+    assert "replicas" not in it.one("Deployment", "tandem-cpu")["spec"]
+    scaler = it.one("HorizontalPodAutoscaler", "tandem-cpu")["spec"]
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "tandem-cpu"}
+    (metric,) = scaler["metrics"]
+    assert metric["containerResource"]["container"] == it.container("tandem-cpu")["name"]
+
+
+def test_no_autoscaler_is_made_unless_it_is_asked_for(render: Render) -> None:
+    it = render()
+    assert it.all("HorizontalPodAutoscaler") == []
+    assert it.one("Deployment", "tandem-cpu")["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize("shape", ["the default", "a GPU pool", "the slim image", "a claim"])
+def test_models_are_verified_before_triton_starts_and_read_only_for_it(shape: str, render: Render) -> None:
+    it = render(SHAPES[shape])
+    for deployment in it.all("Deployment")[1:]:
+        pod = deployment["spec"]["template"]["spec"]
+        last = pod["initContainers"][-1]
+        assert last["command"] == ["tandem", "verify", "--model-repository=/models"]
+        for container in (last, *pod["containers"]):
+            (mount,) = [m for m in container["volumeMounts"] if m["name"] == "models"]
+            assert mount["readOnly"] is True
+
+
+def test_a_claim_is_mounted_read_only_and_nothing_is_copied(render: Render) -> None:
+    pod = render(CLAIM).one("Deployment", "tandem-cpu")["spec"]["template"]["spec"]
+    assert [container["name"] for container in pod["initContainers"]] == ["verify-models"]
+    assert {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in pod["volumes"]
+
+
+def test_shared_memory_is_memory_and_fits_into_the_limit(render: Render) -> None:
+    it = render(GPU)
+    for name, limit_mib in (("tandem-cpu", 1536), ("tandem-gpu", 4096)):
+        volumes = {v["name"]: v for v in it.one("Deployment", name)["spec"]["template"]["spec"]["volumes"]}
+        assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "256Mi"}
+        assert limit_mib > 2 * 256
+
+
+def test_the_slim_image_runs_tandem_triton(render: Render) -> None:
+    container = render({**SLIM, "imageRegistry": "registry.example.com/team"}).container("tandem-cpu")
+    assert container["image"] == "registry.example.com/team/tandem-triton-cpu:0.1.0"
+    assert container["command"][:3] == ["tandem", "triton", "--pool=cpu"]
+
+
+@pytest.mark.parametrize("server", ["nvidia", "tandem"])
+def test_a_triton_is_ready_by_its_first_model_and_alive_by_its_process(server: str, render: Render) -> None:
+    container = render({"pools": {"cpu": {"server": server}}}).container("tandem-cpu")
+    assert container["readinessProbe"]["httpGet"]["path"] == "/v2/models/digits-fp32/ready"
+    assert container["startupProbe"]["httpGet"]["path"] == "/v2/models/digits-fp32/ready"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
+
+
+def test_the_startup_probe_waits_as_long_as_it_was_told(render: Render) -> None:
+    probe = render({"pools": {"cpu": {"startupTimeoutSeconds": 93}}}).container("tandem-cpu")["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 95
+
+
+def test_values_of_one_pool_leave_the_others_alone(render: Render) -> None:
+    it = render({"pools": {"cpu": {"shmSize": "1Gi"}, "gpu": {"enabled": True}}})
+    sizes = {
+        name: next(v for v in pod["volumes"] if v["name"] == "shm")["emptyDir"]["sizeLimit"]
+        for name, pod in it.pods()
+        if name in ("tandem-cpu", "tandem-gpu")
+    }
+    assert sizes == {"tandem-cpu": "1Gi", "tandem-gpu": "256Mi"}
+
+
+# -- who may talk to whom -----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_gateway_reaches_triton_and_triton_reaches_nobody(render: Render) -> None:
+    it = render(GPU)
+    policy = it.one("NetworkPolicy", "tandem-triton")["spec"]
+    (rule,) = policy["ingress"]
+    (peer,) = rule["from"]
+    gateway = it.one("Deployment", "tandem-gateway")["spec"]["selector"]["matchLabels"]
+    assert peer == {"podSelector": {"matchLabels": gateway}}
+    assert [port["port"] for port in rule["ports"]] == ["http", "grpc"]
+    assert policy["egress"] == []
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    for pool in ("tandem-cpu", "tandem-gpu"):
+        labels = it.one("Deployment", pool)["spec"]["template"]["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_metrics_are_open_only_to_whom_the_values_name_and_only_their_port(render: Render) -> None:
+    peers: list[Any] = [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+    rules = render({"networkPolicy": {"metricsFrom": peers}}).one("NetworkPolicy", "tandem-triton")["spec"]["ingress"]
+    assert rules[1] == {"from": peers, "ports": [{"port": "metrics", "protocol": "TCP"}]}
+
+
+def test_an_empty_list_of_callers_leaves_only_the_test_pod(render: Render) -> None:
+    it = render({"networkPolicy": {"gatewayFrom": []}})
+    (rule,) = it.one("NetworkPolicy", "tandem-gateway")["spec"]["ingress"]
+    (peer,) = rule["from"]
+    assert (
+        peer["podSelector"]["matchLabels"].items() <= it.one("Pod", "tandem-test-infer")["metadata"]["labels"].items()
+    )
+
+
+def test_the_gateway_calls_triton_and_the_name_service_only(render: Render) -> None:
+    rules = render().one("NetworkPolicy", "tandem-gateway")["spec"]["egress"]
+    assert [[port["port"] for port in rule["ports"]] for rule in rules] == [["http", "grpc"], [53, 53]]
+
+
+# -- names and notes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_release_name_still_gives_names_that_kubernetes_takes(render: Render) -> None:
+    it = render({"pools": {"a" * 20: {"models": ["digits-fp32"]}}}, release="r" * 53)
+    names = [made["metadata"]["name"] for made in it.objects]
+    assert all(len(name) <= 63 and not name.endswith("-") for name in names), names
+    assert len({(made["kind"], made["metadata"]["name"]) for made in it.objects}) == len(it.objects)
+
+
+def test_two_releases_share_no_object_and_no_pod(render: Render) -> None:
+    one, other = render(release="one"), render(release="other")
+    names = [{(made["kind"], made["metadata"]["name"]) for made in it.objects} for it in (one, other)]
+    assert not names[0] & names[1]
+    selectors = [
+        it.all("Deployment")[0]["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] for it in (one, other)
+    ]
+    assert selectors == ["one", "other"]
+
+
+def test_a_changed_configuration_replaces_the_gateways_pods(render: Render) -> None:
+    before, after = (
+        it.one("Deployment", "tandem-gateway")["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        for it in (render(), render(GPU))
+    )
+    assert before != after
+
+
+def test_the_notes_say_that_there_are_no_keys_and_what_waits_for_a_gpu(render: Render) -> None:
+    assert "no API keys yet" in render().notes
+    assert "waits for a node" not in render().notes
+    assert "Pool gpu waits for a node with nvidia.com/gpu" in render(GPU).notes
+    assert "every pod of the cluster reaches" in render({"networkPolicy": {"enabled": False}}).notes
