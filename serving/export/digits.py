@@ -1,0 +1,93 @@
+"""The small model that ships with Tandem: a convolutional net trained on scikit-learn's handwritten digits.
+
+It trains in seconds and is really trained, so its gates mean something. Input `image` is float32 [n, 1, 8, 8] in 0..1 (a
+pixel's 0..16 divided by 16), output `probabilities` float32 [n, 10], softmax inside. Rule: the held-out part is not seen here.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from typing import Any
+
+import numpy as np
+import onnx
+import torch  # type: ignore[import-not-found, unused-ignore]
+from numpy.typing import NDArray
+
+from serving.export.data import Dataset
+from serving.export.precision import cleaned
+from serving.export.progress import Progress
+from serving.repository import Tensor
+
+INPUT = Tensor("image", "FP32", (1, 8, 8))
+OUTPUT = Tensor("probabilities", "FP32", (10,))
+LABELS = tuple("0123456789")
+OPSET = 18
+
+_SEED = 0
+_NUM_EPOCHS = 40  # the training loss is flat from about 30
+_BATCH_SIZE = 64
+_LEARNING_RATE = 1e-3  # Adam's own default
+
+
+def train(data: Dataset, progress: Progress) -> Any:
+    """A torch module from images to probabilities, in evaluation mode. The seed makes it repeatable on one machine."""
+    torch.manual_seed(_SEED)
+    torch.set_num_threads(1)  # the order of sums, and so the weights, would depend on the number of cores
+    net = _logits_net()
+    images, labels = torch.from_numpy(data.inputs[INPUT.name]), torch.from_numpy(data.labels)
+    optimizer = torch.optim.Adam(net.parameters(), lr=_LEARNING_RATE)
+    for epoch in range(_NUM_EPOCHS):
+        progress("training", epoch, _NUM_EPOCHS)
+        for batch in torch.randperm(len(labels)).split(_BATCH_SIZE):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    progress("training", _NUM_EPOCHS, _NUM_EPOCHS)
+    return torch.nn.Sequential(net, torch.nn.Softmax(dim=1)).eval()
+
+
+def run(net: Any, data: Dataset) -> NDArray[np.float32]:
+    """What the framework itself answers, float32 [n, 10]."""
+    with torch.no_grad():
+        answers: NDArray[np.float32] = net(torch.from_numpy(data.inputs[INPUT.name])).numpy()
+    return answers
+
+
+def to_onnx(net: Any) -> bytes:
+    # torch names every torchvision operator that is not there; none is used
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    example = torch.zeros(2, *INPUT.shape)  # a batch of 1 would become a constant of the graph
+    program = torch.onnx.export(
+        net,
+        (example,),
+        dynamo=True,
+        input_names=[INPUT.name],
+        output_names=[OUTPUT.name],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        opset_version=OPSET,
+        verbose=False,
+    )
+    buffer = io.BytesIO()
+    program.save(buffer, external_data=False)
+    model = cleaned(onnx.load_from_string(buffer.getvalue()))
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _logits_net() -> Any:
+    """58,000 weights: convolutions wide enough that arithmetic, not the cost of a call, is most of a run."""
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, len(LABELS)),
+    )

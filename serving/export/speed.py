@@ -1,0 +1,166 @@
+"""How fast is one ONNX file beside another, on this processor, with what certainty?
+
+    python speed.py BASE.onnx CANDIDATE.onnx --batch-sizes 1,8,32 --threads 1 --seconds 1 --json
+
+The two run in turns, so that whatever else the machine does hits both; each pair of turns gives one ratio, and the answer
+is their median with a bootstrap interval. Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this
+project, because it also runs as a plain script inside the server's own environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
+
+TURN_S = (
+    0.002  # one turn: long against a timer call (0.1 µs) and a scheduler tick's edge, short against a neighbour's burst
+)
+MIN_PAIRS = 20  # fewer ratios make no interval worth the name
+MAX_PAIRS = 2000  # more narrow the interval below what the machine's drift is worth
+NUM_RESAMPLES = 2000  # of the bootstrap; its own error in the 2.5 % ends is then small against the interval
+CONFIDENCE = 0.95
+
+Source = str | Path | bytes
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """ratio = base's latency / candidate's: above 1, the candidate is faster."""
+
+    batch_size: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    latency_s: float
+    fp32_latency_s: float
+
+
+def compare(
+    base: Source,
+    candidate: Source,
+    *,
+    batch_sizes: Sequence[int] = (1, 8, 32),
+    num_threads: int = 1,
+    seconds: float = 1.0,
+    allow_spinning: bool = False,
+    provider: str = "CPUExecutionProvider",
+    inputs: Mapping[str, Any] | None = None,
+) -> list[Measurement]:
+    """One measurement per batch size, `seconds` each. `inputs` (arrays [n, …]) stand in for random numbers in 0..1."""
+    sessions = [_session(source, num_threads, allow_spinning, provider) for source in (base, candidate)]
+    return [_compare(sessions[0], sessions[1], size, seconds, inputs) for size in batch_sizes]
+
+
+def paired_ratio(base_s: Sequence[float], candidate_s: Sequence[float], *, seed: int = 0) -> tuple[float, float, float]:
+    """Median of base/candidate over pairs, with the ends of its bootstrap interval."""
+    ratios = np.asarray(base_s, np.float64) / np.asarray(candidate_s, np.float64)
+    picks = np.random.default_rng(seed).integers(0, len(ratios), (NUM_RESAMPLES, len(ratios)))
+    medians = np.median(ratios[picks], axis=1)
+    low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    middle = float(np.median(ratios))
+    return middle, min(float(low), middle), max(float(high), middle)
+
+
+def _compare(
+    base: Any, candidate: Any, batch_size: int, seconds: float, inputs: Mapping[str, Any] | None
+) -> Measurement:
+    feed = _feed(base, batch_size, inputs)
+    runs: tuple[Run, Run] = (lambda: base.run(None, feed), lambda: candidate.run(None, feed))
+    repeats = [_repeats(run) for run in runs]
+    times: tuple[list[float], list[float]] = ([], [])
+    end = time.perf_counter() + seconds
+    while len(times[0]) < MIN_PAIRS or (time.perf_counter() < end and len(times[0]) < MAX_PAIRS):
+        first = len(times[0]) % 2  # who begins changes, so that neither always inherits the other's caches
+        for which in (first, 1 - first):
+            times[which].append(_turn(runs[which], repeats[which]))
+    ratio, low, high = paired_ratio(times[0], times[1])
+    return Measurement(batch_size, ratio, low, high, float(np.median(times[1])), float(np.median(times[0])))
+
+
+def _turn(run: Run, repeats: int) -> float:
+    """Seconds per run."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
+
+
+def _repeats(run: Run) -> int:
+    """Runs that fill a turn; the first ones warm up."""
+    _turn(run, 3)
+    return max(1, round(TURN_S / max(_turn(run, 3), 1e-9)))
+
+
+def _session(source: Source, num_threads: int, allow_spinning: bool, provider: str) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if allow_spinning else "0")
+    session = ort.InferenceSession(str(source) if isinstance(source, Path) else source, options, providers=[provider])
+    if session.get_providers()[0] != provider:
+        raise RuntimeError(f"{provider} did not start; ONNX Runtime offers {', '.join(session.get_providers())}")
+    return session
+
+
+def _feed(session: Any, batch_size: int, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    if inputs is not None:
+        return {name: np.resize(values, (batch_size, *values.shape[1:])) for name, values in inputs.items()}
+    rng = np.random.default_rng(0)
+    return {node.name: _random(rng, node, batch_size) for node in session.get_inputs()}
+
+
+def _random(rng: np.random.Generator, node: Any, batch_size: int) -> Any:
+    shape = [size if isinstance(size, int) else (1 if axis else batch_size) for axis, size in enumerate(node.shape)]
+    if node.type in ("tensor(float)", "tensor(float16)", "tensor(double)"):
+        kind = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}[node.type]
+        return rng.random(shape).astype(kind)
+    if node.type in ("tensor(int64)", "tensor(int32)"):
+        return np.ones(shape, np.int64 if node.type == "tensor(int64)" else np.int32)  # a valid token id everywhere
+    raise ValueError(f"input {node.name!r} is {node.type}, for which there are no made-up numbers")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Time one ONNX file beside another, in turns.")
+    parser.add_argument("base", type=Path)
+    parser.add_argument("candidate", type=Path)
+    parser.add_argument("--batch-sizes", default="1,8,32", type=lambda text: [int(size) for size in text.split(",")])
+    parser.add_argument("--threads", default=1, type=int)
+    parser.add_argument("--seconds", default=1.0, type=float, help="per batch size")
+    parser.add_argument("--allow-spinning", action="store_true")
+    parser.add_argument("--provider", default="CPUExecutionProvider")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args(arguments)
+    for path in (asked.base, asked.candidate):
+        if not path.is_file():
+            print(f"there is no file {path}", file=sys.stderr)
+            return 2
+    measurements = compare(
+        asked.base,
+        asked.candidate,
+        batch_sizes=asked.batch_sizes,
+        num_threads=asked.threads,
+        seconds=asked.seconds,
+        allow_spinning=asked.allow_spinning,
+        provider=asked.provider,
+    )
+    if asked.json:
+        print(json.dumps([asdict(measurement) for measurement in measurements]))
+        return 0
+    for m in measurements:
+        times = f"{m.latency_s * 1e6:.1f} µs beside {m.fp32_latency_s * 1e6:.1f} µs"
+        print(f"batch {m.batch_size}: ratio {m.ratio:.3f} ({m.ratio_low:.3f}..{m.ratio_high:.3f}), {times}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
