@@ -45,7 +45,7 @@ class Gateway:
         await self.catalogue.stop()
 
     def _fleet_changed(self) -> None:
-        self.infer.forget_routes()
+        self.infer.routes.forget()
 
     def _pool_gauges(self) -> list[PoolGauge]:
         pools = self.catalogue.fleet.pools

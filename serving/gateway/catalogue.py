@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -40,7 +41,7 @@ class Server:
     refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
     suspended: dict[str, float] = field(
         default_factory=dict
-    )  # Triton's model name -> loop time until which it is left alone
+    )  # Triton's model name -> perf_counter until which it is left alone
     polls: int = 0
 
     def serves(self, name: str, now: float) -> bool:
@@ -54,7 +55,6 @@ class Catalogue:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._on_change = on_change
-        self._loop = loop
         self.pools = {name: [Server(Target(url, loop)) for url in pool.urls] for name, pool in settings.pools.items()}
         self.fleet = Fleet(tuple(Pool(name, ready=False) for name in settings.pools))
         self._tasks: list[asyncio.Task[None]] = []
@@ -77,7 +77,7 @@ class Catalogue:
 
         None if none serves it.
         """
-        now = self._loop.time()
+        now = perf_counter()
         servers = [server for server in self.pools[pool] if server.serves(name, now)]
         if len(servers) < 2:
             return servers[0] if servers else None
@@ -97,7 +97,7 @@ class Catalogue:
 
     def suspend(self, server: Server, name: str) -> None:
         """The model's process died: leave it alone until it can be back."""
-        server.suspended[name] = self._loop.time() + SUSPEND_S
+        server.suspended[name] = perf_counter() + SUSPEND_S
 
     # -- watching -------------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Catalogue:
             await asyncio.sleep(
                 0.25
             )  # how late a time limit may be noticed; deadlines of clients have timers of their own
-            now = self._loop.time()
+            now = perf_counter()
             for servers in self.pools.values():
                 for server in servers:
                     server.target.sweep(now)
@@ -124,6 +124,7 @@ class Catalogue:
         ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
         again = not server.alive or server.polls % CONFIG_EVERY == 0
         server.polls += 1
+        server.suspended = {name: until for name, until in server.suspended.items() if until > perf_counter()}
         wanted = ready if again else ready - server.variants.keys() - server.refused.keys()
         variants = {name: v for name, v in server.variants.items() if name in ready and name not in wanted}
         refused = {name: r for name, r in server.refused.items() if name in ready and name not in wanted}
@@ -149,7 +150,7 @@ class Catalogue:
             target.host_header,
             len(body),
         )
-        return await target.ask(head, (body,), self._loop.time() + POLL_TIMEOUT_S)
+        return await target.ask(head, (body,), perf_counter() + POLL_TIMEOUT_S)
 
     def _publish(self) -> None:
         pools = []

@@ -1,7 +1,7 @@
 """Everything the gateway counts, in one object that is built once.
 
-Counting is a few list operations (about 0.2 µs) because it stands on the inference path, where prometheus_client's own
-observation would cost 1 to 2 µs each; the library turns the counts into families when somebody scrapes.
+On the inference path counting is one append, because prometheus_client's own observation would cost 1 to 2 µs each; what was
+appended is counted at a scrape or every thousand requests, and the library turns the counts into text.
 """
 
 from __future__ import annotations
@@ -49,6 +49,21 @@ class Series:
     request: Histogram = field(default_factory=Histogram)
     queue: Histogram = field(default_factory=Histogram)
     backend: Histogram = field(default_factory=Histogram)
+    waiting: list[tuple[float, float, float]] = field(default_factory=list)  # answered, not yet in the histograms
+
+    def answered(self, queue_s: float, backend_s: float, request_s: float) -> None:
+        self.waiting.append((queue_s, backend_s, request_s))
+        if len(self.waiting) >= 1024:  # bounds the memory between two scrapes
+            self.settle()
+
+    def settle(self) -> None:
+        """Brings what was answered into the counts."""
+        waiting, self.waiting = self.waiting, []
+        self.outcomes["ok"] += len(waiting)
+        for queue_s, backend_s, request_s in waiting:
+            self.queue.observe(queue_s)
+            self.backend.observe(backend_s)
+            self.request.observe(request_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +111,7 @@ class Metrics:
             ),
         }
         for series in self._series.values():
+            series.settle()
             for outcome, count in series.outcomes.items():
                 requests.add_metric([*series.labels, outcome], count)
             for name, family in families.items():

@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
     def ask(self, head: bytes, chunks: Sequence[bytes], give_up_at: float) -> asyncio.Future[Answer]:
         """Sends a request; the head goes out in one write, because Triton mistakes one that is split inside the path."""
         answer = self.answer = self.target.loop.create_future()
+        self.target.busy.add(self)
         self.give_up_at = give_up_at
         if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW_BYTES:
             self.transport.write(head + chunks[0])
@@ -125,15 +126,15 @@ class Target:
         self.busy: set[Connection] = set()
 
     async def ask(self, head: bytes, chunks: Sequence[bytes], give_up_at: float, *, fresh: bool = False) -> Answer:
-        """Sends a request and waits for the answer, at most until `give_up_at` (loop time); `fresh` on a new connection.
+        """Sends a request and waits for the answer, at most until `give_up_at` (perf_counter); `fresh` on a new connection.
 
         Raises Lost.
         """
-        connection = self.idle.pop() if self.idle and not fresh else await self._connect()
-        self.busy.add(connection)
+        connection = self.idle.pop() if self.idle and not fresh else await self.connect()
         return await connection.ask(head, chunks, give_up_at)
 
-    async def _connect(self) -> Connection:
+    async def connect(self) -> Connection:
+        """A new connection. Raises Lost."""
         try:
             async with asyncio.timeout(self.connect_timeout_s):
                 _, connection = await self.loop.create_connection(lambda: Connection(self), self.host, self.port)
