@@ -7,11 +7,16 @@ runs cannot be written over ("Text file busy"), but its name can be given to ano
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from serving.errors import EnvironmentFault
+from serving.local.environments import Environment
 
 BACKEND = Path(__file__).parent / "backends" / "onnxruntime" / "model.py"
 
@@ -28,15 +33,31 @@ def sources(triton: Path) -> dict[str, Path]:
     }
     for file in files.values():
         if not file.is_file():
-            raise EnvironmentFault(f"{file} is missing: delete {triton.parents[1]} and start again to install it anew")
+            raise EnvironmentFault(f"{file} is missing: delete Triton's environment around it and start again")
     return files
 
 
 def assemble(triton: Path, target: Path) -> None:
-    """Lays the backend directory out at `target`, or brings it up to date."""
+    """Lays the backend directory out at `target`, or brings it up to date; files that are the same are left alone."""
     for place, source in sources(triton).items():
         destination = target / place
+        if destination.is_file() and filecmp.cmp(source, destination, shallow=False):
+            continue
         destination.parent.mkdir(parents=True, exist_ok=True)
-        fresh = destination.with_name(destination.name + ".new")
+        fresh = destination.with_name(f"{destination.name}.{os.getpid()}")
         shutil.copy2(source, fresh)
         fresh.replace(destination)
+
+
+def backend_directory(environment: Environment) -> Path:
+    """An assembled directory: in the environment, named by our backend's content, so that two versions never mix.
+
+    Where the environment belongs to somebody else (one baked into an image), in a temporary directory instead.
+    """
+    folder = environment.folder
+    if folder.stat().st_uid != os.getuid() or not os.access(folder, os.W_OK):
+        target = Path(tempfile.mkdtemp(prefix="tandem-backends-"))
+    else:
+        target = folder / f"backends-{hashlib.sha256(BACKEND.read_bytes()).hexdigest()[:12]}"
+    assemble(environment.triton, target)
+    return target

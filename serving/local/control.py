@@ -96,4 +96,12 @@ class Control:
     def _ours(self, error: InferenceServerException, model: str) -> EnvironmentFault:
         if "UNAVAILABLE" in str(error.status()):
             return TritonLost(self.url)
-        return LoadFailed(model, " ".join(str(error.message()).split()))
+        return LoadFailed(model, plain_reason(str(error.message())))
+
+
+def plain_reason(message: str) -> str:
+    """Triton's reason in one line: without the path that it took, and without the stub's Python traceback."""
+    text = " ".join(message.split()).split(" At: ")[0]
+    for marker in ("TritonModelException: ", "UNAVAILABLE state: "):
+        text = text.rpartition(marker)[2]
+    return text.rstrip(" ;")

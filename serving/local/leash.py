@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     parent, number, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     os.setsid()
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0):
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0):
         sys.exit(f"leash: prctl: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the line above
         sys.exit("leash: the parent has gone")

@@ -52,7 +52,9 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
 
 
 def children_of(parent: int, proc: Path = PROC) -> list[Stat]:
-    """Zombies included."""
+    """Zombies included. Empty where there is no /proc."""
+    if not proc.is_dir():
+        return []
     found = (stat(int(entry.name), proc) for entry in proc.iterdir() if entry.name.isdigit())
     return [child for child in found if child is not None and child.parent == parent]
 
@@ -106,7 +108,8 @@ class Nursery:
         self._ends: dict[int, asyncio.Future[int]] = {}
 
     def __enter__(self) -> Nursery:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
         return self
 

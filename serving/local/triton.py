@@ -1,0 +1,119 @@
+"""`tandem triton`: one Triton of one pool, from start to stop.
+
+It proves the repository's digests, starts tritonserver, loads each variant that passed its gate, and then stays: as the
+parent that restarts a crashed server and reloads a model whose stub died (Triton does neither), and as PID 1 of a container.
+Keep: whatever way it ends, no process and no segment in /dev/shm stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.errors import UserError
+from serving.local import launch as launching
+from serving.local.assemble import backend_directory
+from serving.local.devices import require_gpu
+from serving.local.environments import ENGINES, Environment, Say, ensure
+from serving.local.launch import Launch, Ports
+from serving.local.limits import usable_cores
+from serving.local.pool import PoolPlan, plan_pool
+from serving.local.processes import Nursery
+from serving.local.supervisor import Supervisor
+from serving.repository import Repository, default_repository
+
+
+@dataclass(frozen=True, slots=True)
+class TritonOptions:
+    """What `tandem triton` is asked to do. `model_repository` None is the default one."""
+
+    pool: str = "cpu"
+    model_repository: Path | None = None
+    host: str = "127.0.0.1"  # Triton 2.51 has known holes: nothing but loopback or a closed network
+    http_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+    exit_timeout_s: int = 30
+    may_measure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that takes long the first time and nothing the second: the environment and what to serve."""
+
+    environment: Environment
+    repository: Repository
+    plan: PoolPlan
+
+
+def prepare(pool: str, model_repository: Path | None, say: Say, *, may_measure: bool = True) -> Prepared:
+    """Raises before anything is started where this pool cannot be served here."""
+    if pool not in ENGINES:
+        raise UserError(f"there is no pool '{pool}'; pools are: {', '.join(ENGINES)}")
+    if pool == "gpu":
+        require_gpu()
+    repository = Repository((model_repository or default_repository()).absolute())
+    repository.variants()  # a broken repository is told before the long part
+    environment = ensure(ENGINES[pool], say)
+    plan = plan_pool(repository, pool, environment, usable_cores(), may_measure=may_measure, say=say)
+    return Prepared(environment, repository, plan)
+
+
+def run(options: TritonOptions) -> int:
+    """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
+    for port, option in _ports(options):
+        launching.require_free(options.host, port, option)
+    prepared = prepare(options.pool, options.model_repository, say, may_measure=options.may_measure)
+    launch = Launch(
+        environment=prepared.environment,
+        backends=backend_directory(prepared.environment),
+        model_repository=prepared.repository.path,
+        pool=options.pool,
+        host=options.host,
+        ports=Ports(options.http_port, options.grpc_port, options.metrics_port),
+        exit_timeout_s=options.exit_timeout_s,
+    )
+    return asyncio.run(serve(launch, prepared.plan))
+
+
+def _ports(options: TritonOptions) -> list[tuple[int, str]]:
+    return [
+        (options.http_port, "--http-port"),
+        (options.grpc_port, "--grpc-port"),
+        (options.metrics_port, "--metrics-port"),
+    ]
+
+
+def say(line: str) -> None:
+    print(f"tandem triton: {line}", file=sys.stderr, flush=True)
+
+
+async def serve(launch: Launch, plan: PoolPlan) -> int:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def signalled() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, signalled)
+    with Nursery() as nursery:
+        supervisor = Supervisor(launch, plan.configs, nursery, say)
+        try:
+            started = asyncio.create_task(supervisor.start())
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not started.done():
+                started.cancel()
+                await asyncio.wait({started})
+            else:
+                started.result()
+                say(f"ready: {supervisor.summary()}")
+                await supervisor.watch(stop)
+            say("stopping")
+        finally:
+            await supervisor.stop(hurry)
+    return 0

@@ -1,0 +1,40 @@
+"""Starts a supervised Triton on a folder of test models: `python serve.py SPEC.json`, a file that `harness.py` writes.
+
+The same code as `tandem triton` runs, without a gated repository before it: the configurations come from the test.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from serving.errors import TandemError, exit_code
+from serving.local.assemble import backend_directory
+from serving.local.environments import ENGINES, ensure
+from serving.local.launch import Launch, Ports
+from serving.local.pool import PoolPlan
+from serving.local.triton import say, serve
+
+
+def main() -> int:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    environment = ensure(ENGINES["cpu"], say)
+    launch = Launch(
+        environment=environment,
+        backends=backend_directory(environment),
+        model_repository=Path(spec["repository"]),
+        pool=spec["pool"],
+        host="127.0.0.1",
+        ports=Ports(*spec["ports"]),
+        exit_timeout_s=spec["exit_timeout_s"],
+    )
+    configs = {name: json.dumps(config) for name, config in spec["configs"].items()}
+    try:
+        return asyncio.run(serve(launch, PoolPlan(spec["pool"], configs)))
+    except TandemError as error:
+        say(str(error))
+        return exit_code(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
