@@ -28,8 +28,8 @@ for target in "$@"; do
 done
 for target in "$@"; do
   case $builder in
-    docker*) bytes=$(docker image inspect --format '{{.Size}}' "tandem-$target:$version") ;;
-    *) bytes=$(buildah inspect --type image --format '{{.Docker.Size}}' "tandem-$target:$version") ;;
+    docker*) size=$(docker image ls --format '{{.Size}}' "tandem-$target:$version") ;;
+    *) size=$(buildah images --format '{{.Size}}' "tandem-$target:$version") ;;
   esac
-  echo "tandem: tandem-$target:$version, $((bytes / 1000000)) MB"
+  echo "tandem: tandem-$target:$version, $(echo $size)"
 done

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import yaml
 
@@ -22,7 +20,7 @@ def node_class() -> Object:
     return _documents()["EC2NodeClass"]
 
 
-def _documents() -> dict[str, Any]:
+def _documents() -> dict[str, Object]:
     return {it["kind"]: it for it in yaml.safe_load_all(FILE.read_text())}
 
 

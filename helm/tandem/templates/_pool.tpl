@@ -173,6 +173,9 @@ spec:
             - {name: models, mountPath: /models, readOnly: true}
             - {name: tmp, mountPath: /tmp}
             - {name: shm, mountPath: /dev/shm}
+            {{- if eq $pool.server "tandem" }}
+            - {name: speeds, mountPath: /opt/tandem/speeds}
+            {{- end }}
       volumes:
         - name: models
           {{- if eq .root.Values.modelRepository.source "claim" }}
@@ -184,4 +187,9 @@ spec:
           emptyDir: {sizeLimit: 256Mi}
         - name: shm
           emptyDir: {medium: Memory, sizeLimit: {{ $pool.shmSize }}}
+        {{- if eq $pool.server "tandem" }}
+        # What `tandem triton` measured of the variants on this processor.
+        - name: speeds
+          emptyDir: {sizeLimit: 16Mi}
+        {{- end }}
 {{- end }}

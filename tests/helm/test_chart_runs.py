@@ -1,0 +1,180 @@
+"""What the pods run, run here: commands against the real command line, configuration against the real settings, probes and
+the `helm test` script against a real gateway.
+
+Nothing is simulated but the addresses: a pod's 0.0.0.0:8080 becomes a free port of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from serving.cli import cli
+from serving.repository import Repository, pool_config_file
+from serving.settings import GatewaySettings, read_settings
+
+from .conftest import ROOT, Object, Render
+
+SHAPES: dict[str, Object] = {
+    "the default": {},
+    "a GPU pool": {"pools": {"gpu": {"enabled": True}}},
+    "the slim image": {"pools": {"cpu": {"server": "tandem"}}},
+    "a claim": {"modelRepository": {"source": "claim", "claimName": "models"}},
+    "large limits": {
+        "gateway": {"limits": {"maxBodyBytes": 2**31, "upstreamTimeoutS": 0.5}, "variants": {"digits": {"cpu": "int8"}}}
+    },
+}
+START_S = 30.0  # a gateway answers within a second; a busy machine may take ten
+
+
+def settings_of(render: Render, values: Object, folder: Path) -> GatewaySettings:
+    file = folder / "tandem.yaml"
+    file.write_text(render(values).one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    return read_settings(file)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_command_of_ours_is_one_that_tandem_knows(shape: str, render: Render, tmp_path: Path) -> None:
+    seen = set()
+    for _, pod in render(SHAPES[shape]).pods():
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            command = container.get("command", [])
+            if command[:1] == ["tandem"]:
+                here = [
+                    word.replace("/models", str(tmp_path)).replace("/etc/tandem", str(tmp_path)) for word in command
+                ]
+                verb = cli.commands[here[1]]
+                assert isinstance(verb, click.Command)
+                verb.make_context(here[1], here[2:])  # parses, does not run
+                seen.add(here[1])
+    assert {"gateway", "verify"} <= seen
+
+
+def test_the_gateway_reads_what_the_chart_wrote(render: Render, tmp_path: Path) -> None:
+    settings = settings_of(render, {}, tmp_path)
+    assert {name: (pool.urls, pool.device) for name, pool in settings.pools.items()} == {
+        "cpu": (("http://tandem-cpu:8000",), "cpu")
+    }
+
+
+def test_a_gpu_pool_comes_first_for_who_turned_it_on(render: Render, tmp_path: Path) -> None:
+    assert [*settings_of(render, SHAPES["a GPU pool"], tmp_path).pools] == ["gpu", "cpu"]
+
+
+def test_large_numbers_and_chosen_variants_arrive_as_they_were_written(render: Render, tmp_path: Path) -> None:
+    settings = settings_of(render, SHAPES["large limits"], tmp_path)
+    assert settings.limits.max_body_bytes == 2**31
+    assert settings.limits.upstream_timeout_s == 0.5
+    assert settings.limits.drain_s == 30
+    assert settings.models["digits"].variants == {"cpu": "int8"}
+
+
+def test_every_pool_url_is_a_service_of_the_chart(render: Render, tmp_path: Path) -> None:
+    it = render(SHAPES["a GPU pool"])
+    for name, pool in settings_of(render, SHAPES["a GPU pool"], tmp_path).pools.items():
+        (url,) = pool.urls
+        service = it.one("Service", url.removeprefix("http://").partition(":")[0])
+        assert service["spec"]["selector"]["tandem-pool"] == name
+        assert int(url.rpartition(":")[2]) in [port["port"] for port in service["spec"]["ports"]]
+
+
+@pytest.mark.parametrize("pool", ["cpu", "gpu"])
+def test_the_default_models_are_committed_and_may_run_on_their_pool(pool: str, render: Render) -> None:
+    repository = Repository(ROOT / "model_repo")
+    arguments = render(SHAPES["a GPU pool"]).container(f"tandem-{pool}")["args"]
+    names = [argument.removeprefix("--load-model=") for argument in arguments if argument.startswith("--load-model=")]
+    assert names
+    for name in names:
+        variant = repository.variant(name)
+        assert pool in variant.loadable_pools, name
+        assert (variant.directory / pool_config_file(pool)).is_file()
+
+
+# -- a real gateway -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def running_gateway(container: Object, config: Path) -> Iterator[int]:
+    """The gateway's container as a process here, without the flag that opens it to other machines. Gives its port."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    replaced = {"--config": str(config), "--host": "127.0.0.1", "--port": str(port)}
+    words = [word for word in container["command"][1:] if word != "--insecure-no-auth"]
+    arguments = [
+        f"{name}={replaced.get(name, value)}" if eq else name for name, eq, value in (w.partition("=") for w in words)
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "serving", *arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(port, process)
+        yield port
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def wait_for(port: int, process: subprocess.Popen[str]) -> None:
+    give_up = time.monotonic() + START_S
+    while time.monotonic() < give_up:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the gateway did not listen")
+
+
+def status(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_the_gateways_probes_ask_for_what_it_serves_and_unready_is_not_dead(render: Render, tmp_path: Path) -> None:
+    container = render().container("tandem-gateway")
+    config = tmp_path / "tandem.yaml"
+    config.write_text(
+        'version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n'
+    )  # nothing listens there
+    with running_gateway(container, config) as port:
+        assert status(port, container["livenessProbe"]["httpGet"]["path"]) == 200
+        assert status(port, container["startupProbe"]["httpGet"]["path"]) == 200
+        assert status(port, container["readinessProbe"]["httpGet"]["path"]) == 503
+        assert status(port, "/health/nothing") == 404, "any path answers, so a probe would prove nothing"
+
+
+def test_helm_test_fails_with_the_reason_when_no_model_answers(render: Render, tmp_path: Path) -> None:
+    pod = render().one("Pod", "tandem-test-infer")["spec"]["containers"][0]
+    _, flag, script, _, model, _ = pod["command"]
+    config, sample = tmp_path / "tandem.yaml", tmp_path / "sample.json"
+    config.write_text('version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n')
+    sample.write_text("{}")
+    with running_gateway(render().container("tandem-gateway"), config) as port:
+        test = [sys.executable, flag, script, f"http://127.0.0.1:{port}", model, str(sample), "0"]
+        done = subprocess.run(test, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert "digits: 503" in done.stderr
+
+
+def test_helm_test_fails_with_the_reason_when_there_is_no_gateway(render: Render, tmp_path: Path) -> None:
+    pod = render().one("Pod", "tandem-test-infer")["spec"]["containers"][0]
+    sample = tmp_path / "sample.json"
+    sample.write_text("{}")
+    done = subprocess.run(
+        [sys.executable, *pod["command"][1:3], "http://127.0.0.1:9", "digits", str(sample), "0"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert "digits: no answer from http://127.0.0.1:9" in done.stderr
