@@ -63,11 +63,12 @@ def signature(metadata: dict[str, Any]) -> Signature:
 
 
 def images(data: str, shape: tuple[int, ...], seed: int) -> tuple[FloatArray, IntArray | None]:
-    """(float32 [n, *shape], labels [n] or None): `digits` are real and labelled, `random` is seeded noise in 0..1."""
+    """(float32 [n, *shape], labels [n] or None): `digits` are real, held out of training; `random` is seeded noise in 0..1."""
     if data == "random":
         return np.random.default_rng(seed).random((NUM_RANDOM, *shape), dtype=np.float32), None
     with np.load(DIGITS, allow_pickle=False) as file:
-        pixels, labels = file["images"], file["labels"]
+        (name,) = (name for name in file.files if name != "labels")
+        pixels, labels = file[name], file["labels"]
     if pixels[0].size != int(np.prod(shape)):
         raise ValueError(f"an image of {data} has {pixels[0].size} values; the model takes {list(shape)}")
     return pixels.astype(np.float32).reshape(len(pixels), *shape), labels.astype(np.int64)
@@ -86,15 +87,18 @@ def bodies(model: Signature, pixels: FloatArray, labels: IntArray | None, encodi
 
 
 def encode_json(model: Signature, batch: FloatArray, labels: tuple[int, ...]) -> Body:
-    tensor = {"name": model.input_name, "shape": list(batch.shape), "datatype": "FP32", "data": np.ascontiguousarray(batch.ravel())}
+    numbers = np.ascontiguousarray(batch.ravel())
+    tensor = {"name": model.input_name, "shape": list(batch.shape), "datatype": "FP32", "data": numbers}
     request = {"inputs": [tensor], "outputs": [{"name": model.output_name}]}
     return Body(orjson.dumps(request, option=orjson.OPT_SERIALIZE_NUMPY), None, labels)
 
 
 def encode_binary(model: Signature, batch: FloatArray, labels: tuple[int, ...]) -> Body:
     blob = batch.astype("<f4").tobytes()
-    tensor = {"name": model.input_name, "shape": list(batch.shape), "datatype": "FP32", "parameters": {"binary_data_size": len(blob)}}
-    header = orjson.dumps({"inputs": [tensor], "outputs": [{"name": model.output_name, "parameters": {"binary_data": True}}]})
+    size = {"binary_data_size": len(blob)}
+    tensor = {"name": model.input_name, "shape": list(batch.shape), "datatype": "FP32", "parameters": size}
+    output = {"name": model.output_name, "parameters": {"binary_data": True}}
+    header = orjson.dumps({"inputs": [tensor], "outputs": [output]})
     return Body(header + blob, len(header), labels)
 
 

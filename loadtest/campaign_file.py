@@ -59,7 +59,11 @@ def _one_of(*values: str) -> Check:
 
 
 def _name(value: Any) -> str | None:
-    return None if isinstance(value, str) and NAME.fullmatch(value) else "must be a name of letters, digits, '.', '_' and '-'"
+    return (
+        None
+        if isinstance(value, str) and NAME.fullmatch(value)
+        else "must be a name of letters, digits, '.', '_' and '-'"
+    )
 
 
 def _text(value: Any) -> str | None:
@@ -68,8 +72,8 @@ def _text(value: Any) -> str | None:
 
 REQUIRED = object()
 
-# key -> (check or the form of a nested mapping, default). The limits: users and repeats beyond these are a typing mistake on one machine (guess);
-# a day of load is another kind of test; 64 images a request is the largest batch a committed model accepts.
+# key -> (check, default), or the form of what is nested. The limits: users and repeats beyond these are a typing mistake on
+# one machine (guess); a day of load is another kind of test; 32 images a request is the largest batch `digits` takes.
 FORM: dict[str, Any] = {
     "version": (_number(1, 1, int), REQUIRED),
     "name": (_name, REQUIRED),
@@ -86,7 +90,7 @@ FORM: dict[str, Any] = {
     "payload": {
         "data": (_one_of(*DATA), "digits"),
         "encoding": (_one_of(*ENCODINGS), "json"),
-        "batch_size": (_number(1, 64, int), 1),
+        "batch_size": (_number(1, 32, int), 1),
     },
     "arms": [{"name": (_name, None), "variant": (_name, REQUIRED), "pool": (_name, REQUIRED)}],
 }
@@ -97,7 +101,8 @@ def read_campaign(path: Path) -> Campaign:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise CampaignFileError(f"{path} cannot be read: {error.strerror or error}. The committed ones are in loadtest/campaigns/.") from error
+        why = error.strerror or str(error)
+        raise CampaignFileError(f"{path} cannot be read: {why}; examples are in loadtest/campaigns/.") from error
     return parse_campaign(text, str(path))
 
 
@@ -117,7 +122,15 @@ def parse_campaign(text: str, file: str) -> Campaign:
     if baseline not in [arm.name for arm in arms]:
         known = [arm.name for arm in arms]
         raise reader.error(reader.key(root, "baseline"), f"no arm is named {baseline!r}{_nearest(baseline, known)}")
-    return Campaign(values["name"], values["model"], arms, baseline, Load(**values["load"]), Payload(**values["payload"]), values["note"])
+    return Campaign(
+        values["name"],
+        values["model"],
+        arms,
+        baseline,
+        Load(**values["load"]),
+        Payload(**values["payload"]),
+        values["note"],
+    )
 
 
 class _Reader:
@@ -145,7 +158,11 @@ class _Reader:
 
     def _value(self, parent: yaml.Node, node: yaml.Node | None, key: str, rule: Any, where: str) -> Any:
         if isinstance(rule, dict):
-            return self.mapping(node, rule, f"{key!r}") if node is not None else {k: default for k, (_, default) in rule.items()}
+            return (
+                self.mapping(node, rule, f"{key!r}")
+                if node is not None
+                else {k: default for k, (_, default) in rule.items()}
+            )
         if isinstance(rule, list):
             if not isinstance(node, yaml.SequenceNode) or not node.value:
                 raise self.error(node or parent, f"{key!r} must be a list with at least one entry")
@@ -155,7 +172,7 @@ class _Reader:
             if default is REQUIRED:
                 raise self.error(parent, f"{key!r} is missing in {where}")
             return default
-        value = self._constructor.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+        value = self._constructor.construct_object(node, deep=True)
         if problem := check(value):
             raise self.error(node, f"{key!r} {problem}, not {value!r}")
         return value

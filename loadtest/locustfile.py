@@ -2,8 +2,9 @@
 
     python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --users 8 --spawn-rate 8 --rows rows.csv
 
-Without --rows it is an ordinary locustfile with Locust's own statistics (they round to 1 ms and more; rows do not). The only file that
-imports Locust, which patches its process: nothing may import this one. Rows stay in memory until the end, so that no disk write stalls a request.
+Without --rows it is an ordinary locustfile with Locust's own statistics (they round to 1 ms and more; rows do not). The only
+file that imports Locust, which patches its process: nothing may import this one. Rows stay in memory until the end, so that
+no disk write stalls a request.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gevent
+import gevent  # type: ignore[import-untyped]
 import orjson
 from locust import User, constant, events, task
 from locust.env import Environment
@@ -63,7 +64,7 @@ class Run:
         answer = connection.send(request_bytes("GET", self.host, f"/v2/models/{self.model}", {}))
         connection.close()
         if answer.status != 200:
-            raise SystemExit(f"{self.host} does not know the model {self.model}: {answer.status}")
+            raise ValueError(f"no model {self.model} ({answer.status})")
         model = signature(orjson.loads(answer.body))
         pixels, labels = images(options.data, model.shape, self.seed)
         pins = {k: v for k, v in (("Tandem-Variant", options.variant), ("Tandem-Pool", options.pool)) if v}
@@ -78,13 +79,21 @@ class Run:
 
     def add(self, row: Row) -> None:
         if self.rows_file is None:
-            error = RuntimeError(row.error) if row.error else None
-            fire = self.environment.events.request.fire
-            fire(request_type="POST", name=self.model, response_time=row.latency_s * 1000, response_length=row.num_bytes, exception=error, context={})
+            self._tell_locust(row)
             return
         self.rows.append(row)
         if len(self.rows) >= MAX_ROWS_IN_MEMORY:
             self.write()
+
+    def _tell_locust(self, row: Row) -> None:
+        self.environment.events.request.fire(  # type: ignore[no-untyped-call]
+            request_type="POST",
+            name=self.model,
+            response_time=row.latency_s * 1000,
+            response_length=row.num_bytes,
+            exception=RuntimeError(row.error) if row.error else None,
+            context={},
+        )
 
     def write(self) -> None:
         if self.rows_file is not None:
@@ -144,7 +153,9 @@ class Inference(User):
 
 
 def lost(start_s: float, latency_s: float, error: OSError) -> Row:
-    return Row(start_s, latency_s, 0, 0, None, "", "", "", "timeout" if isinstance(error, TimeoutError) else "connection")
+    return Row(
+        start_s, latency_s, 0, 0, None, "", "", "", "timeout" if isinstance(error, TimeoutError) else "connection"
+    )
 
 
 def judged(start_s: float, latency_s: float, answer: Answer, labels: tuple[int, ...]) -> Row:
@@ -159,11 +170,11 @@ def judged(start_s: float, latency_s: float, answer: Answer, labels: tuple[int, 
             error = "body"
     else:
         error = answer.headers.get(b"tandem-error") or f"http_{answer.status}"
-    receipt = [answer.headers.get(name, "") for name in RECEIPT]
-    return Row(start_s, latency_s, answer.status, len(answer.body), correct, *receipt, error)
+    variant, pool, device = (answer.headers.get(name, "") for name in RECEIPT)
+    return Row(start_s, latency_s, answer.status, len(answer.body), correct, variant, pool, device, error)
 
 
-@events.init_command_line_parser.add_listener
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def add_arguments(parser: Any) -> None:
     group = parser.add_argument_group("Tandem")
     group.add_argument("--model", default="digits", help="public or pinned name")
@@ -178,10 +189,13 @@ def add_arguments(parser: Any) -> None:
     group.add_argument("--rows", default="", help="CSV file for the raw rows")
 
 
-@events.test_start.add_listener
+@events.test_start.add_listener  # type: ignore[untyped-decorator]
 def on_test_start(environment: Environment, **_: Any) -> None:
     global run
-    run = Run(environment)
+    try:
+        run = Run(environment)
+    except (ValueError, KeyError, OSError) as error:  # Locust would log it and go on without a run
+        raise SystemExit(f"{environment.host}: {error}") from error
     run.start()
     if run.end_s != float("inf"):
         gevent.spawn(quit_after, environment)
@@ -197,6 +211,6 @@ def quit_after(environment: Environment) -> None:
     environment.runner.quit()
 
 
-@events.test_stop.add_listener
+@events.test_stop.add_listener  # type: ignore[untyped-decorator]
 def on_test_stop(**_: Any) -> None:
     run.finish()

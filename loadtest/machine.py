@@ -16,7 +16,18 @@ from loadtest.records import Machine
 
 # Those that decide how fast FP32, BF16 and INT8 nets run; a long list of all flags would hide them.
 TELLING = (
-    *("avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"),
+    *(
+        "avx2",
+        "fma",
+        "avx512f",
+        "avx_vnni",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "amx_tile",
+        "amx_int8",
+        "amx_bf16",
+    ),
     *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme"),
 )
 PACKAGES = ("locust", "tandem-serving", "numpy")

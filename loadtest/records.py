@@ -1,14 +1,14 @@
 """What a run leaves on disk: one CSV row per request, and one manifest per campaign.
 
-Rows are the truth; everything a report says is computed from them again. Deliberately not here: what the rows mean (`report.py`) and how they
-come about (`locustfile.py`). An editor keeps this importable without Locust, and raises VERSION with any change of a column or a key.
+Rows are the truth; everything a report says is computed from them again. Deliberately not here: what the rows mean
+(`report.py`) and how they come about (`locustfile.py`). An editor keeps this importable without Locust, and raises VERSION
+with any change of a column or a key.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,7 +64,9 @@ def read_rows(path: Path) -> list[Row]:
     for number, cells in enumerate(csv.reader(text.splitlines()), start=1):
         if number == 1:
             if tuple(cells) != Row._fields:
-                raise ResultsError(f"{path}: the first line does not name the columns of version {VERSION}; was it written by another Tandem?")
+                raise ResultsError(
+                    f"{path}: its first line is not that of version {VERSION}; was it written by another Tandem?"
+                )
             continue
         try:
             rows.append(_row(cells))
@@ -93,7 +95,7 @@ class ArmRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run of one arm. `targets`: what identified the server processes before and after (None: nothing did, or no answer)."""
+    """One run of one arm. What the servers counted is the difference over the run, warm-up included; None where it could not be read."""
 
     arm: str
     repeat: int  # from 1
@@ -102,9 +104,9 @@ class RunRecord:
     started: str  # ISO 8601 with offset
     state: State
     reason: str | None = None  # of a state other than `done`
-    target_before: str | None = None
-    target_after: str | None = None
     is_reachable_after: bool = True
+    gateway_counted: int | None = None  # requests
+    triton_counted: int | None = None  # requests of this variant; None too where several servers hold it
     generator_cpu_ratio: float | None = None  # of one core, over the whole run
 
 
@@ -170,7 +172,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -178,7 +180,9 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ResultsError(f"{directory} holds no {MANIFEST}; give a directory that `tandem campaign run` wrote.") from None
+        raise ResultsError(
+            f"{directory} holds no {MANIFEST}; give a directory that `tandem campaign run` wrote."
+        ) from None
     except (ValueError, OSError) as error:
         raise ResultsError(f"{path} cannot be read: {error}.") from error
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
@@ -187,7 +191,9 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         machine = raw.pop("machine")
         return Manifest(
-            machine=Machine(**{**machine, "instruction_sets": tuple(machine["instruction_sets"]), "cards": tuple(machine["cards"])}),
+            machine=Machine(
+                **{**machine, "instruction_sets": tuple(machine["instruction_sets"]), "cards": tuple(machine["cards"])}
+            ),
             load=Load(**raw.pop("load")),
             payload=Payload(**raw.pop("payload")),
             arms=tuple(ArmRecord(**a) for a in raw.pop("arms")),

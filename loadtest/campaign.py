@@ -1,0 +1,310 @@
+"""Runs a campaign: every arm, repeat by repeat, one Locust process at a time, rows to disk, then the report.
+
+`run` and `report` are what the command line calls. Arms take turns within each repeat, so that a machine that gets slower or faster with
+time does so to all of them. Locust is only ever a subprocess: importing it would patch this one. What a run means is not decided here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+from loadtest import page, records
+from loadtest import report as reporting
+from loadtest.campaign_file import Arm, Campaign, read_campaign
+from loadtest.errors import CampaignError, ResultsError
+from loadtest.machine import this_machine, versions
+from loadtest.progress import Progress
+from loadtest.target import Gateway, find_gateway, last_line, not_run_reason, own_gateway, stop, triton_names
+
+LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
+# Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
+GENERATOR_GRACE_S = 60.0
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignOptions:
+    """`url` None: the gateway on 127.0.0.1:8080 if one is there, else a `tandem up` of its own. The last three replace the file's."""
+
+    file: Path
+    url: str | None = None
+    output: Path | None = None
+    duration_s: float | None = None
+    warmup_s: float | None = None
+    repeats: int | None = None
+
+    @property
+    def command(self) -> str:
+        pairs = (
+            ("--url", self.url),
+            ("--output", self.output),
+            ("--duration", self.duration_s),
+            ("--warmup", self.warmup_s),
+            ("--repeats", self.repeats),
+        )
+        given = [word for name, value in pairs if value is not None for word in (name, str(value))]
+        return shlex.join(["tandem", "campaign", "run", str(self.file), *given])
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run to come."""
+
+    arm: Arm
+    repeat: int  # from 1
+    seed: int
+    rows: str
+
+
+def run(options: CampaignOptions) -> int:
+    """Exit code: 0 every arm that could run has a valid run, 1 one has none, 2 and 3 as everywhere, 130 interrupted."""
+    try:
+        return _run(options)
+    except CampaignError as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def report(directory: Path) -> Path:
+    """Rebuilds report.json and report.html from the rows; returns the page. Raises ResultsError (exit code 2)."""
+    return _rebuild(directory)[1]
+
+
+def _rebuild(directory: Path) -> tuple[reporting.Report, Path]:
+    built = reporting.build(directory)
+    reporting.write(directory, built)
+    return built, page.write(directory, built)
+
+
+def plan(arms: tuple[Arm, ...], repeats: int, seed: int) -> list[Planned]:
+    """Every arm once per repeat. Each repeat begins with another arm, so that none is always the first one after a pause."""
+    runs: list[Planned] = []
+    for repeat in range(repeats):
+        turn = repeat % len(arms) if arms else 0
+        for arm in (*arms[turn:], *arms[:turn]):
+            rows = f"{records.RUNS}/{len(runs):03d}-{arm.name}-repeat{repeat + 1}.csv"
+            runs.append(Planned(arm, repeat + 1, seed + repeat, rows))
+    return runs
+
+
+def _run(options: CampaignOptions) -> int:
+    campaign = read_campaign(options.file)
+    load = campaign.load
+    load = replace(
+        load,
+        duration_s=load.duration_s if options.duration_s is None else options.duration_s,
+        warmup_s=load.warmup_s if options.warmup_s is None else options.warmup_s,
+        repeats=load.repeats if options.repeats is None else options.repeats,
+    )
+    campaign = replace(campaign, load=load)
+    started = datetime.now().astimezone()
+    found = find_gateway(options.url)
+    directory = _directory(options.output or Path("results") / f"{campaign.name}-{started:%Y%m%d-%H%M%S}")
+    with ExitStack() as stack, Progress() as progress:
+        stack.enter_context(_sigterm_as_interrupt())
+        try:
+            if found is None:
+                progress.say("no gateway at 127.0.0.1:8080: starting `tandem up` (a first start takes minutes)")
+                found = stack.enter_context(own_gateway(directory / "gateway.log"))
+            manifest = _manifest(campaign, options, found, started)
+            manifest = _execute(campaign, manifest, found, directory, progress)
+        except KeyboardInterrupt:
+            if not (directory / records.MANIFEST).exists():
+                progress.say("interrupted before the first run; nothing was kept")
+                return INTERRUPTED
+            manifest = replace(records.read_manifest(directory), is_interrupted=True)
+            records.write_manifest(directory, manifest)
+    return _conclude(directory, manifest)
+
+
+def _conclude(directory: Path, manifest: records.Manifest) -> int:
+    built, html = _rebuild(directory)
+    print(built.sentence)
+    print(f"report: {html}")
+    if manifest.is_interrupted:
+        return INTERRUPTED
+    return 0 if all(arm.not_run or arm.num_runs for arm in built.arms) else 1
+
+
+def _directory(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise ResultsError(f"{path} is not empty; name a new directory with --output.")
+    (path / records.RUNS).mkdir()
+    return path
+
+
+def _manifest(campaign: Campaign, options: CampaignOptions, gateway: Gateway, started: datetime) -> records.Manifest:
+    status = gateway.status()
+    arms = []
+    for arm in campaign.arms:
+        reason = not_run_reason(status, campaign.model, arm.variant, arm.pool)
+        reason = reason or gateway.refusal(campaign.model, arm.variant, arm.pool)
+        arms.append(records.ArmRecord(arm.name, arm.variant, arm.pool, reason))
+    return records.Manifest(
+        name=campaign.name,
+        model=campaign.model,
+        started=started.isoformat(timespec="seconds"),
+        command=options.command,
+        url=gateway.url,
+        is_local=gateway.is_local,
+        machine=this_machine(),
+        versions={**versions(), **gateway.versions()},
+        load=campaign.load,
+        payload=campaign.payload,
+        baseline=campaign.baseline,
+        arms=tuple(arms),
+        note=campaign.note,
+    )
+
+
+def _execute(
+    campaign: Campaign, manifest: records.Manifest, gateway: Gateway, directory: Path, progress: Progress
+) -> records.Manifest:
+    able = {arm.name for arm in manifest.arms if arm.not_run is None}
+    for arm in manifest.arms:
+        if arm.not_run:
+            progress.say(f"{arm.variant} on {arm.pool}: not run: {arm.not_run}")
+    runs = plan(tuple(arm for arm in campaign.arms if arm.name in able), campaign.load.repeats, campaign.load.seed)
+    manifest = replace(manifest, num_planned=len(runs))
+    records.write_manifest(directory, manifest)
+    for number, planned in enumerate(runs, start=1):
+        title = f"run {number}/{len(runs)}: {planned.arm.variant} on {planned.arm.pool}, repeat {planned.repeat}"
+        record = _one(campaign, planned, gateway, directory, progress, title)
+        manifest = replace(manifest, runs=(*manifest.runs, record), is_interrupted=record.state == "interrupted")
+        records.write_manifest(directory, manifest)
+        progress.say(f"{title}: {reporting.describe(record, directory, manifest)}")
+        if manifest.is_interrupted:
+            break
+    return manifest
+
+
+def _one(
+    campaign: Campaign, planned: Planned, gateway: Gateway, directory: Path, progress: Progress, title: str
+) -> records.RunRecord:
+    names = triton_names(gateway.status(), campaign.model, planned.arm.variant)
+    before = gateway.num_requests(), gateway.num_inferences(names)
+    started = datetime.now().astimezone()
+    state, reason = _generate(campaign, planned, gateway.url, directory, progress, title)
+    after = gateway.num_requests(), gateway.num_inferences(names)
+    return records.RunRecord(
+        arm=planned.arm.name,
+        repeat=planned.repeat,
+        rows=planned.rows,
+        seed=planned.seed,
+        started=started.isoformat(timespec="milliseconds"),
+        state=state,
+        reason=reason,
+        is_reachable_after=gateway.is_ready(),
+        gateway_counted=_difference(before[0], after[0]),
+        triton_counted=_difference(before[1], after[1]),
+        generator_cpu_ratio=_generator_cpu_ratio(directory / planned.rows),
+    )
+
+
+def _generate(
+    campaign: Campaign, planned: Planned, url: str, directory: Path, progress: Progress, title: str
+) -> tuple[records.State, str | None]:
+    """Runs Locust to its end; on Ctrl-C ends it early, which keeps its rows."""
+    rows = (directory / planned.rows).resolve()
+    log = rows.with_suffix(".log")
+    length_s = campaign.load.warmup_s + campaign.load.duration_s
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            locust_command(campaign, planned, url, rows),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            cwd=rows.parent,  # no locust.conf of the user's lies there
+            env=_locust_environment(),
+            start_new_session=True,
+        )
+    try:
+        progress.wait(process, title, length_s, GENERATOR_GRACE_S)
+    except KeyboardInterrupt:
+        stop(process, signal.SIGTERM, timeout_s=10.0)
+        return "interrupted", f"stopped by Ctrl-C in run {planned.rows}"
+    except subprocess.TimeoutExpired:
+        stop(process, signal.SIGKILL, timeout_s=10.0)
+        return "failed", f"the generator did not end within {length_s + GENERATOR_GRACE_S:.0f} s"
+    if process.returncode or not rows.with_suffix(".generator.json").exists():
+        return "failed", f"the generator ended with exit code {process.returncode}: {last_line(log)}"
+    log.unlink()
+    return "done", None
+
+
+def locust_command(campaign: Campaign, planned: Planned, url: str, rows: Path) -> list[str]:
+    users = str(campaign.load.users)
+    return [
+        *(
+            sys.executable,
+            "-m",
+            "locust",
+            "-f",
+            str(LOCUSTFILE),
+            "--headless",
+            "--only-summary",
+            "--loglevel",
+            "WARNING",
+        ),
+        *("--host", url, "--users", users, "--spawn-rate", users),
+        *("--model", campaign.model, "--variant", planned.arm.variant, "--pool", planned.arm.pool),
+        *(
+            "--data",
+            campaign.payload.data,
+            "--encoding",
+            campaign.payload.encoding,
+            "--batch",
+            str(campaign.payload.batch_size),
+        ),
+        *("--warmup", str(campaign.load.warmup_s), "--measure", str(campaign.load.duration_s)),
+        *("--seed", str(planned.seed), "--rows", str(rows)),
+    ]
+
+
+def _locust_environment() -> dict[str, str]:
+    """Without LOCUST_… variables, which would change the run behind the campaign file's back."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")}
+    root = str(LOCUSTFILE.parent.parent)
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))}
+
+
+def _generator_cpu_ratio(rows: Path) -> float | None:
+    try:
+        facts = json.loads(rows.with_suffix(".generator.json").read_text(encoding="utf-8"))
+        return float(facts["cpu_s"]) / float(facts["wall_s"])
+    except (OSError, ValueError, KeyError, ZeroDivisionError):
+        return None
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """A campaign that is told to stop keeps what ran, as after Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,243 @@
+"""The gateway under test: does it answer, what does it serve, and did it stay the same process during a run?
+
+Plain HTTP through the standard library, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess: nothing
+here imports `serving`. What the answers mean for a run is judged in `report.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.bodies import encode_json, images, signature
+from loadtest.connection import address
+from loadtest.errors import TargetError
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+TIMEOUT_S = 10.0
+# A first start makes Triton's environment out of 200 MB of wheels, a GPU's out of 2 GB (the slowest seen took 4 minutes).
+START_TIMEOUT_S = 900.0
+# `tandem up` drains for up to 30 s where a connection hangs.
+STOP_TIMEOUT_S = 45.0
+_COUNTER = re.compile(r"^tandem_requests_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway by its URL. Methods answer None, or False, where it does not."""
+
+    url: str
+
+    @property
+    def is_local(self) -> bool:
+        return address(self.url)[0] in ("127.0.0.1", "localhost", "::1")
+
+    def is_ready(self) -> bool:
+        """Also tells a Tandem from whatever else listens on the port."""
+        answer = self.get_json("/health/ready", timeout_s=2.0)
+        return isinstance(answer, dict) and answer.get("ready") is True
+
+    def status(self) -> dict[str, Any] | None:
+        """`/admin/status`, which is there on loopback only."""
+        answer = self.get_json("/admin/status")
+        return answer if isinstance(answer, dict) and answer.get("version") == 1 else None
+
+    def metadata(self, model: str) -> dict[str, Any] | None:
+        answer = self.get_json(f"/v2/models/{model}")
+        return answer if isinstance(answer, dict) else None
+
+    def versions(self) -> dict[str, str]:
+        """Of the gateway, from v2's server metadata, and of every pool's Triton where the status tells it."""
+        found = {}
+        if isinstance(server := self.get_json("/v2"), dict) and "name" in server:
+            found[f"gateway ({server['name']})"] = str(server.get("version", "unknown"))
+        for pool, facts in ((self.status() or {}).get("pools") or {}).items():
+            tritons = {str(s["triton"]) for s in facts.get("servers", ()) if s.get("triton")}
+            if tritons:
+                found[f"triton ({pool})"] = ", ".join(sorted(tritons))
+        return found
+
+    def num_requests(self) -> int | None:
+        """All requests that the gateway has counted since it started."""
+        answer = self._get("/metrics", TIMEOUT_S)
+        values = _COUNTER.findall(answer[1].decode("utf-8", "replace")) if answer and answer[0] == 200 else []
+        return int(sum(float(v) for v in values)) if values else None
+
+    def num_inferences(self, names: tuple[str, ...]) -> int | None:
+        """Requests that Triton has answered under its one model name; None where several servers share the work."""
+        if len(names) != 1:
+            return None
+        answer = self.get_json(f"/v2/models/{names[0]}/stats")
+        try:
+            return sum(int(m["inference_stats"]["success"]["count"]) for m in answer["model_stats"])
+        except (TypeError, KeyError, ValueError):
+            return None
+
+    def refusal(self, model: str, variant: str, pool: str) -> str | None:
+        """Why one request pinned like this fails; None if it is answered."""
+        metadata = self.metadata(model)
+        if metadata is None:
+            return f"the gateway does not serve a model named {model}"
+        try:
+            given = signature(metadata)
+        except (ValueError, KeyError) as error:
+            return str(error)
+        body = encode_json(given, images("random", given.shape, 0)[0][:1], ())
+        headers = {**body.headers, "Tandem-Variant": variant, "Tandem-Pool": pool}
+        answer = self._get(f"/v2/models/{model}/infer", 60.0, body.data, headers)
+        if answer is None:
+            return "the gateway did not answer"
+        status, text = answer
+        if status == 200:
+            return None
+        try:
+            return f"the gateway answers {status}: {json.loads(text)['error']}"
+        except (ValueError, KeyError, TypeError):
+            return f"the gateway answers {status}"
+
+    def get_json(self, path: str, timeout_s: float = TIMEOUT_S) -> Any:
+        answer = self._get(path, timeout_s)
+        if answer is None or answer[0] != 200:
+            return None
+        try:
+            return json.loads(answer[1])
+        except ValueError:
+            return None
+
+    def _get(
+        self, path: str, timeout_s: float, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes] | None:
+        request = urllib.request.Request(self.url + path, body, headers or {})
+        try:
+            with _DIRECT.open(request, timeout=timeout_s) as response:
+                return int(response.status), response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except (OSError, ValueError):  # refused, timed out, not HTTP
+            return None
+
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def triton_names(status: dict[str, Any] | None, model: str, variant: str) -> tuple[str, ...]:
+    """Triton's name of a variant, once per server that holds it."""
+    if status is None:
+        return ()
+    served = (status.get("models") or {}).get(model, {}).get("variants", ())
+    names = {v["name"] for v in served if v.get("variant") == variant}
+    servers = (s for pool in status["pools"].values() for s in pool.get("servers", ()))
+    return tuple(name for s in servers for name in s.get("variants", ()) if name in names)
+
+
+def not_run_reason(status: dict[str, Any] | None, model: str, variant: str, pool: str) -> str | None:
+    """Why an arm cannot run on this gateway; None if it can, or if the gateway keeps its status to itself."""
+    if status is None:
+        return None
+    pools: dict[str, Any] = status.get("pools") or {}
+    if pool not in pools:
+        return (
+            "no GPU on this machine"
+            if pool == "gpu"
+            else f"the gateway has no pool named {pool}; it has {', '.join(sorted(pools))}"
+        )
+    if pools[pool].get("state") != "ready":
+        return f"the {pool} pool is {pools[pool].get('state')}"
+    models: dict[str, Any] = status.get("models") or {}
+    if model not in models:
+        return f"the gateway serves no model named {model}; it serves {', '.join(sorted(models)) or 'none'}"
+    if any(v.get("variant") == variant and v.get("pool") == pool for v in models[model].get("variants", ())):
+        return None
+    refused = [
+        s["refused"][name]
+        for s in pools[pool].get("servers", ())
+        for name in s.get("refused", {})
+        if name == f"{model}-{variant}"
+    ]
+    return f"{variant} is not served on the {pool} pool" + (f": {refused[0]}" if refused else "")
+
+
+def find_gateway(url: str | None) -> Gateway | None:
+    """The gateway that was named, or the one at the default address if it is there. Raises TargetError if the named one is not."""
+    gateway = Gateway((url or DEFAULT_URL).rstrip("/"))
+    try:
+        address(gateway.url)
+    except ValueError as error:
+        raise TargetError(f"{error}.") from None
+    if gateway.is_ready():
+        return gateway
+    if url is not None:
+        raise TargetError(
+            f"no ready Tandem gateway answers at {url}; start one with `tandem up`, or leave out --url to have one started."
+        )
+    return None
+
+
+@contextmanager
+def own_gateway(log: Path) -> Iterator[Gateway]:
+    """A `tandem up` on a free port until the block ends. Its words go to `log`."""
+    port = _free_port()
+    command = [sys.executable, "-m", "serving", "up", "--port", str(port)]
+    root = str(Path(__file__).resolve().parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+    with log.open("wb") as file:
+        # A group of its own: Ctrl-C reaches the campaign alone, which stops the load first and the gateway last.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+    gateway = Gateway(f"http://127.0.0.1:{port}")
+    try:
+        _wait(process, gateway, log)
+        yield gateway
+    finally:
+        stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
+
+
+def _wait(process: subprocess.Popen[bytes], gateway: Gateway, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not gateway.is_ready():
+        if process.poll() is not None:
+            raise TargetError(f"`tandem up` ended with exit code {process.returncode}: {last_line(log)}")
+        if time.monotonic() > deadline:
+            raise TargetError(f"`tandem up` was not ready after {START_TIMEOUT_S:.0f} s; its log is {log}.")
+        time.sleep(0.1)
+
+
+def stop(process: subprocess.Popen[bytes], sign: signal.Signals, timeout_s: float) -> None:
+    """Asks a process that leads its own group to end; kills the group if it does not in time."""
+    if process.poll() is None:
+        process.send_signal(sign)
+    try:
+        process.wait(timeout_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, KeyboardInterrupt):  # a second Ctrl-C
+            raise
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1] if said else "it said nothing"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
