@@ -1,0 +1,295 @@
+"""`tandem up`: a Triton per pool and the gateway before them, in the foreground, until Ctrl-C.
+
+It prepares what takes long, starts `tandem triton` and `tandem gateway` as children with their output in log files, waits
+until the gateway is ready, and stops the gateway first, so that no accepted request is lost. Keep: whatever fails, one
+line says why, and nothing stays running; children leave by themselves when this process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+from rich.console import Console
+from rich.status import Status
+
+from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
+from serving.local import welcome
+from serving.local.devices import device_name, gpu_name
+from serving.local.launch import free_ports, require_free
+from serving.local.places import state_dir
+from serving.local.pool import loadable
+from serving.local.pools import Pool, read_pools
+from serving.local.probe import status
+from serving.local.processes import Child, Nursery, exit_text
+from serving.local.triton import prepare
+from serving.repository import Repository, Variant, default_repository
+
+PROGRAM = (sys.executable, "-m", "serving")  # the command line of `tandem`, whatever is on PATH
+READY_POLL_S = 0.05  # how late we may notice that it is ready
+STILL_WAITING_S = 10.0  # a plain line that often, so that a log shows it is alive
+GATEWAY_STOP_S = 15.0  # its own limits.drain_s is 10 s by default
+TRITON_EXIT_TIMEOUT_S = 5  # the gateway has left by then, so that nothing is in flight but what went past it
+TRITON_STOP_S = 15.0  # that, the kill after it, and a busy machine (guess, not measured)
+MAX_KEPT_RUNS = 20  # folders of logs; a few hundred kB each (guess, not measured)
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What `tandem up` is asked to do. `pools` are `--pool` values; empty: cpu, and gpu where a card is found."""
+
+    model_repository: Path | None = None
+    pools: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8080
+    insecure_no_auth: bool = False
+    may_measure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A child and its log."""
+
+    name: str
+    child: Child
+    log: Path
+
+
+@dataclass(slots=True)
+class Parts:
+    """The running children, in the order in which they are stopped."""
+
+    gateway: Part | None = None
+    tritons: list[Part] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Part]:
+        yield from [self.gateway, *self.tritons] if self.gateway else self.tritons
+
+
+def run(options: UpOptions) -> int:
+    """Serves until stopped. Returns 0 after Ctrl-C or SIGTERM; raises TandemError where it cannot serve."""
+    began_s = time.monotonic()
+    console = Console(highlight=False, soft_wrap=True)
+    with Progress(console) as progress:
+        pools = read_pools(options.pools, has_gpu=gpu_name() is not None)
+        require_free(options.host, options.port, "--port")
+        repository = (options.model_repository or default_repository()).absolute()
+        for pool in pools:
+            if pool.is_local:
+                prepare(pool.name, repository, progress.say, may_measure=options.may_measure)
+        session = Session(options, pools, repository, progress, began_s)
+        return asyncio.run(session.run(console))
+
+
+class Progress:
+    """A live line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.done()
+
+    def say(self, line: str) -> None:
+        if self._status is not None:
+            self._status.update(line)
+        else:
+            self._console.print(f"tandem: {line}", markup=False)
+
+    def waiting(self, line: str) -> None:
+        """Something that may change many times: only worth a live line."""
+        if self._status is not None:
+            self._status.update(line)
+
+    @property
+    def is_live(self) -> bool:
+        return self._status is not None
+
+    def done(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+class Session:
+    """One run of `tandem up`."""
+
+    def __init__(
+        self, options: UpOptions, pools: list[Pool], repository: Path, progress: Progress, began_s: float
+    ) -> None:
+        self._options = options
+        self._pools = pools
+        self._repository = repository
+        self._progress = progress
+        self._began_s = began_s
+        self._parts = Parts()
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._url = welcome.base_url(options.host, options.port)
+        self._folder = run_folder()
+
+    async def run(self, console: Console) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signalled)
+        with Nursery() as nursery:
+            try:
+                await self._check_remote()
+                self._start(nursery)
+                if await self._wait_ready():
+                    self._progress.done()
+                    console.print("\n".join(self._welcome()), markup=False)
+                    await self._wait_end()
+            finally:
+                self._progress.done()
+                await self._stop_all()
+        return 0
+
+    def _signalled(self) -> None:
+        (self._hurry if self._stop.is_set() else self._stop).set()
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def _check_remote(self) -> None:
+        for pool in self._pools:
+            for url in pool.urls:
+                if await status(f"{url}/v2/health/live") != 200:
+                    raise UserError(f"--pool {pool.name}={url}: no Triton answers there")
+
+    def _start(self, nursery: Nursery) -> None:
+        settings: dict[str, object] = {}
+        here = Path.cwd()
+        for pool in self._pools:
+            urls = list(pool.urls)
+            if pool.is_local:
+                http, grpc, metrics = free_ports(3)
+                urls.insert(0, f"http://127.0.0.1:{http}")
+                log = self._folder / f"triton-{pool.name}.log"
+                command = [*PROGRAM, "triton", "--pool", pool.name, "--model-repository", str(self._repository)]
+                command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
+                command += ["--exit-timeout", str(TRITON_EXIT_TIMEOUT_S)]
+                command += [] if self._options.may_measure else ["--no-measure"]
+                child = nursery.start(command, os.environ, folder=here, log=log)
+                self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
+            settings[pool.name] = {"urls": urls, "device": pool.name}
+        config = self._folder / "tandem.yaml"
+        config.write_text(yaml.safe_dump({"version": 1, "pools": settings}, sort_keys=False))
+        log = self._folder / "gateway.log"
+        command = [*PROGRAM, "gateway", "--config", str(config)]
+        command += ["--host", self._options.host, "--port", str(self._options.port)]
+        command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
+        self._parts.gateway = Part("gateway", nursery.start(command, os.environ, folder=here, log=log), log)
+
+    async def _wait_ready(self) -> bool:
+        """False when it was told to stop before. Raises what made a child end."""
+        said_s = time.monotonic()
+        while not self._stop.is_set():
+            self._raise_if_ended()
+            if await status(f"{self._url}/health/ready") == 200:
+                return True
+            names = ", ".join(part.name for part in self._parts)
+            self._progress.waiting(f"starting: {names} ({time.monotonic() - self._began_s:.0f} s)")
+            if time.monotonic() - said_s > STILL_WAITING_S and not self._progress.is_live:
+                said_s = time.monotonic()
+                self._progress.say(f"still starting; logs: {self._folder}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), READY_POLL_S)
+        return False
+
+    def _welcome(self) -> list[str]:
+        described = [(pool.name, self._describe(pool)) for pool in self._pools]
+        took_s = time.monotonic() - self._began_s
+        return welcome.lines(self._url, described, self._variants(), self._folder, took_s)
+
+    def _describe(self, pool: Pool) -> str:
+        here = [device_name(pool.name)] if pool.is_local else []
+        return ", ".join([*here, *pool.urls])
+
+    def _variants(self) -> list[Variant]:
+        """What the samples come from; a repository that is not served from here need not exist."""
+        names = [pool.name for pool in self._pools]
+        with contextlib.suppress(TandemError):
+            return loadable(Repository(self._repository), names[0], lambda _: None)
+        return []
+
+    # -- running and stopping -----------------------------------------------------------------------------------------
+
+    def _raise_if_ended(self) -> None:
+        for part in self._parts:
+            if part.child.exit_code is not None and not self._stop.is_set():
+                raise self._why_ended(part, part.child.exit_code)
+
+    def _why_ended(self, part: Part, code: int) -> TandemError:
+        """The child's own last words, as the error of its exit code."""
+        kinds: dict[int, type[TandemError]] = {1: GateRefused, 2: UserError}
+        words = last_line(part.log) or exit_text(code)
+        return kinds.get(code, EnvironmentFault)(f"{part.name}: {words} (log: {part.log})")
+
+    async def _wait_end(self) -> None:
+        ends = [asyncio.ensure_future(part.child.wait()) for part in self._parts]
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*ends, stopped):
+            task.cancel()
+        self._raise_if_ended()
+
+    async def _stop_all(self) -> None:
+        """The gateway first, with its drain; then the Tritons, together."""
+        self._stop.set()
+        if self._parts.gateway is not None:
+            await self._end(self._parts.gateway, GATEWAY_STOP_S)
+        await asyncio.gather(*(self._end(part, TRITON_STOP_S) for part in self._parts.tritons))
+
+    async def _end(self, part: Part, timeout_s: float) -> None:
+        """SIGTERM, a second one when there is a hurry, and SIGKILL for one that does not leave in time."""
+        part.child.send(signal.SIGTERM)
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        ending = asyncio.ensure_future(part.child.wait())
+        await asyncio.wait({hurrying, ending}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
+        if not ending.done() and self._hurry.is_set():
+            part.child.send(signal.SIGTERM)
+            await asyncio.wait({ending}, timeout=timeout_s)
+        hurrying.cancel()
+        if not ending.done():
+            part.child.send(signal.SIGKILL)
+            await ending
+
+
+def run_folder() -> Path:
+    """A new folder for this run's logs and settings; the oldest ones go."""
+    runs = state_dir() / "runs"
+    folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot write logs to {folder}: {error.strerror}; set TANDEM_STATE to another folder"
+        ) from None
+    for old in sorted(runs.iterdir())[:-MAX_KEPT_RUNS]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def last_line(log: Path) -> str | None:
+    """The last thing a child said, without the program's name before it."""
+    with contextlib.suppress(OSError):
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        if lines:
+            return lines[-1].removeprefix("tandem triton: ").removeprefix("tandem: ")
+    return None
