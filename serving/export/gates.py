@@ -103,18 +103,11 @@ class Interface:
 
 def check_file(name: str, model: bytes, interface: Interface) -> None:
     """UserError if servers could not load the file as a variant; NonFinite for bad weights."""
-    try:
-        proto = onnx.load_from_string(model)
-        onnx.checker.check_model(proto)
-    except Exception as error:  # protobuf and the checker raise half a dozen unrelated classes
-        raise UserError(f"{name}: this is not a sound ONNX file: {_first_line(error)}") from None
+    proto = _parsed(name, model)
     if proto.ir_version > MAX_IR_VERSION:
         raise UserError(
             f"{name}: IR version {proto.ir_version}, servers read at most {MAX_IR_VERSION}; save it with an older one"
         )
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise UserError(f"{name}: weights lie in another file; save it as one file (external_data=False)")
     for tensor in proto.graph.initializer:
         if count := _count_non_finite(onnx.numpy_helper.to_array(tensor)):
             raise NonFinite(name, f"weight {tensor.name!r}", count)
@@ -182,6 +175,19 @@ def run(name: str, model: bytes, data: Dataset, interface: Interface) -> NDArray
 def top1(answers: NDArray[Any], data: Dataset) -> float:
     """Share of samples whose most probable class is the right one, 0..1."""
     return float((answers.argmax(axis=1) == data.labels).mean())
+
+
+def _parsed(name: str, model: bytes) -> onnx.ModelProto:
+    try:
+        proto = onnx.load_from_string(model)
+        elsewhere = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in proto.graph.initializer)
+        if not elsewhere:
+            onnx.checker.check_model(proto)
+    except Exception as error:  # protobuf and the checker raise half a dozen unrelated classes
+        raise UserError(f"{name}: this is not a sound ONNX file: {_first_line(error)}") from None
+    if elsewhere:
+        raise UserError(f"{name}: its weights lie in another file; save it as one file (external_data=False)")
+    return proto
 
 
 def _row_difference(name: str, model: bytes, data: Dataset, batch_size: int, limits: Limits) -> float:

@@ -2,9 +2,11 @@
 
     python speed.py BASE.onnx CANDIDATE.onnx --batch-sizes 1,8,32 --threads 1 --seconds 1 --json
 
-The two run in turns, so that whatever else the machine does hits both; each pair of turns gives one ratio, and the answer
-is their median with a bootstrap interval. Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this
-project, because it also runs as a plain script inside the server's own environment.
+The two run in turns, so that whatever else the machine does hits both; each pair of turns gives one ratio, and the
+answer is their median with a bootstrap interval. Sessions are made afresh several times and the interval resamples
+these rounds too, because where their memory happens to lie shifts a session's speed for as long as it lives. Rule:
+standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this project, because it also runs as a plain
+script inside the server's own environment.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 TURN_S = (
     0.002  # one turn: long against a timer call (0.1 µs) and a scheduler tick's edge, short against a neighbour's burst
 )
-MIN_PAIRS = 20  # fewer ratios make no interval worth the name
-MAX_PAIRS = 2000  # more narrow the interval below what the machine's drift is worth
+NUM_ROUNDS = 5  # new sessions: 3 would leave the interval to luck, each one costs a load and a warm-up
+MIN_PAIRS = 4  # per round, so 20 ratios at least, however slow the model
 NUM_RESAMPLES = 2000  # of the bootstrap; its own error in the 2.5 % ends is then small against the interval
 CONFIDENCE = 0.95
 
 Source = str | Path | bytes
 Run = Callable[[], object]
+Pairs = Any  # float64 [2, pairs]; NumPy's own types are not imported, to stay readable by 1.26 and 2 alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +60,48 @@ def compare(
     inputs: Mapping[str, Any] | None = None,
 ) -> list[Measurement]:
     """One measurement per batch size, `seconds` each. `inputs` (arrays [n, …]) stand in for random numbers in 0..1."""
-    sessions = [_session(source, num_threads, allow_spinning, provider) for source in (base, candidate)]
-    return [_compare(sessions[0], sessions[1], size, seconds, inputs) for size in batch_sizes]
+    rounds: list[list[Pairs]] = [[] for _ in batch_sizes]
+    for _ in range(NUM_ROUNDS):
+        first, second = (_session(source, num_threads, allow_spinning, provider) for source in (base, candidate))
+        for done, size in zip(rounds, batch_sizes, strict=True):
+            done.append(_pairs(first, second, _feed(first, size, inputs), seconds / NUM_ROUNDS))
+    return [_measurement(size, done) for size, done in zip(batch_sizes, rounds, strict=True)]
 
 
-def paired_ratio(base_s: Sequence[float], candidate_s: Sequence[float], *, seed: int = 0) -> tuple[float, float, float]:
-    """Median of base/candidate over pairs, with the ends of its bootstrap interval."""
-    ratios = np.asarray(base_s, np.float64) / np.asarray(candidate_s, np.float64)
-    picks = np.random.default_rng(seed).integers(0, len(ratios), (NUM_RESAMPLES, len(ratios)))
-    medians = np.median(ratios[picks], axis=1)
+def ratio_interval(rounds: Sequence[Any], *, seed: int = 0) -> tuple[float, float, float]:
+    """Median of all ratios with the ends of its interval. `rounds`: per round, its ratios, float64 [pairs].
+
+    The bootstrap draws rounds, and then ratios within each of them, both with replacement.
+    """
+    rng = np.random.default_rng(seed)
+    medians = []
+    for _ in range(NUM_RESAMPLES):
+        drawn = [rounds[i] for i in rng.integers(0, len(rounds), len(rounds))]
+        medians.append(
+            np.median(np.concatenate([ratios[rng.integers(0, len(ratios), len(ratios))] for ratios in drawn]))
+        )
     low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    middle = float(np.median(ratios))
+    middle = float(np.median(np.concatenate(list(rounds))))
     return middle, min(float(low), middle), max(float(high), middle)
 
 
-def _compare(
-    base: Any, candidate: Any, batch_size: int, seconds: float, inputs: Mapping[str, Any] | None
-) -> Measurement:
-    feed = _feed(base, batch_size, inputs)
+def _measurement(batch_size: int, rounds: Sequence[Pairs]) -> Measurement:
+    ratio, low, high = ratio_interval([pairs[0] / pairs[1] for pairs in rounds])
+    base_s, candidate_s = np.median(np.concatenate(rounds, axis=1), axis=1)
+    return Measurement(batch_size, ratio, low, high, float(candidate_s), float(base_s))
+
+
+def _pairs(base: Any, candidate: Any, feed: Mapping[str, Any], seconds: float) -> Pairs:
+    """Seconds per run, float64 [2, pairs]: the base's and the candidate's."""
     runs: tuple[Run, Run] = (lambda: base.run(None, feed), lambda: candidate.run(None, feed))
     repeats = [_repeats(run) for run in runs]
     times: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + seconds
-    while len(times[0]) < MIN_PAIRS or (time.perf_counter() < end and len(times[0]) < MAX_PAIRS):
+    while len(times[0]) < MIN_PAIRS or time.perf_counter() < end:
         first = len(times[0]) % 2  # who begins changes, so that neither always inherits the other's caches
         for which in (first, 1 - first):
             times[which].append(_turn(runs[which], repeats[which]))
-    ratio, low, high = paired_ratio(times[0], times[1])
-    return Measurement(batch_size, ratio, low, high, float(np.median(times[1])), float(np.median(times[0])))
+    return np.array(times, np.float64)
 
 
 def _turn(run: Run, repeats: int) -> float:

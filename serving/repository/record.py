@@ -174,7 +174,7 @@ class Record:
     def from_json(cls, text: str, where: str = "tandem.json") -> Self:
         data = _parse(text, where)
         version = data.pop("version", None)
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise RecordError(where, f"version is {version!r}, want {VERSION}; export the model again with this Tandem")
         read = _Object(data, where)
         return read.build(

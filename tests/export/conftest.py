@@ -1,0 +1,51 @@
+"""The committed digits in a repository of one's own, its exact content, and the held-out images without scikit-learn."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serving.export.data import Dataset, read_npz
+from serving.export.gates import Interface
+from serving.repository import MODEL_FILE, Repository
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "model_repo"
+PAYLOAD = ROOT / "loadtest" / "payloads" / "digits.npz"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for variant in Repository(COMMITTED).variants():
+        shutil.copytree(variant.directory, tmp_path / "model_repo" / variant.name)
+    return tmp_path / "model_repo"
+
+
+@pytest.fixture
+def content() -> Callable[[Path], dict[str, bytes]]:
+    """Path -> bytes of every file below a directory, the writers' lock left out."""
+
+    def read(directory: Path) -> dict[str, bytes]:
+        files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != ".tandem-lock")
+        return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def fp32() -> bytes:
+    return (COMMITTED / "digits-fp32" / MODEL_FILE).read_bytes()
+
+
+@pytest.fixture(scope="session")
+def interface() -> Interface:
+    record = Repository(COMMITTED).variant("digits-fp32").record
+    return Interface(record.inputs, record.outputs, record.max_batch_size)
+
+
+@pytest.fixture(scope="session")
+def held_out(interface: Interface) -> Dataset:
+    return read_npz(PAYLOAD, interface.inputs, 10)
