@@ -151,7 +151,8 @@ def read_settings(path: Path) -> GatewaySettings:
 
 
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)  # a misspelt name before the one that is missing because of it
+    problem = min(problems, key=lambda p: p["type"] != "extra_forbidden")
     path = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         known = _model_at(path[:-1]).model_fields

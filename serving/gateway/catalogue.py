@@ -202,7 +202,6 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         digest=parameters["tandem_digest"],
         device=f'{device}; name="{label}"' if label else device,
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
-        useful=gate == "passed",
     )
 
 

@@ -165,6 +165,11 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
             return _ready_model(model, False)
         return _ready_model(model, answer[0] == 200)
 
+    @app.api_route("/v2/models/{model}/infer", methods=["GET", "PUT", "DELETE", "PATCH"], include_in_schema=False)
+    @app.api_route("/v2/models/{model}/versions/{version}/infer", methods=["GET", "PUT", "DELETE", "PATCH"], include_in_schema=False)
+    async def infer_by_other_method(request: Request) -> None:
+        raise HTTPException(405, headers={"Allow": "POST"})
+
     def refuse(what: str) -> Callable[[], Any]:
         async def answer() -> None:
             raise errors.Unsupported(NOT_OFFERED[what])
@@ -270,7 +275,6 @@ def _variants_of(catalogue: Catalogue, model: str) -> list[dict[str, Any]]:
             "engine": v.engine,
             "digest": f"sha256:{v.digest}",
             "speed_ratio": v.speed_ratio,
-            "useful": v.useful,
         }
         for pool in catalogue.fleet.pools
         for v in pool.variants

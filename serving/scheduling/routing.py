@@ -19,7 +19,7 @@ class Variant:
     """A variant as a pool's Triton reports it.
 
     `name` is Triton's model name (and the name that pins it), `device` the value of the `Tandem-Device` header,
-    `speed_ratio` its speed beside FP32 on that pool's processor, None where unmeasured or not clearly faster.
+    `speed_ratio` its speed beside FP32 where it was measured to be clearly faster on that pool's processor, else None.
     """
 
     name: str
@@ -29,7 +29,6 @@ class Variant:
     digest: str
     device: str
     speed_ratio: float | None = None
-    useful: bool = True
     by_hand: bool | None = None  # whether the configuration names this one for the public name; None where it names none
 
     def chosen(self, yes: bool) -> Variant:
@@ -73,7 +72,7 @@ class Fleet:
 
 def preferred(variants: Sequence[Variant]) -> Variant:
     """The one that a model's public name means on a pool: named by hand, else the fastest that was measured, else FP32."""
-    return max(variants, key=lambda v: (bool(v.by_hand), v.useful, v.speed_ratio or 1.0, v.variant == "fp32", v.variant))
+    return max(variants, key=lambda v: (bool(v.by_hand), v.speed_ratio or float(v.variant == "fp32"), v.variant))
 
 
 def decide(fleet: Fleet, name: str, pins: Pins = NO_PINS) -> list[Decision]:

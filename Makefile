@@ -1,0 +1,68 @@
+# What can be done here. `make` or `make help` prints this file's targets with their sentences.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON_HERE := .venv/bin/python
+SETUP := pyproject.toml constraints.txt scripts/setup.sh
+# Everything but what needs torch (make test-models) or measures time (make bench, make prove).
+TESTS := not models
+
+.PHONY: help setup up test check models test-models loadtest bench prove image chart constraints clean
+
+help: ## Print what can be done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+setup: .venv/.local ## Make .venv/ with `tandem` in it (embedded Triton included, no torch)
+
+up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; options by ARGS="--port 8090"
+	@exec .venv/bin/tandem up $(ARGS)
+
+test: .venv/.dev ## Run the tests (no torch; real Triton included)
+	$(PYTHON_HERE) -m pytest -m "$(TESTS)" $(ARGS)
+
+check: .venv/.dev ## Lint, check types, run the tests that need no server: under a minute
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton" $(ARGS)
+
+models: .venv-export/.export ## Train, export and gate the models of model_repo/ (installs torch, 4.7 GB, into .venv-export/)
+	.venv-export/bin/python -m serving models-make $(ARGS)
+
+test-models: .venv-export/.export ## Test export and gates with torch
+	.venv-export/bin/python -m pytest -m models $(ARGS)
+
+loadtest: .venv/.loadtest ## Compare the variants under load for about a minute and write a report
+	$(PYTHON_HERE) -m serving campaign run loadtest/campaigns/digits.yaml $(ARGS)
+
+bench: .venv/.dev ## Measure the gateway beside Triton alone and beside a bare proxy, in one run
+	$(PYTHON_HERE) -m loadtest.bench.gateway $(ARGS)
+
+prove: .venv/.dev ## Kill and stop things under load and time what happens
+	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)
+
+image: ## Build the container images with docker or buildah
+	scripts/build_images.sh $(ARGS)
+
+chart: .venv/.dev ## Regenerate what is made from the chart: its values table and k8s/rendered/
+	$(PYTHON_HERE) scripts/chart.py write
+
+constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
+	$(PYTHON_HERE) -m pip install -q uv
+	.venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --upgrade \
+	  --no-header --no-annotate --no-emit-index-url -q -o constraints.txt
+
+clean: ## Remove environments, results and caches of this clone (not the cache in your home)
+	rm -rf .venv .venv-export results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.local: $(SETUP)
+	@scripts/setup.sh .venv local && touch $@
+
+.venv/.loadtest: .venv/.local
+	@scripts/setup.sh .venv local,loadtest && touch $@
+
+.venv/.dev: $(SETUP)
+	@scripts/setup.sh .venv dev && touch $@ .venv/.local .venv/.loadtest
+
+.venv-export/.export: $(SETUP)
+	@scripts/setup.sh .venv-export export,dev && touch $@

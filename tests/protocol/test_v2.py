@@ -1,0 +1,195 @@
+"""What is refused before Triton sees it, and what is explained once Triton gave up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import BadRequest, RequestError, Unsupported
+from serving.protocol import v2
+
+
+def request(**entry: Any) -> dict[str, Any]:
+    return {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2], **entry}]}
+
+
+def body(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        request(),
+        request(data=[[1.5, 2.5]]),
+        request(datatype="INT8", data=[-128, 127]),
+        request(datatype="UINT64", data=[0, 2**64 - 1]),
+        request(datatype="INT64", data=[-(2**63), 2**63 - 1]),
+        {**request(), "parameters": {"binary_data_output": True}, "id": "7"},
+        {**request(), "parameters": {"mine": 3}, "outputs": [{"name": "y", "parameters": {"binary_data": True}}]},
+        {**request(), "parameters": {"timeout": 0}},
+        {**request(), "parameters": None},
+        request(name="a parameters INT \\u0041"),
+    ],
+)
+def test_ordinary_requests_pass(good: object) -> None:
+    assert v2.check_head(body(good)) == v2.PLAIN
+
+
+def test_a_timeout_is_read_in_microseconds() -> None:
+    assert v2.check_head(body({**request(), "parameters": {"timeout": 2500}})).timeout_us == 2500
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (request(datatype="UINT8", data=[1, 300]), "element 1 is 300, outside UINT8's 0…255"),
+        (request(datatype="INT8", data=[[-129]]), "element 0 is -129"),
+        (request(datatype="INT32", data=[2**31]), "INT32"),
+        (request(datatype="UINT32", data=[-1]), "UINT32"),
+        (request(datatype="UINT64", data=[2**64]), "UINT64"),
+        (request(datatype="INT64", data=[1.5]), "not an integer"),
+        (request(parameters={"shared_memory_region": "r"}), "shared memory"),
+        (request(parameters={"Shared_Memory_Offset": 1}), "shared memory"),
+        ({**request(), "outputs": [{"name": "y", "parameters": {"shared_memory_byte_size": 1}}]}, "outputs[0]"),
+        ({**request(), "parameters": {"triton_x": 1}}, "reserved"),
+        ({**request(), "parameters": {"tandem_x": 1}}, "reserved"),
+        ({**request(), "parameters": {"headers": 1}}, "reserved"),
+        ({**request(), "parameters": {"timeout": -1}}, "microseconds"),
+        ({**request(), "parameters": {"timeout": "1"}}, "microseconds"),
+        ({**request(), "parameters": [1]}, "must be an object"),
+    ],
+)
+def test_what_must_not_reach_triton_is_refused_with_its_place(bad: object, said: str) -> None:
+    with pytest.raises(BadRequest) as error:
+        v2.check_head(body(bad))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(v2.SEQUENCE_PARAMETERS))
+def test_sequences_are_not_offered(name: str) -> None:
+    with pytest.raises(Unsupported):
+        v2.check_head(body({**request(), "parameters": {name: 1}}))
+
+
+def test_names_hidden_by_escapes_are_found() -> None:
+    hidden = (
+        body(request(datatype="UINT8", data=[300]))
+        .replace(b"UINT8", b"\\u0055\\u0049\\u004eT8")
+        .replace(b"INT", b"\\u0049NT")
+    )
+    with pytest.raises(BadRequest, match="300"):
+        v2.check_head(hidden)
+
+
+@pytest.mark.parametrize("depth", [101, 900, 5_000, 60_000])
+def test_nesting_that_kills_triton_is_refused(depth: int) -> None:
+    with pytest.raises(BadRequest):
+        v2.check_head(b'{"inputs":[{"data":' + b"[" * depth + b"]" * depth + b"}]}")
+
+
+def test_nesting_behind_many_flat_brackets_is_refused_and_many_flat_brackets_pass() -> None:
+    flat = request(shape=[500, 1], data=[[1]] * 500)
+    assert v2.check_head(body(flat)) == v2.PLAIN
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    with pytest.raises(BadRequest, match="nested"):
+        v2.check_head(body(request(data=deep)))
+
+
+@pytest.mark.parametrize(("value", "size", "length"), [(None, 9, None), (b"0", 9, 0), (b"9", 9, 9), (b"007", 9, 7)])
+def test_the_length_header_is_a_number_of_bytes(value: bytes | None, size: int, length: int | None) -> None:
+    assert v2.inference_header_length(value, size) == length
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"abc", b"123x", b"123, 123", b"-1", b"+1", b" 1", b"1.0", b"0x10", b"10", b"9" * 40, "²".encode("latin-1")],
+)
+def test_a_length_header_that_triton_would_misread_is_refused(value: bytes) -> None:
+    with pytest.raises(BadRequest):
+        v2.inference_header_length(value, 9)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b"not json", "not valid JSON"),
+        (b"\xef\xbb\xbf{}", "byte-order mark"),
+        (b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[NaN]}]}', "NaN"),
+        (b"[]", "an array"),
+        (b"{}", "lacks 'inputs'"),
+        (body({"inputs": {}}), "'inputs' must be an array"),
+        (body({"inputs": [1]}), "inputs[0] must be an object"),
+        (body({"inputs": [{}]}), "inputs[0] lacks 'name'"),
+        (body(request(datatype="FLOAT")), "'datatype' must be one of"),
+        (body(request(datatype=None)), "'datatype' must be one of"),
+        (body(request(shape=[-1])), "'shape' must be"),
+        (body(request(shape="1")), "'shape' must be"),
+        (body(request(shape=[True])), "'shape' must be"),
+        (body(request(data=[1])), "shape [1, 2] holds 2 elements but 'data' has 1"),
+        (body(request(data=[1, "2"])), "element 1 is a string"),
+        (body(request(data=7)), "'data' must be an array"),
+        (body(request(datatype="FP16")), "no JSON form"),
+        (body(request(datatype="BYTES", data=["a", 1])), "element 1 is a number"),
+        (body(request(datatype="BOOL", data=[True, None])), "element 1 is null"),
+        (body({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]}), "no 'data'"),
+        (body({**request(), "outputs": 3}), "'outputs' must be an array"),
+        (body({**request(), "outputs": [{}]}), "outputs[0]"),
+        (body({**request(), "id": 3}), "'id' must be a string"),
+    ],
+)
+def test_a_clients_mistake_is_explained(bad: bytes, said: str) -> None:
+    error = v2.explain(bad, binary=False)
+    assert error is not None
+    assert said in str(error)
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        request(),
+        request(datatype="BOOL", data=[True, False]),
+        request(datatype="BYTES", data=["a", "é"]),
+        {**request(), "outputs": []},
+    ],
+)
+def test_nothing_is_explained_where_the_client_made_no_mistake(good: object) -> None:
+    assert v2.explain(body(good), binary=False) is None
+
+
+def test_binary_inputs_need_their_size() -> None:
+    entry = {"name": "x", "shape": [1], "datatype": "FP16", "parameters": {"binary_data_size": 2}}
+    assert v2.explain(body({"inputs": [entry]}), binary=True) is None
+    assert v2.explain(body({"inputs": [{**entry, "parameters": {"binary_data_size": "2"}}]}), binary=True) is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(
+        ["inputs", "name", "shape", "datatype", "data", "parameters", "outputs", "timeout", "id"]) | st.text(max_size=4), inner, max_size=5),
+    max_leaves=30,
+)  # fmt: skip
+
+
+@given(JSON)
+def test_any_json_is_either_passed_or_refused_with_an_error_of_ours(value: object) -> None:
+    for read in (v2.check_head, lambda head: v2.explain(head, binary=False)):
+        try:
+            read(body(value))
+        except RequestError:
+            pass
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_either_passed_or_refused_with_an_error_of_ours(value: bytes) -> None:
+    try:
+        v2.check_head(value)
+    except RequestError:
+        pass
+    v2.explain(value, binary=True)

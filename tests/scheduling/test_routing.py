@@ -1,0 +1,120 @@
+"""Where a request goes: tables, and properties over random fleets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import BadRequest, NotFound, NotReady, RequestError
+from serving.scheduling.routing import Decision, Fleet, Pins, Pool, Variant, decide, preferred
+
+
+def variant(
+    precision: str, *, model: str = "digits", speed: float | None = None, by_hand: bool | None = None
+) -> Variant:
+    return Variant(f"{model}-{precision}", model, precision, "cpu", "00", "cpu", speed, by_hand)
+
+
+FP32, INT8, FAST_INT8, FP16 = variant("fp32"), variant("int8"), variant("int8", speed=1.8), variant("fp16")
+CPU = Pool("cpu", True, (FP32, FAST_INT8))
+GPU = Pool("gpu", True, (FP32, FP16))
+BOTH = Fleet((CPU, GPU), frozenset({"digits", "digits-fp32", "digits-int8", "digits-fp16"}))
+
+
+@pytest.mark.parametrize(
+    ("variants", "chosen"),
+    [
+        ([FP32], "fp32"),
+        ([FP32, INT8], "fp32"),  # unmeasured, or not clearly faster
+        ([INT8, FP32], "fp32"),
+        ([FP32, FAST_INT8], "int8"),
+        ([FP32, FAST_INT8, variant("bf16", speed=2.5)], "bf16"),
+        ([INT8], "int8"),
+        ([variant("fp32", by_hand=True), variant("int8", speed=1.8, by_hand=False)], "fp32"),
+        ([variant("fp32", by_hand=False), variant("int8", by_hand=True)], "int8"),
+    ],
+)
+def test_a_public_name_means_the_variant_its_gates_prefer(variants: list[Variant], chosen: str) -> None:
+    assert preferred(variants).variant == chosen
+
+
+@pytest.mark.parametrize(
+    ("fleet", "name", "pins", "expected"),
+    [
+        (Fleet((CPU,)), "digits", Pins(), [("cpu", "int8", "only_pool")]),
+        (BOTH, "digits", Pins(), [("cpu", "int8", "first_ready"), ("gpu", "fp32", "next_ready")]),
+        (BOTH, "digits-fp32", Pins(), [("cpu", "fp32", "pinned"), ("gpu", "fp32", "pinned")]),
+        (BOTH, "digits-fp16", Pins(), [("gpu", "fp16", "pinned")]),
+        (BOTH, "digits", Pins(pool="gpu"), [("gpu", "fp32", "pinned")]),
+        (BOTH, "digits", Pins(variant="fp16"), [("gpu", "fp16", "pinned")]),
+        (BOTH, "digits", Pins(pool="gpu", variant="fp16"), [("gpu", "fp16", "pinned")]),
+        (BOTH, "digits-int8", Pins(variant="int8"), [("cpu", "int8", "pinned")]),
+        (Fleet((Pool("cpu", False, (FP32,)), GPU)), "digits", Pins(), [("gpu", "fp32", "only_pool")]),
+    ],
+)
+def test_requests_go_where_they_should(
+    fleet: Fleet, name: str, pins: Pins, expected: list[tuple[str, str, str]]
+) -> None:
+    assert [(d.pool, d.variant.variant, d.reason) for d in decide(fleet, name, pins)] == expected
+
+
+@pytest.mark.parametrize(
+    ("fleet", "name", "pins", "error", "said"),
+    [
+        (BOTH, "digit", Pins(), NotFound, "no model 'digit'"),
+        (BOTH, "digits", Pins(pool="tpu"), BadRequest, "cpu, gpu"),
+        (BOTH, "digits", Pins(variant="bf16"), BadRequest, "fp16, fp32, int8"),
+        (BOTH, "digits", Pins(pool="cpu", variant="fp16"), NotReady, "fp16"),
+        (BOTH, "digits-int8", Pins(variant="fp32"), BadRequest, "contradict"),
+        (BOTH, "digits-int8", Pins(pool="gpu"), BadRequest, "by: cpu"),
+        (Fleet((Pool("cpu", False, (FP32,)),), frozenset({"digits"})), "digits", Pins(), NotReady, "not ready"),
+        (Fleet((Pool("cpu", True, ()),), frozenset({"digits"})), "digits", Pins(), NotReady, "not ready"),
+        (
+            Fleet((Pool("cpu", False),)),
+            "anything",
+            Pins(),
+            NotReady,
+            "not ready",
+        ),  # nothing was ever seen: still starting
+    ],
+)
+def test_requests_that_go_nowhere_say_why(
+    fleet: Fleet, name: str, pins: Pins, error: type[RequestError], said: str
+) -> None:
+    with pytest.raises(error) as raised:
+        decide(fleet, name, pins)
+    assert said in str(raised.value)
+    assert (raised.value.retry_after_s is not None) == (error is NotReady)
+
+
+PRECISIONS = st.sampled_from(["fp32", "fp16", "int8", "bf16"])
+VARIANTS = st.builds(
+    variant, PRECISIONS, model=st.sampled_from(["digits", "other"]), speed=st.none() | st.floats(1.0, 9.0)
+)
+POOLS = st.builds(
+    Pool, st.sampled_from(["cpu", "gpu", "third"]), st.booleans(), st.lists(VARIANTS, max_size=5).map(tuple)
+)
+FLEETS = st.builds(Fleet, st.lists(POOLS, max_size=3, unique_by=lambda p: p.name).map(tuple))
+NAMES = st.sampled_from(["digits", "digits-int8", "other", "other-fp16", "nobody"])
+PINS = st.builds(Pins, st.none() | st.sampled_from(["cpu", "gpu"]), st.none() | PRECISIONS)
+
+
+@given(FLEETS, NAMES, PINS)
+def test_nothing_is_ever_sent_to_a_pool_that_is_down_or_lacks_the_variant_or_against_a_pin(
+    fleet: Fleet, name: str, pins: Pins
+) -> None:
+    try:
+        decisions = decide(fleet, name, pins)
+    except RequestError:
+        return
+    pools = {pool.name: pool for pool in fleet.pools}
+    assert decisions
+    for d in decisions:
+        assert isinstance(d, Decision)
+        assert pools[d.pool].ready
+        assert d.variant in pools[d.pool].variants
+        assert name in (d.variant.model, d.variant.name)
+        assert pins.pool in (None, d.pool)
+        assert pins.variant in (None, d.variant.variant)
+    assert decisions == decide(fleet, name, pins)

@@ -1,0 +1,107 @@
+"""Imports point down the list of rooms, and heavy packages stay in the rooms that may use them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# From the top down; a room imports only what stands below it.
+ROOMS = [
+    "cli",
+    "ui",
+    "cluster",
+    "local",
+    "gateway",
+    "export",
+    "planning",
+    "scheduling",
+    "protocol",
+    "repository",
+    "settings",
+    "errors",
+]
+# Package -> the rooms (or files of loadtest/) that may import it.
+KEEPERS = {
+    "torch": {"export"},
+    "transformers": {"export"},
+    "onnx": {"export"},
+    "onnxscript": {"export"},
+    "onnxruntime": {"export", "local/backends"},
+    "sklearn": {"export"},
+    "fastapi": {"gateway"},
+    "starlette": {"gateway"},
+    "uvicorn": {"gateway"},
+    "kubernetes": {"cluster"},
+    "locust": {"loadtest/locustfile.py"},
+    "gevent": {"loadtest/locustfile.py", "loadtest/connection.py"},
+    "tritonclient": {"local"},
+    "pydantic": {"settings", "gateway"},
+}
+PURE = {
+    "scheduling": {"asyncio", "time", "datetime", "socket", "os", "random"},
+    "planning": {"asyncio", "time", "socket", "os", "random"},
+}
+FILES = sorted(p for folder in ("serving", "loadtest") for p in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module or ""
+
+
+def place(path: Path) -> str:
+    """The room of a file: `gateway`, `local/backends`, `loadtest/report.py`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0] == "loadtest":
+        return path.relative_to(ROOT).as_posix()
+    return "local/backends" if parts[1:3] == ("local", "backends") else parts[1]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if p.is_relative_to(ROOT / "serving")], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_imports_point_down_the_house(path: Path) -> None:
+    room = path.relative_to(ROOT / "serving").with_suffix("").parts[0]
+    if room in ("__init__", "__main__"):
+        return
+    assert room in ROOMS, f"a room nobody has named: {room}"
+    for name in imports(path):
+        parts = name.split(".")
+        assert parts[0] != "loadtest" or room == "cli", f"{path.name} imports {name}"
+        if parts[0] == "serving" and len(parts) > 1:
+            assert ROOMS.index(parts[1]) >= ROOMS.index(room), f"{room} may not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_packages_stay_in_their_rooms(path: Path) -> None:
+    for name in imports(path):
+        keepers = KEEPERS.get(name.split(".")[0])
+        assert keepers is None or place(path) in keepers, f"{place(path)} may not import {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if place(p) in PURE], ids=lambda p: str(p.relative_to(ROOT)))
+def test_deciding_code_has_no_clock_and_does_no_input_or_output(path: Path) -> None:
+    forbidden = PURE[place(path)] & {name.split(".")[0] for name in imports(path)}
+    assert not forbidden
+
+
+def test_load_test_files_import_nothing_of_serving() -> None:
+    for path in (ROOT / "loadtest").rglob("*.py"):
+        if path.parent.name != "bench":  # the benchmarks measure the gateway's own parts
+            assert not any(name.split(".")[0] == "serving" for name in imports(path)), path
+
+
+def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:
+    top = ast.parse((ROOT / "serving" / "cli.py").read_text(encoding="utf-8"))
+    names = {n.module for n in top.body if isinstance(n, ast.ImportFrom)} | {
+        a.name for n in top.body if isinstance(n, ast.Import) for a in n.names
+    }
+    assert {n for n in names if n and n.startswith("serving.")} <= {"serving.errors", "serving.settings"}

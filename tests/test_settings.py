@@ -1,0 +1,94 @@
+"""tandem.yaml and the environment: what is misspelt is named, with the nearest word that is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serving import settings
+from serving.errors import UserError
+
+GOOD = "version: 1\npools:\n  cpu: {urls: ['http://127.0.0.1:8000'], device: cpu}\n"
+
+
+def read(tmp_path: Path, text: str) -> settings.GatewaySettings:
+    path = tmp_path / "tandem.yaml"
+    path.write_text(text, encoding="utf-8")
+    return settings.read_settings(path)
+
+
+def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
+    good = read(tmp_path, GOOD)
+    assert good.pools["cpu"].urls == ("http://127.0.0.1:8000",)
+    assert good.limits.max_body_bytes == 64 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pools: {}\n", "'version' is missing"),
+        ("version: 2\npools: {cpu: {urls: ['http://a:1'], device: cpu}}\n", "'version'"),
+        ("version: 1\npools: {}\n", "'pools'"),
+        (GOOD + "limts: {}\n", "did you mean 'limits'?"),
+        (GOOD + "limits: {max_body_byte: 1}\n", "did you mean 'max_body_bytes'?"),
+        (GOOD + "limits: {upstream_timeout_s: 0}\n", "limits.upstream_timeout_s"),
+        (GOOD.replace("device: cpu", "device: tpu"), "pools.cpu.device"),
+        (GOOD.replace("urls:", "url:"), "did you mean 'urls'?"),
+        (GOOD.replace("http://127.0.0.1:8000", "grpc://x"), "http://HOST:PORT"),
+        (GOOD.replace("http://127.0.0.1:8000", "http://x:99999"), "port"),
+        (GOOD.replace("['http://127.0.0.1:8000']", "[]"), "pools.cpu.urls"),
+        (GOOD + "models: {digits: {variants: {gpuu: fp16}}}\n", "no pool 'gpuu'"),
+        ("version: 1\n  pools: [\n", "line 2"),
+        ("- a\n", "expected a mapping"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place_and_the_way_out(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UserError, match="tandem.yaml") as error:
+        read(tmp_path, text)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        settings.read_settings(tmp_path / "none.yaml")
+
+
+def test_settings_written_for_pools_are_read_back(tmp_path: Path) -> None:
+    text = settings.dump_settings({"cpu": ("http://127.0.0.1:9", "cpu"), "gpu": ("http://127.0.0.1:10", "gpu")})
+    assert list(read(tmp_path, text).pools) == ["cpu", "gpu"]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"TANDEM_PORT": "8080"},
+        {"TANDEM_CPU_SERVICE_HOST": "10.0.0.1"},
+        {"TANDEM_CPU_PORT_8000_TCP_ADDR": "10.0.0.1"},
+        {"PATH": "x"},
+    ],
+)
+def test_known_variables_and_those_that_kubernetes_sets_pass(environment: dict[str, str]) -> None:
+    settings.check_environment(environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"TANDEM_PROT": "1"}, "did you mean 'TANDEM_PORT'?"),
+        ({"TANDEM_PORT": "tcp://10.0.0.1:80"}, "enableServiceLinks"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_an_error(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        settings.check_environment(environment)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("host", False)]
+)
+def test_loopback_is_recognised(host: str, loopback: bool) -> None:
+    assert settings.is_loopback(host) is loopback
