@@ -42,8 +42,8 @@ RUN site=$(echo /opt/tandem/environments/cpu-*/lib/python3.11/site-packages) \
       "$site"/onnxruntime/{tools,transformers,quantization,datasets} "$site"/nvidia_pytriton.libs/libpython3-*.13.so* \
  && find "$site"/pytriton/tritonserver/python_backend_stubs -mindepth 1 -maxdepth 1 ! -name 3.11 -exec rm -rf {} + \
  && find "$site" -type d -name tests -prune -exec rm -rf {} + \
- && rm -f /opt/tandem/environments/*.lock \
- && mkdir /opt/tandem/speeds
+ && rm -f /opt/tandem/environments/*.lock /opt/tandem/environments/*.log \
+ && mkdir /opt/speeds
 
 # -- base: what every image has ------------------------------------------------------------------------------------------------
 FROM ${PYTHON_IMAGE} AS base
@@ -76,8 +76,9 @@ LABEL org.opencontainers.image.title="tandem-triton-cpu" \
       org.opencontainers.image.description="Triton with ONNX Runtime on the CPU, kept up by tandem triton"
 COPY --from=triton-environment /opt/venv /opt/venv
 COPY --from=triton-environment /opt/tandem /opt/tandem
-COPY --from=triton-environment --chown=1000:1000 /opt/tandem/speeds /opt/tandem/speeds
-ENV TANDEM_CACHE=/opt/tandem
+COPY --from=triton-environment --chown=1000:1000 /opt/speeds /opt/tandem/speeds
+# ONNX Runtime 1.31 sends usage data to its maker unless told otherwise.
+ENV TANDEM_CACHE=/opt/tandem ORT_DISABLE_TELEMETRY=1
 USER 1000:1000
 EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \

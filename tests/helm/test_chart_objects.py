@@ -275,6 +275,12 @@ def test_a_triton_is_ready_by_its_first_model_and_alive_by_its_process(server: s
     assert container["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
 
 
+@pytest.mark.parametrize("server", ["nvidia", "tandem"])
+def test_onnx_runtime_is_told_to_send_no_usage_data(server: str, render: Render) -> None:
+    container = render({"pools": {"cpu": {"server": server}}}).container("tandem-cpu")
+    assert {"name": "ORT_DISABLE_TELEMETRY", "value": "1"} in container["env"]
+
+
 def test_the_startup_probe_waits_as_long_as_it_was_told(render: Render) -> None:
     probe = render({"pools": {"cpu": {"startupTimeoutSeconds": 93}}}).container("tandem-cpu")["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == 95
@@ -288,6 +294,20 @@ def test_values_of_one_pool_leave_the_others_alone(render: Render) -> None:
         if name in ("tandem-cpu", "tandem-gpu")
     }
     assert sizes == {"tandem-cpu": "1Gi", "tandem-gpu": "256Mi"}
+
+
+def test_false_nothing_and_none_of_a_pool_win_over_the_defaults(render: Render) -> None:
+    toleration = {"key": "spot", "operator": "Exists"}
+    defaults = {"tolerations": [toleration], "extraArgs": ["--log-verbose=1"], "autoscaling": {"enabled": True}}
+    own = {"tolerations": [], "extraArgs": [], "autoscaling": {"enabled": False}, "replicas": 0}
+    it = render({"poolDefaults": defaults, "pools": {"cpu": own, "spare": {"models": ["digits-fp32"]}}})
+    cpu, spare = (it.one("Deployment", f"tandem-{name}")["spec"] for name in ("cpu", "spare"))
+    assert cpu["replicas"] == 0
+    assert "tolerations" not in cpu["template"]["spec"]
+    assert "--log-verbose=1" not in it.container("tandem-cpu")["args"]
+    assert "replicas" not in spare
+    assert spare["template"]["spec"]["tolerations"] == [toleration]
+    assert it.container("tandem-spare")["args"][-1] == "--log-verbose=1"
 
 
 # -- who may talk to whom -----------------------------------------------------------------------------------------------------

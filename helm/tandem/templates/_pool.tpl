@@ -38,6 +38,7 @@ command:
   - --http-port=8000
   - --grpc-port=8001
   - --metrics-port=8002
+  - --exit-timeout-s={{ .pool.drain.exitTimeoutSeconds }}
 {{- else }}
 args:
   - tritonserver
@@ -144,6 +145,9 @@ spec:
           image: {{ include "tandem.poolImage" . | quote }}
           imagePullPolicy: {{ ternary .root.Values.images.tritonCpu.pullPolicy .root.Values.images.nvidia.pullPolicy (eq $pool.server "tandem") }}
           {{- include "tandem.poolArgs" . | trim | nindent 10 }}
+          env:
+            # ONNX Runtime 1.31 sends usage data to its maker unless told otherwise.
+            - {name: ORT_DISABLE_TELEMETRY, value: "1"}
           ports:
             - {name: http, containerPort: 8000}
             - {name: grpc, containerPort: 8001}
