@@ -133,7 +133,7 @@ def _pod_labels(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _dump(document: dict[str, Any]) -> str:
-    header = "# Made by `make k8s` from helm/tandem with gateway.insecureNoAuth=true. Do not edit.\n"
+    header = "# Made by `make chart` from helm/tandem with gateway.insecureNoAuth=true. Do not edit.\n"
     return header + yaml.safe_dump(document, sort_keys=False, width=1000)
 
 
@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["check"]:
         old = [str(path.relative_to(ROOT)) for path in stale()]
         if old:
-            print(f"stale: {', '.join(old)}; run `make k8s`", file=sys.stderr)
+            print(f"stale: {', '.join(old)}; run `make chart`", file=sys.stderr)
         return 1 if old else 0
     print("usage: scripts/chart.py write|check", file=sys.stderr)
     return 2
