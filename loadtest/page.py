@@ -117,9 +117,10 @@ def _kind(run: RunSummary) -> str:
 # -- tables: on a phone every row becomes a block, whose cells name their own column ----------------------------------
 
 
-def _grid(heads: Sequence[str], rows: Sequence[str]) -> str:
+def _grid(heads: Sequence[str], rows: Sequence[str], *, ends_in_words: bool = False) -> str:
     titles = "".join(f"<th>{h}</th>" for h in heads)
-    return f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    kind = ' class="words"' if ends_in_words else ""
+    return f"<table{kind}><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _row(heads: Sequence[str], name: str, cells: Sequence[str]) -> str:
@@ -129,7 +130,7 @@ def _row(heads: Sequence[str], name: str, cells: Sequence[str]) -> str:
 
 def _table(arms: Sequence[ArmSummary]) -> str:
     heads = ("Arm", "Requests/s", "p50 ms", "p90 ms", "p99 ms", "Ratio", "Right", "Errors", "Ran on")
-    return f"<h2>The arms side by side</h2>{_grid(heads, [_arm(arm, heads) for arm in arms])}"
+    return f"<h2>The arms side by side</h2>{_grid(heads, [_arm(arm, heads) for arm in arms], ends_in_words=True)}"
 
 
 def _arm(arm: ArmSummary, heads: Sequence[str]) -> str:
@@ -145,9 +146,16 @@ def _arm(arm: ArmSummary, heads: Sequence[str]) -> str:
         "1" if arm.is_baseline else _interval(arm.throughput_ratio, _two_digits),
         "–" if arm.accuracy is None else f"{arm.accuracy:.2%}",
         _e(", ".join(f"{num:,} {kind}" for kind, num in arm.errors.items()) or "0"),
-        "<br>".join(_e(device) for device in arm.devices) or "no receipt",
+        "<br>".join(_e(_device(device)) for device in arm.devices) or "no receipt",
     )
     return _row(heads, name, cells)
+
+
+def _device(receipt: str) -> str:
+    """`cpu; name="X"` -> `cpu: X`"""
+    kind, _, rest = receipt.partition(";")
+    name = rest.partition("name=")[2].strip().strip('"')
+    return f"{kind.strip()}: {name}" if name else receipt
 
 
 def _interval(value: Estimate | None, show: Callable[[float], str]) -> str:
@@ -155,7 +163,7 @@ def _interval(value: Estimate | None, show: Callable[[float], str]) -> str:
         return '<span class="few">too few</span>'
     if value.low is None or value.high is None:
         return show(value.median)
-    return f'{show(value.median)}<span class="between">{show(value.low)}–{show(value.high)}</span>'
+    return f'<span>{show(value.median)}<span class="between">{show(value.low)}–{show(value.high)}</span></span>'
 
 
 def _two_digits(value: float) -> str:
@@ -194,7 +202,8 @@ def _runs(runs: Sequence[RunSummary]) -> str:
             f"<code>{_e(Path(run.rows).name)}</code>",
         )
         rows.append(_row(heads, f"{_e(run.arm)}, repeat {run.repeat}{tag}", cells))
-    return f"<details><summary>Every run ({len(runs)})</summary>{_grid(heads, rows)}</details>" if runs else ""
+    table = _grid(heads, rows, ends_in_words=True)
+    return f"<details><summary>Every run ({len(runs)})</summary>{table}</details>" if runs else ""
 
 
 def _method(report: Report) -> str:
@@ -357,7 +366,8 @@ code{font:14px ui-monospace,monospace;overflow-wrap:anywhere}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:7px 8px;border-bottom:1px solid var(--rule);vertical-align:top}
 th{font-weight:400;color:var(--soft)}
-th:first-child,td:last-child,th:last-child{text-align:left}
+th:first-child,.words td:last-child,.words th:last-child{text-align:left}
+th strong{white-space:nowrap}
 tbody th{color:var(--text)}
 .gone td{text-align:left;color:var(--soft)}
 .between{display:block;color:var(--soft);font-size:12px;white-space:nowrap}
