@@ -35,7 +35,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
  && for wheel in /wheels/*.whl; do \
       /opt/build/bin/pip --python /opt/venv/bin/python install --constraint constraints.txt "${wheel}[local]"; \
     done \
- && /opt/venv/bin/python -c "from serving.local.environments import ENGINES, ensure; ensure(ENGINES['cpu'])"
+ && /opt/venv/bin/tandem environment cpu
 # What serving never opens: pip, stubs and libraries of other Pythons, test suites, ONNX Runtime's tools. About 95 MB.
 RUN site=$(echo /opt/tandem/environments/cpu-*/lib/python3.11/site-packages) \
  && rm -rf "$site"/{pip,setuptools,pkg_resources}* "$site"/numpy/{f2py,distutils} \

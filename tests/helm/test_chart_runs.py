@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import shutil
 import socket
 import subprocess
 import sys
@@ -97,6 +98,41 @@ def test_the_default_models_are_committed_and_may_run_on_their_pool(pool: str, r
         variant = repository.variant(name)
         assert pool in variant.loadable_pools, name
         assert (variant.directory / pool_config_file(pool)).is_file()
+
+
+def run_init_containers(pod: Object, models: Path) -> int:
+    """Runs a pool's init containers here, one after the other; the exit code of the first that fails, else 0."""
+    places = {"/opt/tandem/model_repo": str(ROOT / "model_repo"), "=/models": f"={models}"}
+    for container in pod["initContainers"]:
+        command = [str(models) if word == "/models" else word for word in container["command"]]
+        for there, here in places.items():
+            command = [word.replace(there, here) for word in command]
+        if command[0] == "tandem":
+            command = [sys.executable, "-m", "serving", *command[1:]]
+        if code := subprocess.run(command, capture_output=True, timeout=60).returncode:
+            return code
+    return 0
+
+
+def test_the_init_containers_copy_the_models_and_find_them_sound(render: Render, tmp_path: Path) -> None:
+    it = render()
+    assert run_init_containers(it.one("Deployment", "tandem-cpu")["spec"]["template"]["spec"], tmp_path) == 0
+    for argument in it.container("tandem-cpu")["args"]:
+        if argument.startswith("--load-model="):
+            assert (tmp_path / argument.partition("=")[2] / "1" / "model.onnx").is_file()
+    assert (
+        tmp_path / it.one("Pod", "tandem-test-infer")["spec"]["containers"][0]["command"][-1].partition("_repo/")[2]
+    ).is_file()
+
+
+def test_a_file_that_changed_on_the_volume_stops_the_pod(render: Render, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "model_repo" / "digits-fp32", tmp_path / "digits-fp32")
+    model = tmp_path / "digits-fp32" / "1" / "model.onnx"
+    content = bytearray(model.read_bytes())
+    content[len(content) // 2] ^= 1
+    model.write_bytes(content)
+    pod = render(SHAPES["a claim"]).one("Deployment", "tandem-cpu")["spec"]["template"]["spec"]
+    assert run_init_containers(pod, tmp_path) != 0
 
 
 # -- a real gateway -------------------------------------------------------------------------------------------------------
