@@ -269,6 +269,7 @@ def _wheels() -> list[str]:
 def _run(command: list[str], output: object, engine: Engine, log: Path) -> str:
     """Runs a step of the making; its words go to the log, and a failure becomes one line."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    environment["ORT_DISABLE_TELEMETRY"] = "1"
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     output.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")  # type: ignore[attr-defined]
     if done.returncode:

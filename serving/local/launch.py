@@ -58,6 +58,7 @@ def command(launch: Launch) -> list[str]:
         "metrics-port": launch.ports.metrics,
         "allow-gpu-metrics": "false",  # DCGM in the wheel prints errors without a card; the gateway reads none of them
         "log-format": "ISO8601",
+        **({"pinned-memory-pool-byte-size": 0} if launch.pool == "cpu" else {}),  # for copies to a card
     }
     backend_settings = {
         "shm-region-prefix-name": launch.region_prefix,
@@ -76,6 +77,9 @@ def variables(launch: Launch, inherited: Mapping[str, str]) -> dict[str, str]:
     kept = {key: value for key, value in inherited.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     folders = [launch.environment.libraries, library_folder(), inherited.get("LD_LIBRARY_PATH")]
     kept["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in folders if folder)
+    kept.setdefault(
+        "ORT_DISABLE_TELEMETRY", "1"
+    )  # ONNX Runtime 1.31 sends usage data to its maker unless told otherwise
     kept["PATH"] = f"{launch.environment.python.parent}:{inherited.get('PATH', '/usr/bin:/bin')}"
     return kept
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -78,7 +79,10 @@ def _measure(environment: Environment, variant: Variant, baseline: Variant, plac
         *("--batch-sizes", ",".join(map(str, sizes))),
         *("--threads", str(place.num_threads), "--seconds", str(SECONDS), "--json"),
     ]
-    done = subprocess.run(leashed(command), capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    variables = {"ORT_DISABLE_TELEMETRY": "1", **os.environ}
+    done = subprocess.run(
+        leashed(command), capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env=variables
+    )
     rows = json.loads(done.stdout)
     if not isinstance(rows, list):
         raise ValueError(f"{SCRIPT.name} printed no list")

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from serving.local.environments import ENGINES, Environment, ensure
+from tests.local import models
+from tests.local.harness import Served, served
+
+
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    """Triton's environment for the CPU, made once in the user's cache."""
+    return ensure(ENGINES["cpu"])
+
+
+@pytest.fixture(scope="session")
+def small_models(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One Triton for all tests that leave it as they found it."""
+    folder = tmp_path_factory.mktemp("models")
+    with served(folder, models.write_all(folder)) as running:
+        yield running

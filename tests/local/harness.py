@@ -1,0 +1,186 @@
+"""Runs a program of ours as a process, reads what it says, and looks at what it leaves behind.
+
+Waiting is for an event (a line, an answer, an end), always with a limit; nothing sleeps as proof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tritonclient.http as triton_http
+
+from serving.local.launch import free_ports
+from serving.local.processes import Stub, children_of, stat, stubs_of
+
+ROOT = Path(__file__).parents[2]
+SERVE = Path(__file__).with_name("serve.py")
+LIMIT_S = 60.0  # for whatever must happen; the machine may be busy
+
+
+def wait_until(happened: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if answer := happened():
+            return answer
+        time.sleep(0.01)
+    raise AssertionError(f"not within {limit_s} s: {what}")
+
+
+class Program:
+    """A child process whose lines are kept."""
+
+    def __init__(self, command: list[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, cwd=ROOT, env={**os.environ, **(environment or {})}
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def lines(self) -> list[str]:
+        return self.log.read_text(errors="replace").splitlines()
+
+    def says(self, part: str) -> bool:
+        return any(part in line for line in self.lines())
+
+    def wait_for(self, part: str, limit_s: float = LIMIT_S) -> str:
+        """The first line that holds this. Fails with all lines when the process ends before."""
+
+        def found() -> str | None:
+            over = self.process.poll() is not None
+            line = next((line for line in self.lines() if part in line), None)
+            assert line or not over, f"ended with {self.process.returncode} before '{part}':\n" + "\n".join(self.lines())
+            return line
+
+        return str(wait_until(found, f"a line with '{part}' in {self.log}", limit_s))
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM, limit_s: float = LIMIT_S) -> int:
+        """Its exit code after this signal."""
+        if self.process.poll() is None:
+            self.send(number)
+        return self.process.wait(limit_s)
+
+    def family(self) -> dict[int, int]:
+        """{process: start time} of it and everything below it."""
+        found, new = {}, [self.pid]
+        while new:
+            pid = new.pop()
+            if (seen := stat(pid)) is not None and seen.is_alive:
+                found[pid] = seen.started_ticks
+                new += [child.pid for child in children_of(pid)]
+        return found
+
+
+def still_there(family: Mapping[int, int]) -> list[int]:
+    """Those of a family that still run, wherever they have been moved to."""
+    seen = {pid: stat(pid) for pid in family}
+    return [pid for pid, now in seen.items() if now and now.is_alive and now.started_ticks == family[pid]]
+
+
+def segments() -> set[str]:
+    """Shared memory of servers of ours."""
+    return {path.name for path in Path("/dev/shm").glob("tandem-*")}
+
+
+@dataclass
+class Served:
+    """A supervised Triton that serves test models."""
+
+    program: Program
+    ports: tuple[int, int, int]
+    repository: Path
+
+    def __post_init__(self) -> None:
+        self._local = threading.local()  # tritonclient.http must not be shared by threads
+
+    @property
+    def url(self) -> str:
+        return f"127.0.0.1:{self.ports[0]}"
+
+    @property
+    def grpc_url(self) -> str:
+        return f"127.0.0.1:{self.ports[1]}"
+
+    @property
+    def http(self) -> triton_http.InferenceServerClient:
+        if not hasattr(self._local, "client"):
+            self._local.client = triton_http.InferenceServerClient(self.url, network_timeout=LIMIT_S)
+        return self._local.client
+
+    @property
+    def server(self) -> int:
+        """The number of the tritonserver process that runs now."""
+        return int(wait_until(lambda: next((c.pid for c in children_of(self.program.pid) if c.is_alive), None), "a server"))
+
+    def stubs(self, model: str) -> list[Stub]:
+        return sorted((stub for stub in stubs_of(self.server) if stub.model == model), key=lambda stub: stub.pid)
+
+    def infer(
+        self, model: str, feed: Mapping[str, np.ndarray[Any, Any]], outputs: list[str] | None = None
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        inputs = []
+        for name, value in feed.items():
+            tensor = triton_http.InferInput(name, list(value.shape), triton_type(value))
+            tensor.set_data_from_numpy(value)
+            inputs.append(tensor)
+        wanted = [triton_http.InferRequestedOutput(name) for name in outputs] if outputs else None
+        result = self.http.infer(model, inputs, outputs=wanted)
+        return {o["name"]: result.as_numpy(o["name"]) for o in result.get_response()["outputs"]}
+
+    def answers(self, model: str) -> bool:
+        """Whether a model that doubles rows of four does so now."""
+        with contextlib.suppress(Exception):
+            return bool((self.infer(model, {"x": np.ones((1, 4), np.float32)})["y"] == 2).all())
+        return False
+
+
+def triton_type(value: np.ndarray[Any, Any]) -> str:
+    from tritonclient.utils import np_to_triton_dtype
+
+    return str(np_to_triton_dtype(value.dtype))
+
+
+@contextlib.contextmanager
+def served(folder: Path, configs: Mapping[str, Any], pool: str = "cpu", exit_timeout_s: int = 10) -> Iterator[Served]:
+    """Serves the models of `folder` as configured, and afterwards fails if anything is left behind."""
+    ports = free_ports(3)
+    spec = folder / "spec.json"
+    spec.write_text(
+        json.dumps(
+            {
+                "repository": str(folder),
+                "pool": pool,
+                "ports": ports,
+                "exit_timeout_s": exit_timeout_s,
+                "configs": configs,
+            }
+        )
+    )
+    program = Program([sys.executable, str(SERVE), str(spec)], folder / "log")
+    try:
+        program.wait_for("ready:")
+        yield Served(program, (ports[0], ports[1], ports[2]), folder)
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.end()
+        program.process.kill()
+        program.process.wait()
