@@ -26,7 +26,7 @@ check: .venv/.dev ## Lint, check types, run the tests that need no server: under
 	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton" $(ARGS)
 
 models: .venv-export/.export ## Train, export and gate the models of model_repo/ (installs torch, 4.7 GB, into .venv-export/)
-	.venv-export/bin/python -m serving models-make $(ARGS)
+	.venv-export/bin/python -m serving export digits --keep-slow --model-repository model_repo --payload loadtest/payloads/digits.npz $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
 	.venv-export/bin/python -m pytest -m models $(ARGS)

@@ -44,7 +44,7 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place_and_the_way_out(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match="tandem.yaml") as error:
+    with pytest.raises(UserError, match=r"tandem\.yaml") as error:
         read(tmp_path, text)
     assert said in str(error.value)
     assert "\n" not in str(error.value)

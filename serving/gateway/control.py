@@ -166,8 +166,12 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
         return _ready_model(model, answer[0] == 200)
 
     @app.api_route("/v2/models/{model}/infer", methods=["GET", "PUT", "DELETE", "PATCH"], include_in_schema=False)
-    @app.api_route("/v2/models/{model}/versions/{version}/infer", methods=["GET", "PUT", "DELETE", "PATCH"], include_in_schema=False)
-    async def infer_by_other_method(request: Request) -> None:
+    @app.api_route(
+        "/v2/models/{model}/versions/{version}/infer",
+        methods=["GET", "PUT", "DELETE", "PATCH"],
+        include_in_schema=False,
+    )
+    async def infer_by_other_method() -> None:
         raise HTTPException(405, headers={"Allow": "POST"})
 
     def refuse(what: str) -> Callable[[], Any]:

@@ -183,7 +183,7 @@ class Session:
                 log = self._folder / f"triton-{pool.name}.log"
                 command = [*PROGRAM, "triton", "--pool", pool.name, "--model-repository", str(self._repository)]
                 command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
-                command += ["--exit-timeout", str(TRITON_EXIT_TIMEOUT_S)]
+                command += ["--exit-timeout-s", str(TRITON_EXIT_TIMEOUT_S)]
                 command += [] if self._options.may_measure else ["--no-measure"]
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))

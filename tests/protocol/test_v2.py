@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -180,16 +181,12 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_json_is_either_passed_or_refused_with_an_error_of_ours(value: object) -> None:
     for read in (v2.check_head, lambda head: v2.explain(head, binary=False)):
-        try:
+        with contextlib.suppress(RequestError):
             read(body(value))
-        except RequestError:
-            pass
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_either_passed_or_refused_with_an_error_of_ours(value: bytes) -> None:
-    try:
+    with contextlib.suppress(RequestError):
         v2.check_head(value)
-    except RequestError:
-        pass
     v2.explain(value, binary=True)
