@@ -111,6 +111,7 @@ class Served:
 
     def __post_init__(self) -> None:
         self._local = threading.local()  # tritonclient.http must not be shared by threads
+        self._clients: list[triton_http.InferenceServerClient] = []
 
     @property
     def url(self) -> str:
@@ -124,7 +125,15 @@ class Served:
     def http(self) -> triton_http.InferenceServerClient:
         if not hasattr(self._local, "client"):
             self._local.client = triton_http.InferenceServerClient(self.url, network_timeout=LIMIT_S)
+            self._clients.append(self._local.client)
         return self._local.client
+
+    def close(self) -> None:
+        """Leaves no idle connection: it would hold Triton's stop up for the whole exit timeout."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        self._local = threading.local()
 
     @property
     def server(self) -> int:
@@ -178,7 +187,8 @@ def served(folder: Path, configs: Mapping[str, Any], pool: str = "cpu", exit_tim
     program = Program([sys.executable, str(SERVE), str(spec)], folder / "log")
     try:
         program.wait_for("ready:")
-        yield Served(program, (ports[0], ports[1], ports[2]), folder)
+        with contextlib.closing(Served(program, (ports[0], ports[1], ports[2]), folder)) as running:
+            yield running
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
             program.end()
