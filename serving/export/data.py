@@ -87,10 +87,12 @@ def digits() -> tuple[Dataset, Dataset]:
 
 
 def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int) -> Dataset:
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path} {'is no npz file' if path.is_file() else 'is not there'}")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as npz: {error}") from None
     known = [tensor.name for tensor in inputs] + ["labels"]
     for name in arrays:

@@ -28,7 +28,7 @@ TURN_S = (
 )
 NUM_ROUNDS = 5  # new sessions: 3 would leave the interval to luck, each one costs a load and a warm-up
 MIN_PAIRS = 4  # per round, so 20 ratios at least, however slow the model
-NUM_RESAMPLES = 2000  # of the bootstrap; its own error in the 2.5 % ends is then small against the interval
+NUM_RESAMPLES = 1000  # of the bootstrap: 25 beyond each end of the interval
 CONFIDENCE = 0.95
 
 Source = str | Path | bytes
@@ -119,14 +119,20 @@ def _repeats(run: Run) -> int:
 
 
 def _session(source: Source, num_threads: int, allow_spinning: bool, provider: str) -> Any:
+    if provider not in ort.get_available_providers():  # ONNX Runtime would only warn and run on the CPU
+        raise RuntimeError(f"{provider} is not there; ONNX Runtime {ort.__version__} has {_available()}")
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if allow_spinning else "0")
     session = ort.InferenceSession(str(source) if isinstance(source, Path) else source, options, providers=[provider])
     if session.get_providers()[0] != provider:
-        raise RuntimeError(f"{provider} did not start; ONNX Runtime offers {', '.join(session.get_providers())}")
+        raise RuntimeError(f"{provider} did not start, though it is among {_available()}")
     return session
+
+
+def _available() -> str:
+    return ", ".join(ort.get_available_providers())
 
 
 def _feed(session: Any, batch_size: int, inputs: Mapping[str, Any] | None) -> dict[str, Any]:

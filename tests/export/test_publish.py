@@ -1,0 +1,202 @@
+"""A variant is written whole or not at all: killed at every step, interrupted, locked out, on a file system that cannot swap."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving.errors import EnvironmentFault, UserError
+from serving.export import publish as publishing
+from serving.export.publish import LOCK_FILE, complete, publish, writing
+from serving.repository import MODEL_FILE, Record, Repository
+
+from .conftest import ROOT
+
+NEW_MODEL = b"a new model"
+
+
+def new_record(repository: Path) -> tuple[Record, dict[str, bytes]]:
+    """digits-int8 with another model file."""
+    variant = Repository(repository).variant("digits-int8")
+    files = {path: (variant.directory / path).read_bytes() for path in ("labels.txt", "sample.json")}
+    return replace(variant.record, source="a test"), {MODEL_FILE: NEW_MODEL, **files}
+
+
+def hidden(repository: Path) -> list[str]:
+    return sorted(path.name for path in repository.iterdir() if path.name.startswith(".") and path.name != LOCK_FILE)
+
+
+def test_a_published_variant_replaces_the_old_one_and_verifies(repository: Path) -> None:
+    record, files = new_record(repository)
+    with writing(repository):
+        variant = publish(repository, record, files)
+    variant.verify()
+    assert variant.record.source == "a test"
+    assert (variant.directory / MODEL_FILE).read_bytes() == NEW_MODEL
+    assert variant.config("cpu").parameters["tandem_digest"] == variant.digest
+    assert hidden(repository) == []
+
+
+def test_a_first_variant_makes_the_repository(repository: Path, tmp_path: Path) -> None:
+    record, files = new_record(repository)
+    with writing(tmp_path / "new" / "repo"):
+        publish(tmp_path / "new" / "repo", record, files).verify()
+
+
+def test_the_same_record_and_files_make_the_same_bytes(repository: Path) -> None:
+    record, files = new_record(repository)
+    assert complete(record, files) == complete(record, dict(reversed(files.items())))
+
+
+# A writer is killed with SIGKILL at its first system call, at its second, … until one gets through. No part of the
+# writer is replaced: an audit hook, which the interpreter calls before each of them, does the killing.
+KILLER = """
+import json, os, pathlib, shutil, signal, sys
+from serving.export import publish as publishing
+from serving.repository import Repository
+from tests_export_publish import NEW_MODEL, hidden, new_record
+
+source, scratch, can_exchange = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3] == "yes"
+if not can_exchange:
+    publishing._exchange = lambda first, second: False
+STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "ctypes.dlopen", "ctypes.dlsym")
+seen = []
+for kill_at in range(1, 1000):
+    repository = scratch / str(kill_at)
+    shutil.copytree(source, repository)
+    record, files = new_record(repository)
+    child = os.fork()
+    if not child:
+        count = 0
+        def hook(event, args):
+            global count
+            if event in STEPS:  # the kill below is an event too
+                count += 1
+                if count == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        with publishing.writing(repository):
+            publishing.publish(repository, record, files)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    present = (repository / "digits-int8").is_dir()
+    with publishing.writing(repository):
+        pass  # the next writer finishes what the killed one left
+    variant = Repository(repository).variant("digits-int8")
+    variant.verify()
+    model = (variant.directory / "1/model.onnx").read_bytes()
+    seen.append([present, model == NEW_MODEL, hidden(repository), status == 0])
+    shutil.rmtree(repository)
+    if status == 0:
+        break
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.parametrize("can_exchange", [True, False], ids=["swapping", "without the swap"])
+def test_killed_at_any_step_the_old_variant_or_the_new_one_is_there_whole(
+    repository: Path, tmp_path: Path, can_exchange: bool
+) -> None:
+    (tmp_path / "tests_export_publish.py").write_text(
+        Path(__file__).read_text().replace("from .conftest", "from conftest")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", KILLER, repository, tmp_path / "scratch", "yes" if can_exchange else "no"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, tmp_path, Path(__file__).parent)))},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert len(seen) > 20  # steps at which it was killed
+    assert all(leftovers == [] for _, _, leftovers, _ in seen)
+    is_new = [new for _, new, _, _ in seen]
+    assert is_new == sorted(is_new)  # old up to one step, new from there on
+    assert is_new[0] is False
+    assert is_new[-1] is True
+    assert seen[-1][3]
+    if can_exchange:  # a reader finds the variant at every moment
+        assert all(present for present, _, _, _ in seen)
+
+
+def test_ctrl_c_while_writing_leaves_the_old_variant_and_nothing_else(
+    repository: Path, content: Callable[[Path], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(repository)
+    record, files = new_record(repository)
+
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt), writing(repository):
+        publish(repository, record, files)
+    assert content(repository) == before
+    assert hidden(repository) == []
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_repository_as_it_was(
+    repository: Path, content: Callable[[Path], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(repository)
+    record, files = new_record(repository)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with (
+        pytest.raises(EnvironmentFault, match="No space left on device; the repository is as it was"),
+        writing(repository),
+    ):
+        publish(repository, record, files)
+    assert content(repository) == before
+
+
+def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first(repository: Path) -> None:
+    script = (
+        "import pathlib, sys\nfrom serving.export.publish import writing\n"
+        "with writing(pathlib.Path(sys.argv[1])):\n    print('locked', flush=True)\n    sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, repository],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(UserError, match="another process is writing to"), writing(repository):
+            pass
+        other.kill()
+    with writing(repository):
+        pass
+
+
+def test_a_repository_that_is_a_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model_repo").write_text("")
+    with pytest.raises(UserError, match="cannot write to the repository"), writing(tmp_path / "model_repo"):
+        pass
+
+
+def test_the_swap_exists_on_this_file_system(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "is").write_text(name)
+    assert publishing._exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "is").read_text() == "b"
+
+
+def test_a_swap_that_fails_for_another_reason_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        publishing._exchange(tmp_path / "a", tmp_path / "b")
