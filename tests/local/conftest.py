@@ -19,5 +19,6 @@ def environment() -> Environment:
 def small_models(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One Triton for all tests that leave it as they found it."""
     folder = tmp_path_factory.mktemp("models")
+    models.double(folder, "victim")  # loaded by the tests that give it a configuration
     with served(folder, models.write_all(folder)) as running:
         yield running

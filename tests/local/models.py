@@ -94,6 +94,20 @@ def double(folder: Path, name: str, **more: Any) -> Config:
     return write(folder, name, nodes, [("x", "fp32", row)], [("y", "fp32", row)], constants, **more)
 
 
+def write_victims(folder: Path) -> dict[str, Config]:
+    """Two models for tests that kill: one instance, and two."""
+    two = [{"count": 2, "kind": "KIND_CPU"}]
+    return {"single": double(folder, "single"), "pair": double(folder, "pair", instance_group=two)}
+
+
+def slow(folder: Path, name: str) -> Config:
+    """Returns x after some seconds on one thread: for a request that is in flight while something happens."""
+    size, times = 1024, 60
+    steps = [node("MatMul", ["x" if i == 0 else f"t{i}", "one"], ["y" if i == times - 1 else f"t{i + 1}"]) for i in range(times)]
+    shape: list[int | str] = ["n", 512, size]
+    return write(folder, name, steps, [("x", "fp32", shape)], [("y", "fp32", shape)], {"one": np.eye(size, dtype=np.float32)})
+
+
 def write_all(folder: Path) -> dict[str, Config]:
     """Every model that loads well on a CPU."""
     row: list[int | str] = ["n", 4]
@@ -102,8 +116,6 @@ def write_all(folder: Path) -> dict[str, Config]:
     made = [
         double(folder, "double"),
         double(folder, "batching", **delayed),
-        double(folder, "doomed"),
-        double(folder, "pair", instance_group=[{"count": 2, "kind": "KIND_CPU"}]),
         write(
             folder,
             "types",

@@ -1,0 +1,209 @@
+"""A supervised Triton, really killed: what died comes back, and what was stopped leaves nothing behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.local.environments import Environment
+from serving.local.launch import free_ports
+from serving.local.processes import Stub, is_alive, stat
+from tests.local import models
+from tests.local.harness import SERVE, Program, Served, segments, served, still_there, wait_until
+
+pytestmark = pytest.mark.triton
+
+
+@pytest.fixture(scope="module")
+def victims(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all kills that it must survive."""
+    folder = tmp_path_factory.mktemp("victims")
+    with served(folder, models.write_victims(folder)) as running:
+        yield running
+
+
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+def count(served: Served, part: str) -> int:
+    return sum(part in line for line in served.program.lines())
+
+
+@pytest.mark.parametrize(("model", "num_stubs"), [("single", 1), ("pair", 2)])
+def test_a_model_whose_stub_was_killed_is_loaded_again_with_all_its_stubs(victims: Served, model: str, num_stubs: int) -> None:
+    before = victims.stubs(model)
+    assert len(before) == num_stubs
+    kill(before[0].pid)
+    victims.program.wait_for(f"a stub of {model} died; loading the model again")
+    victims.program.wait_for(f"{model} is up again")
+
+    def renewed() -> bool:
+        now = victims.stubs(model)
+        return len(now) == num_stubs and not set(now) & set(before)
+
+    wait_until(renewed, "new stubs, the old ones gone")
+    assert victims.answers(model)
+
+
+def test_a_stub_that_dies_again_is_noticed_again(victims: Served) -> None:
+    for _ in range(2):
+        known = count(victims, "single is up again")
+        kill(victims.stubs("single")[0].pid)
+        wait_until(lambda known=known: count(victims, "single is up again") > known, "another reload")
+    assert victims.answers("single")
+
+
+def test_a_killed_tritonserver_is_started_again_with_every_model_and_without_its_rests(victims: Served) -> None:
+    server = victims.server
+    rests = [stub for model in ("single", "pair") for stub in victims.stubs(model)]
+    kill(server)
+    victims.program.wait_for("tritonserver died (killed by SIGKILL); starting it again")
+    victims.program.wait_for("tritonserver is up again")
+    assert victims.server != server
+    victims.close()  # its connections were to the one that died
+    assert all(victims.answers(model) for model in ("single", "pair"))
+    assert not any(is_alive(stub) for stub in rests)
+    assert not {stub.region for stub in rests} & segments()
+
+
+def test_what_fell_to_us_from_a_dead_server_is_reaped(victims: Served) -> None:
+    """As PID 1 of a container nobody else would."""
+    kill(victims.stubs("single")[0].pid)
+    kill(victims.server)
+    known = count(victims, "tritonserver is up again")
+    wait_until(lambda: count(victims, "tritonserver is up again") > known, "another start")
+    children = [stat(pid) for pid in victims.program.family()]
+    assert all(child is None or child.is_alive for child in children)
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(environment: Environment, tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path, {"single": models.double(tmp_path, "single")}) as running:
+        yield running
+
+
+def rests(own: Served) -> tuple[dict[int, int], set[str]]:
+    """All processes, and the shared memory of this server."""
+    stubs: list[Stub] = own.stubs("single")
+    return own.program.family(), {stub.region for stub in stubs}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Served, number: signal.Signals) -> None:
+    family, regions = rests(own)
+    assert len(family) == 3, "the supervisor, the server, a stub"
+    assert regions <= segments()
+    assert own.program.end(number) == 0
+    assert still_there(family) == []
+    assert not regions & segments()
+
+
+def test_a_stop_just_after_the_server_was_killed_leaves_nothing(own: Served) -> None:
+    family, regions = rests(own)
+    kill(own.server)
+    assert own.program.end() == 0
+    assert still_there(family) == []
+    assert not regions & segments()
+
+
+def test_a_stop_with_a_dead_stub_leaves_nothing(own: Served) -> None:
+    family, regions = rests(own)
+    kill(own.stubs("single")[0].pid)
+    assert own.program.end() == 0
+    assert still_there(family) == []
+    assert not regions & segments()
+
+
+def test_when_the_supervisor_is_killed_the_rest_leaves_by_itself(own: Served) -> None:
+    family, regions = rests(own)
+    assert own.program.end(signal.SIGKILL) == -signal.SIGKILL
+    wait_until(lambda: not still_there(family), "server and stub gone")
+    wait_until(lambda: not regions & segments(), "shared memory gone")
+
+
+def test_a_second_signal_does_not_wait_for_an_idle_connection(own: Served) -> None:
+    """Which alone would hold Triton's stop up for its whole exit timeout."""
+    family, _ = rests(own)
+    assert own.answers("single")
+    own.program.send(signal.SIGTERM)
+    own.program.wait_for("stopping")
+    assert own.program.end(signal.SIGTERM, limit_s=9) == 0, "the exit timeout is 10 s"
+    assert still_there(family) == []
+
+
+def test_a_request_in_flight_is_answered_before_it_stops(environment: Environment, tmp_path: Path) -> None:
+    x = np.random.default_rng(5).standard_normal((1, 512, 1024)).astype(np.float32)
+    with served(tmp_path, {"slow": models.slow(tmp_path, "slow")}, exit_timeout_s=60) as running:
+        stub = running.stubs("slow")[0].pid
+        used = cpu_ticks(stub)
+        with concurrent.futures.ThreadPoolExecutor(1) as client:
+            answer = client.submit(running.infer, "slow", {"x": x})
+            wait_until(lambda: cpu_ticks(stub) - used >= 10, "a tenth of a second of work in the stub")
+            running.program.send(signal.SIGTERM)
+            y = answer.result()["y"]
+        running.close()
+        assert np.allclose(y, x)
+        assert running.program.end() == 0
+
+
+def cpu_ticks(process: int) -> int:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+# -- starting ---------------------------------------------------------------------------------------------------------
+
+
+def start(folder: Path, configs: dict[str, models.Config], ports: list[int]) -> Program:
+    import json
+
+    spec = {"repository": str(folder), "pool": "cpu", "ports": ports, "exit_timeout_s": 5, "configs": configs}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    return Program([sys.executable, str(SERVE), str(folder / "spec.json")], folder / "log")
+
+
+def test_where_no_model_loads_it_says_why_and_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+    config = models.double(tmp_path, "single", instance_group=[{"count": 1, "kind": "KIND_GPU"}])
+    before = segments()
+    program = start(tmp_path, {"single": config}, free_ports(3))
+    assert program.process.wait(60) == 3
+    assert "no GPUs are available" in program.lines()[-1]
+    assert segments() <= before
+
+
+def test_a_model_that_does_not_load_does_not_keep_the_others_from_it(environment: Environment, tmp_path: Path) -> None:
+    configs = {
+        "good": models.double(tmp_path, "good"),
+        "bad": models.double(tmp_path, "bad", instance_group=[{"count": 1, "kind": "KIND_GPU"}]),
+    }
+    with served(tmp_path, configs) as running:
+        running.program.wait_for("not served: Triton could not load bad:")
+        assert running.answers("good")
+
+
+def test_a_server_that_cannot_start_is_an_error_and_not_a_loop(environment: Environment, tmp_path: Path) -> None:
+    program = start(tmp_path, {"single": models.double(tmp_path, "single")}, [1, 1, 1])
+    try:
+        assert program.process.wait(60) == 3
+    finally:
+        program.process.kill()
+    assert "tritonserver ended while it started" in program.lines()[-1]
+
+
+def test_a_stop_while_it_starts_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+    program = start(tmp_path, models.write_victims(tmp_path), free_ports(3))
+    program.wait_for("loading: ")
+    family = program.family()
+    assert program.end() == 0
+    assert still_there(family) == []
