@@ -66,7 +66,7 @@ class AnswersMoved(GateRefused):
     def __init__(self, name: str, difference: float, allowed: float) -> None:
         super().__init__(
             f"{name} refused: a probability moved by {difference:.4f} from FP32's, more than {allowed:g}; "
-            "keep layers in FP32, or allow it with --max-probability-difference"
+            "keep the layers in FP32 that lose most"
         )
         self.name, self.difference, self.allowed = name, difference, allowed
 
