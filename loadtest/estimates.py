@@ -6,6 +6,7 @@ run: requests of one run share the machine's mood, and an interval over them wou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,16 @@ def estimate(runs: Sequence[float], seed: int) -> Estimate | None:
 def range_coverage(num_runs: int) -> float:
     """How often the smallest and the largest of so many runs hold the true median between them: the most an interval here can claim."""
     return 1 - 2.0 ** (1 - num_runs) if num_runs else 0.0
+
+
+def is_apart(ours: Sequence[float], theirs: Sequence[float]) -> int:
+    """1 if each of our runs is above each of theirs, -1 if below, 0 if they overlap."""
+    return int(min(ours) > max(theirs)) - int(max(ours) < min(theirs))
+
+
+def chance_apart(num_ours: int, num_theirs: int) -> float:
+    """How often two equal arms look apart by accident: the rank test of Mann and Whitney at its extreme."""
+    return min(1.0, 2 / math.comb(num_ours + num_theirs, num_ours))
 
 
 def curve(values: npt.NDArray[np.float64], num_points: int = 120) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate, range_coverage
+from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate, chance_apart, range_coverage
 from loadtest.records import Load, Payload
 from loadtest.report import ArmSummary, Report, RunSummary, label, milliseconds, number
 
@@ -217,6 +217,8 @@ def _method(report: Report) -> str:
         f"A number is the median over runs. The range under it is a {CONFIDENCE:.0%} bootstrap interval across runs, because "
         f"requests of one run are not independent. It can be no wider than from the smallest run to the largest, which "
         f"with {num_runs} runs holds the true median in {range_coverage(num_runs):.0%} of cases; 95 % needs six.",
+        f"An arm is called faster or slower only if every one of its runs beats, or loses to, every run of the baseline. With "
+        f"{num_runs} runs each, two equal arms would look so in {chance_apart(num_runs, num_runs):.0%} of campaigns.",
         f"A percentile is told only where at least {MIN_BEYOND} requests of each run lie beyond it: p99 needs 1,000 a run.",
         "Ratio: requests per second over the baseline's, repeat by repeat, then the median. Right: answers whose first "
         "label is the true one.",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from loadtest import records
 from loadtest.errors import ResultsError
-from loadtest.estimates import Estimate, curve, estimate, percentile
+from loadtest.estimates import Estimate, curve, estimate, is_apart, percentile
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
 
 VERSION = 1
@@ -136,6 +136,8 @@ def void_reason(run: RunRecord, arm: ArmRecord, load: Load, rows: Sequence[Row])
     good = [r for r in sent if r.is_ok]
     if not good:
         return f"no successful request ({_count(Counter(r.error for r in sent)) or 'none was sent'})"
+    if not throughput_rps(rows, load):
+        return f"no answer arrived within the {load.duration_s:g} measured seconds; make the run longer"
     if not run.is_reachable_after:
         return "the gateway was not ready after the run"
     for what, asked, told in (
@@ -260,7 +262,7 @@ def sentence(arms: Sequence[ArmSummary]) -> str:
         parts.append(
             f"{label(baseline)} answers {number(baseline.throughput_rps.median)} requests per second{_median_ms(baseline)}."
         )
-        parts += [_against(arm) for arm in arms if not arm.is_baseline and arm.throughput_rps]
+        parts += [_against(arm, baseline) for arm in arms if not arm.is_baseline and arm.throughput_rps]
     missing = [arm for arm in arms if arm.not_run and not (arm.is_baseline and baseline.throughput_rps is None)]
     if missing:
         reasons: dict[str, list[str]] = {}
@@ -273,22 +275,20 @@ def sentence(arms: Sequence[ArmSummary]) -> str:
     return " ".join(parts)
 
 
-def _against(arm: ArmSummary) -> str:
+def _against(arm: ArmSummary, baseline: ArmSummary) -> str:
     ratio = arm.throughput_ratio
     assert arm.throughput_rps
+    assert baseline.throughput_rps
     if ratio is None:
         mine = f"{label(arm)} answers {number(arm.throughput_rps.median)}{_median_ms(arm)}"
         return f"{mine}, but no repeat has a valid baseline run beside it."
-    low, high, num = min(ratio.runs), max(ratio.runs), len(ratio.runs)
-    times = f"{ratio.median:.2f} times as many"
-    if num == 1:
-        return f"{label(arm)} answers {times}{_median_ms(arm)}; one repeat cannot say how much of that is noise."
-    if low > 1 or high < 1:
-        more = "more" if low > 1 else "fewer"
-        return (
-            f"{label(arm)} answers {times}{_median_ms(arm)}: {more} in each of {num} repeats ({low:.2f} to {high:.2f})."
-        )
-    return f"{label(arm)} cannot be told apart from it: {low:.2f} to {high:.2f} times as many over {num} repeats{_median_ms(arm)}."
+    times = f"{label(arm)} answers {ratio.median:.2f} times as many{_median_ms(arm)}"
+    if len(ratio.runs) == 1:
+        return f"{times}; one repeat cannot say how much of that is noise."
+    between = f"{min(ratio.runs):.2f} to {max(ratio.runs):.2f} times over {len(ratio.runs)} repeats"
+    if order := is_apart(arm.throughput_rps.runs, baseline.throughput_rps.runs):
+        return f"{times}: {between}, {'more' if order > 0 else 'fewer'} in every run."
+    return f"{label(arm)} cannot be told apart from it: {between}{_median_ms(arm)}."
 
 
 def _median_ms(arm: ArmSummary) -> str:

@@ -1,0 +1,268 @@
+"""From rows to numbers and a sentence: known answers, every reason to void, and a page that shows it all."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest import campaign, page, records, report
+from loadtest.records import Row
+from tests.loadtest import rows as make
+
+
+def test_throughput_counts_answers_that_arrived_in_the_window() -> None:
+    rows = [
+        make.row(0.5, 0.4),  # sent and answered in the warm-up
+        make.row(0.9, 0.2),  # sent in it, answered after it
+        make.row(2.9, 0.05),
+        make.row(2.9, 0.2),  # answered after the end
+        make.row(2.0, 0.1, status=503, error="overloaded"),
+    ]
+    assert report.throughput_rps(rows, make.LOAD) == 1.0  # two in two seconds
+    assert [r.start_s for r in report.sent_in_window(rows, make.LOAD)] == [2.9, 2.9, 2.0]
+
+
+def test_two_arms_give_the_known_numbers() -> None:
+    given, by_run = make.two_arms()
+    built = report.summarise(given, by_run)
+    fp32, int8, gpu = built.arms
+    assert fp32.throughput_rps is not None
+    assert fp32.throughput_rps.runs == (50.5, 51.0)
+    assert int8.throughput_ratio is not None
+    assert int8.throughput_ratio.runs == pytest.approx((201 / 101, 202 / 102))
+    assert int8.speed_ratio is not None
+    assert int8.speed_ratio.median == pytest.approx(2.0)
+    assert (fp32.accuracy, fp32.num_ok, fp32.num_errors, fp32.latency_p99_s) == (1.0, 203, 0, None)
+    assert (gpu.not_run, gpu.num_runs, gpu.throughput_rps) == ("no GPU on this machine", 0, None)
+    assert built.sentence == (
+        "fp32 on cpu answers 50.8 requests per second (median latency 10.0 ms). "
+        "int8 on cpu answers 1.99 times as many (median latency 5.00 ms): 1.98 to 1.99 times over 2 repeats, more in every run. "
+        "Not run: fp16 on gpu (no GPU on this machine)."
+    )
+
+
+def test_arms_that_overlap_are_not_called_different() -> None:
+    given, by_run = make.two_arms()
+    swapped = {
+        name: make.rows(0.01, 100 if "-1" in name else 110, variant=rows[0].variant) for name, rows in by_run.items()
+    }
+    assert "int8 on cpu cannot be told apart from it: 1.00 to 1.00 times" in report.summarise(given, swapped).sentence
+
+
+def test_one_repeat_says_nothing_of_noise() -> None:
+    runs = [make.run(), make.run("int8-cpu")]
+    by_run = {runs[0].rows: make.rows(0.01), runs[1].rows: make.rows(0.01, 200, variant="int8")}
+    assert "one repeat cannot say how much of that is noise" in report.summarise(make.manifest(runs), by_run).sentence
+
+
+def test_wrong_answers_and_errors_are_counted_by_kind() -> None:
+    run = make.run()
+    by_run = {run.rows: [*make.rows(0.01, 90), *make.rows(0.01, 10, correct=0), make.row(1.5, status=503, error="overloaded"), make.row(status=0, error="timeout")]}  # fmt: skip
+    arm = report.summarise(make.manifest([run]), by_run).arms[0]
+    assert arm.accuracy == 0.9
+    assert arm.errors == {"overloaded": 1, "timeout": 1}
+    assert (arm.num_ok, arm.num_errors) == (100, 2)
+
+
+OTHER = make.rows(0.01, 3, variant="int8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "arm", "rows", "reason"),
+    [
+        ({}, 0, make.rows(0.01), None),
+        ({"gateway_counted": 120, "triton_counted": 100}, 0, make.rows(0.01), None),
+        ({}, 0, [*make.rows(0.01), *OTHER], "asked for variant fp32, but receipts show int8 (3)"),
+        ({}, 0, [*make.rows(0.01), make.row(pool="gpu")], "asked for pool cpu, but receipts show gpu (1)"),
+        ({}, 0, [make.row(variant="", pool="", device="")], "asked for variant fp32, but receipts show nothing (1)"),
+        ({}, 2, [make.row(variant="fp16", pool="gpu")], "the receipts of the gpu pool say that a CPU did the work"),
+        ({}, 0, [], "no successful request (none was sent)"),
+        ({}, 0, [make.row(0.5)], "no successful request (none was sent)"),
+        ({}, 0, make.rows(0.01, 2, status=503, error="not_ready"), "no successful request (not_ready (2))"),
+        ({}, 0, [make.row(2.5, 9.0)], "no answer arrived within the 2 measured seconds; make the run longer"),
+        ({}, 0, [make.row(error="body")], "no successful request (body (1))"),
+        ({"is_reachable_after": False}, 0, make.rows(0.01), "the gateway was not ready after the run"),
+        ({"gateway_counted": 99}, 0, make.rows(0.01), "the gateway was restarted during the run: it counted 99 of 100 requests"),
+        ({"gateway_counted": -5}, 0, make.rows(0.01), "the gateway was restarted during the run: it counted -5 of 100 requests"),
+        ({"triton_counted": 7}, 0, make.rows(0.01), "Triton or its model was restarted during the run: it counted 7 of 100 requests"),
+        ({"state": "failed", "reason": "the generator broke"}, 0, make.rows(0.01), "the generator broke"),
+        ({"state": "interrupted", "reason": "stopped by Ctrl-C"}, 0, make.rows(0.01), "stopped by Ctrl-C"),
+    ],
+)  # fmt: skip
+def test_a_run_that_cannot_be_trusted_is_void_with_its_reason(
+    changes: dict[str, Any], arm: int, rows: list[Row], reason: str | None
+) -> None:
+    asked = make.ARMS[arm]
+    assert report.void_reason(make.run(asked.name, **changes), asked, make.LOAD, rows) == reason
+
+
+def test_a_void_run_is_in_no_number_but_is_listed() -> None:
+    given, by_run = make.two_arms()
+    by_run["runs/int8-cpu-1.csv"] = make.rows(0.001, 900, variant="fp32")
+    built = report.summarise(given, by_run)
+    int8 = built.arms[1]
+    assert (int8.num_runs, int8.num_void, int8.num_ok) == (1, 1, 202)
+    assert int8.throughput_ratio is not None
+    assert int8.throughput_ratio.runs == pytest.approx((202 / 102,))
+    assert "asked for variant int8, but receipts show fp32 (900)" in page.render(built)
+
+
+def test_without_a_valid_baseline_nothing_is_compared() -> None:
+    given, by_run = make.two_arms()
+    voided = {name: [] if "fp32" in name else rows for name, rows in by_run.items()}
+    built = report.summarise(given, voided)
+    assert built.sentence.startswith("Nothing can be compared: the baseline, fp32 on cpu, was without a valid run.")
+    assert built.arms[1].throughput_ratio is None
+    assert page.render(built)
+
+
+def test_a_baseline_that_was_not_run_is_said_once() -> None:
+    given = replace(make.manifest(), baseline="fp16-gpu")
+    built = report.summarise(given, {})
+    assert built.sentence.startswith(
+        "Nothing can be compared: the baseline, fp16 on gpu, was not run: no GPU on this machine."
+    )
+    assert built.sentence.count("fp16 on gpu") == 1
+
+
+def test_an_interrupted_campaign_is_reported_as_partial() -> None:
+    given, by_run = make.two_arms()
+    runs = (*given.runs[:2], replace(given.runs[2], state="interrupted", reason="stopped by Ctrl-C"))
+    built = report.summarise(replace(given, runs=runs, num_planned=4, is_interrupted=True), by_run)
+    assert built.is_partial
+    assert "Partial: 2 of 4 runs were made before the campaign was interrupted." in built.caveats
+    assert built.arms[0].num_runs == 1
+    html = page.render(built)
+    assert ">partial<" in html
+    assert "repeat 2: interrupted: stopped by Ctrl-C" in html
+
+
+@pytest.mark.parametrize(
+    ("change", "caveat"),
+    [
+        ({"note": "It is untrained."}, "It is untrained."),
+        ({"is_local": True}, "The load generator ran on the same 2 cores as the server"),
+        ({"runs": (make.run(generator_cpu_ratio=0.97),)}, "The generator used up to 97% of a core"),
+    ],
+)
+def test_what_weakens_a_result_is_said(change: dict[str, Any], caveat: str) -> None:
+    given = replace(make.manifest([make.run()]), **change)
+    built = report.summarise(given, {"runs/fp32-cpu-1.csv": make.rows(0.01)})
+    assert any(text.startswith(caveat) for text in built.caveats)
+
+
+def test_an_emulated_device_is_never_passed_off_as_a_gpu() -> None:
+    run = make.run("fp16-gpu")
+    by_run = {run.rows: make.rows(0.01, variant="fp16", pool="gpu", device='emulated-t4; name="x"')}
+    built = report.summarise(make.manifest([run]), by_run)
+    assert "Receipts tell of devices that are no proven CPU or GPU: emulated-t4." in built.caveats
+    assert "emulated-t4: x" in page.render(built)
+
+
+def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
+    directory = make.campaign(tmp_path / "r", *make.two_arms())
+    first = campaign.report(directory)
+    files = {name: (directory / name).read_bytes() for name in ("report.json", "report.html")}
+    for name in files:
+        (directory / name).unlink()
+    assert campaign.report(directory) == first
+    assert {name: (directory / name).read_bytes() for name in files} == files
+    told = json.loads(files["report.json"])
+    assert told["version"] == 1
+    assert told == json.loads(json.dumps(asdict(report.build(directory))))
+
+
+def test_a_run_without_a_row_file_is_void_and_not_fatal(tmp_path: Path) -> None:
+    given, by_run = make.two_arms()
+    del by_run["runs/int8-cpu-2.csv"]
+    built = report.build(make.campaign(tmp_path / "r", given, by_run))
+    assert [run.void for run in built.runs] == [None, None, None, "no successful request (none was sent)"]
+
+
+class _Tags(HTMLParser):
+    """Counts what is open, and collects what would reach outside."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.outside += [
+            f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "xlink:href") or name.startswith("on")
+        ]
+        if tag in ("script", "link", "img", "iframe"):
+            self.outside.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_opens_offline_and_is_well_formed() -> None:
+    html = page.render(report.summarise(*make.two_arms()))
+    tags = _Tags()
+    tags.feed(html)
+    assert tags.open == []
+    assert tags.outside == []
+    assert not re.search(r"url\(|@import", html)
+    assert "prefers-color-scheme:dark" in html
+    assert "@media print" in html
+
+
+def test_the_page_shows_every_arm_and_the_first_screen() -> None:
+    built = report.summarise(*make.two_arms())
+    html = page.render(built)
+    for arm in built.arms:
+        assert report.label(arm) in html
+    head = html[: html.index("</header>")]
+    for fact in (
+        "A Processor",
+        "avx2",
+        "tandem campaign run digits.yaml",
+        "21 November 2026",
+        "locust 2.47.0",
+        "1.99 times as many",
+    ):
+        assert fact in head
+
+
+def test_nothing_from_outside_becomes_html() -> None:
+    evil = '"><script>alert(1)</script>&'
+    run = make.run(rows=f"runs/{evil}.csv", state="failed", reason=evil)
+    arms = (make.ARMS[0], records.ArmRecord(evil, evil, evil, evil))
+    machine = replace(make.manifest().machine, processor=evil, instruction_sets=(evil,), cards=(evil,), system=evil)
+    ran = make.run()
+    given = make.manifest(
+        [run, ran], name=evil, model=evil, command=evil, url=evil, versions={evil: evil}, note=evil, machine=machine, arms=arms
+    )  # fmt: skip
+    by_run = {
+        run.rows: [],
+        ran.rows: [*make.rows(0.01, device=f'{evil}; name="{evil}"'), make.row(status=500, error=evil)],
+    }
+    html = page.render(report.summarise(given, by_run))
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;&amp;") > 10
+
+
+@pytest.mark.parametrize("num_arms", [1, 7])
+@pytest.mark.parametrize("latency_s", [0.00001, 0.01, 1.9])
+def test_any_speed_and_number_of_arms_can_be_drawn(num_arms: int, latency_s: float) -> None:
+    arms = tuple(records.ArmRecord(f"a{i}", "fp32", "cpu") for i in range(num_arms))
+    runs = [make.run(arm.name) for arm in arms]
+    by_run = {run.rows: make.rows(latency_s, 40) for run in runs}
+    html = page.render(report.summarise(make.manifest(runs, arms=arms, baseline="a0"), by_run))
+    assert "nan" not in html
+    assert html.count("<polyline") == 2 * num_arms
