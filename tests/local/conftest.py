@@ -18,6 +18,7 @@ def environment() -> Environment:
 @pytest.fixture(scope="session")
 def small_models(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One Triton for all tests that leave it as they found it."""
+    assert environment.server.exists()
     folder = tmp_path_factory.mktemp("models")
     models.double(folder, "victim")  # loaded by the tests that give it a configuration
     with served(folder, models.write_all(folder)) as running:

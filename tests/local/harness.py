@@ -65,7 +65,9 @@ class Program:
         def found() -> str | None:
             over = self.process.poll() is not None
             line = next((line for line in self.lines() if part in line), None)
-            assert line or not over, f"ended with {self.process.returncode} before '{part}':\n" + "\n".join(self.lines())
+            assert line or not over, f"ended with {self.process.returncode} before '{part}':\n" + "\n".join(
+                self.lines()
+            )
             return line
 
         return str(wait_until(found, f"a line with '{part}' in {self.log}", limit_s))
@@ -138,7 +140,9 @@ class Served:
     @property
     def server(self) -> int:
         """The number of the tritonserver process that runs now."""
-        return int(wait_until(lambda: next((c.pid for c in children_of(self.program.pid) if c.is_alive), None), "a server"))
+        return int(
+            wait_until(lambda: next((c.pid for c in children_of(self.program.pid) if c.is_alive), None), "a server")
+        )
 
     def stubs(self, model: str) -> list[Stub]:
         return sorted((stub for stub in stubs_of(self.server) if stub.model == model), key=lambda stub: stub.pid)

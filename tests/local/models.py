@@ -32,9 +32,7 @@ TYPES = {
 Value = tuple[str, str, list[int | str]]  # name, our type, shape with the batch dimension
 
 
-def config(
-    name: str, inputs: list[Value], outputs: list[Value], *, max_batch_size: int = 16, **more: Any
-) -> Config:
+def config(name: str, inputs: list[Value], outputs: list[Value], *, max_batch_size: int = 16, **more: Any) -> Config:
     """Complete, as generated ones are. Dimensions leave out the batch where there is one."""
     first = 1 if max_batch_size else 0
 
@@ -103,9 +101,14 @@ def write_victims(folder: Path) -> dict[str, Config]:
 def slow(folder: Path, name: str) -> Config:
     """Returns x after some seconds on one thread: for a request that is in flight while something happens."""
     size, times = 1024, 60
-    steps = [node("MatMul", ["x" if i == 0 else f"t{i}", "one"], ["y" if i == times - 1 else f"t{i + 1}"]) for i in range(times)]
+    steps = [
+        node("MatMul", ["x" if i == 0 else f"t{i}", "one"], ["y" if i == times - 1 else f"t{i + 1}"])
+        for i in range(times)
+    ]
     shape: list[int | str] = ["n", 512, size]
-    return write(folder, name, steps, [("x", "fp32", shape)], [("y", "fp32", shape)], {"one": np.eye(size, dtype=np.float32)})
+    return write(
+        folder, name, steps, [("x", "fp32", shape)], [("y", "fp32", shape)], {"one": np.eye(size, dtype=np.float32)}
+    )
 
 
 def write_all(folder: Path) -> dict[str, Config]:

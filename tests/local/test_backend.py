@@ -50,7 +50,9 @@ def test_a_value_of_every_type_comes_back_bit_for_bit(name: str, every_type: dic
 def test_every_type_comes_back_over_grpc_too(small_models: Served) -> None:
     feed, inputs = feed_of_every_type(), []
     for name, value in feed.items():
-        tensor = triton_grpc.InferInput(name, list(value.shape), TYPES[name][1].removeprefix("TYPE_").replace("STRING", "BYTES"))
+        tensor = triton_grpc.InferInput(
+            name, list(value.shape), TYPES[name][1].removeprefix("TYPE_").replace("STRING", "BYTES")
+        )
         tensor.set_data_from_numpy(value)
         inputs.append(tensor)
     with triton_grpc.InferenceServerClient(small_models.grpc_url) as client:

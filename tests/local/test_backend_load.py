@@ -38,13 +38,28 @@ def tensor(side: str, **change: Any) -> Change:
 
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "a GPU instance where there is no GPU": (replaced("instance_group", [{"count": 1, "kind": "KIND_GPU"}]), "no GPUs are available"),
-    "threads in words": (parameter("intra_op_thread_count", "two"), "'intra_op_thread_count' is 'two'; it must be a whole number"),
+    "a GPU instance where there is no GPU": (
+        replaced("instance_group", [{"count": 1, "kind": "KIND_GPU"}]),
+        "no GPUs are available",
+    ),
+    "threads in words": (
+        parameter("intra_op_thread_count", "two"),
+        "'intra_op_thread_count' is 'two'; it must be a whole number",
+    ),
     "threads below none": (parameter("inter_op_thread_count", "-1"), "'inter_op_thread_count' is '-1'"),
-    "an execution mode that there is not": (parameter("execution_mode", "2"), "'execution_mode' is '2'; it must be one of 0, 1"),
-    "a switch that is neither on nor off": (parameter("enable_mem_arena", "yes"), "'enable_mem_arena' is 'yes'; it must be 0 or 1"),
+    "an execution mode that there is not": (
+        parameter("execution_mode", "2"),
+        "'execution_mode' is '2'; it must be one of 0, 1",
+    ),
+    "a switch that is neither on nor off": (
+        parameter("enable_mem_arena", "yes"),
+        "'enable_mem_arena' is 'yes'; it must be 0 or 1",
+    ),
     "a graph level that there is not": (replaced("optimization", {"graph": {"level": 7}}), "graph.level is 7"),
-    "an accelerator that nobody knows": (accelerator("cpu_execution_accelerator", name="warp"), "'warp' is not known here"),
+    "an accelerator that nobody knows": (
+        accelerator("cpu_execution_accelerator", name="warp"),
+        "'warp' is not known here",
+    ),
     "OpenVINO in an ONNX Runtime without it": (
         accelerator("cpu_execution_accelerator", name="openvino"),
         "OpenVINOExecutionProvider is asked for, but this ONNX Runtime",
@@ -61,7 +76,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "an output that the model lacks": (tensor("output", name="w"), "the model has no output 'w'; it has y"),
     "an input of another type": (tensor("input", data_type="TYPE_FP64"), "'x' is TYPE_FP32 in the model but TYPE_FP64"),
     "an input of another width": (tensor("input", dims=[5]), r"'x' has shape \[-1, 4\] in the model but \[-1, 5\]"),
-    "an output of another rank": (tensor("output", dims=[4, 1]), r"'y' has shape \[-1, 4\] in the model but \[-1, 4, 1\]"),
+    "an output of another rank": (
+        tensor("output", dims=[4, 1]),
+        r"'y' has shape \[-1, 4\] in the model but \[-1, 4, 1\]",
+    ),
     "a file that is not there": (replaced("default_model_filename", "other.onnx"), "other.onnx"),
 }
 
@@ -96,7 +114,9 @@ def test_a_model_that_lacks_a_configured_input_of_several_says_which(small_model
 @pytest.mark.triton
 def test_a_parameter_that_looks_misspelt_is_named_in_the_log(small_models: Served) -> None:
     row: list[int | str] = ["n", 4]
-    config = models.config("victim", [("x", "fp32", row)], [("y", "fp32", row)], parameters={"intra_op_threads_count": "2"})
+    config = models.config(
+        "victim", [("x", "fp32", row)], [("y", "fp32", row)], parameters={"intra_op_threads_count": "2"}
+    )
     asyncio.run(load(small_models.grpc_url, "victim", config))
     small_models.program.wait_for("'intra_op_threads_count' is not read; did you mean 'intra_op_thread_count'?")
 
@@ -143,7 +163,12 @@ ALL = [TENSORRT, CUDA, OPENVINO, "CPUExecutionProvider"]
 
 
 def providers(
-    environment: Environment, kind: str, *, available: list[str] = ALL, parameters: dict[str, str] | None = None, **blocks: Any
+    environment: Environment,
+    kind: str,
+    *,
+    available: list[str] = ALL,
+    parameters: dict[str, str] | None = None,
+    **blocks: Any,
 ) -> Any:
     config = {
         "parameters": {key: {"string_value": value} for key, value in (parameters or {}).items()},
@@ -157,8 +182,15 @@ def test_the_four_top_level_cuda_keys_win_over_the_block_as_words(environment: E
     given = providers(
         environment,
         "GPU",
-        parameters={"cudnn_conv_algo_search": "1", "gpu_mem_limit": "1024", "arena_extend_strategy": "1", "do_copy_in_default_stream": "0"},
-        gpu_execution_accelerator=[{"name": "cuda", "parameters": {"cudnn_conv_algo_search": "DEFAULT", "prefer_nhwc": "1"}}],
+        parameters={
+            "cudnn_conv_algo_search": "1",
+            "gpu_mem_limit": "1024",
+            "arena_extend_strategy": "1",
+            "do_copy_in_default_stream": "0",
+        },
+        gpu_execution_accelerator=[
+            {"name": "cuda", "parameters": {"cudnn_conv_algo_search": "DEFAULT", "prefer_nhwc": "1"}}
+        ],
     )
     options = {
         "cudnn_conv_algo_search": "HEURISTIC",
@@ -188,9 +220,24 @@ def test_tensorrt_comes_first_with_its_own_names_and_precision(environment: Envi
     ("kind", "available", "blocks", "reason"),
     [
         ("GPU", ["CPUExecutionProvider"], {}, f"{CUDA} is asked for"),
-        ("GPU", [CUDA, "CPUExecutionProvider"], {"gpu_execution_accelerator": [{"name": "tensorrt"}]}, f"{TENSORRT} is asked for"),
-        ("GPU", ALL, {"gpu_execution_accelerator": [{"name": "openvino"}]}, "'openvino' is not known here; known: tensorrt, cuda"),
-        ("GPU", ALL, {"gpu_execution_accelerator": [{"name": "tensorrt", "parameters": {"precision_mode": "FP8"}}]}, "precision_mode 'FP8'"),
+        (
+            "GPU",
+            [CUDA, "CPUExecutionProvider"],
+            {"gpu_execution_accelerator": [{"name": "tensorrt"}]},
+            f"{TENSORRT} is asked for",
+        ),
+        (
+            "GPU",
+            ALL,
+            {"gpu_execution_accelerator": [{"name": "openvino"}]},
+            "'openvino' is not known here; known: tensorrt, cuda",
+        ),
+        (
+            "GPU",
+            ALL,
+            {"gpu_execution_accelerator": [{"name": "tensorrt", "parameters": {"precision_mode": "FP8"}}]},
+            "precision_mode 'FP8'",
+        ),
     ],
 )
 def test_a_provider_that_cannot_be_had_is_refused(

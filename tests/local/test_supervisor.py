@@ -12,17 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.local.environments import Environment
 from serving.local.launch import free_ports
 from serving.local.processes import Stub, is_alive, stat
 from tests.local import models
 from tests.local.harness import SERVE, Program, Served, segments, served, still_there, wait_until
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("environment")]
 
 
 @pytest.fixture(scope="module")
-def victims(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server for all kills that it must survive."""
     folder = tmp_path_factory.mktemp("victims")
     with served(folder, models.write_victims(folder)) as running:
@@ -38,7 +37,9 @@ def count(served: Served, part: str) -> int:
 
 
 @pytest.mark.parametrize(("model", "num_stubs"), [("single", 1), ("pair", 2)])
-def test_a_model_whose_stub_was_killed_is_loaded_again_with_all_its_stubs(victims: Served, model: str, num_stubs: int) -> None:
+def test_a_model_whose_stub_was_killed_is_loaded_again_with_all_its_stubs(
+    victims: Served, model: str, num_stubs: int
+) -> None:
     before = victims.stubs(model)
     assert len(before) == num_stubs
     kill(before[0].pid)
@@ -88,7 +89,7 @@ def test_what_fell_to_us_from_a_dead_server_is_reaped(victims: Served) -> None:
 
 
 @pytest.fixture
-def own(environment: Environment, tmp_path: Path) -> Iterator[Served]:
+def own(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path, {"single": models.double(tmp_path, "single")}) as running:
         yield running
 
@@ -142,7 +143,7 @@ def test_a_second_signal_does_not_wait_for_an_idle_connection(own: Served) -> No
     assert still_there(family) == []
 
 
-def test_a_request_in_flight_is_answered_before_it_stops(environment: Environment, tmp_path: Path) -> None:
+def test_a_request_in_flight_is_answered_before_it_stops(tmp_path: Path) -> None:
     x = np.random.default_rng(5).standard_normal((1, 512, 1024)).astype(np.float32)
     with served(tmp_path, {"slow": models.slow(tmp_path, "slow")}, exit_timeout_s=60) as running:
         stub = running.stubs("slow")[0].pid
@@ -173,7 +174,7 @@ def start(folder: Path, configs: dict[str, models.Config], ports: list[int]) -> 
     return Program([sys.executable, str(SERVE), str(folder / "spec.json")], folder / "log")
 
 
-def test_where_no_model_loads_it_says_why_and_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+def test_where_no_model_loads_it_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     config = models.double(tmp_path, "single", instance_group=[{"count": 1, "kind": "KIND_GPU"}])
     before = segments()
     program = start(tmp_path, {"single": config}, free_ports(3))
@@ -182,7 +183,7 @@ def test_where_no_model_loads_it_says_why_and_leaves_nothing(environment: Enviro
     assert segments() <= before
 
 
-def test_a_model_that_does_not_load_does_not_keep_the_others_from_it(environment: Environment, tmp_path: Path) -> None:
+def test_a_model_that_does_not_load_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
     configs = {
         "good": models.double(tmp_path, "good"),
         "bad": models.double(tmp_path, "bad", instance_group=[{"count": 1, "kind": "KIND_GPU"}]),
@@ -192,7 +193,7 @@ def test_a_model_that_does_not_load_does_not_keep_the_others_from_it(environment
         assert running.answers("good")
 
 
-def test_a_server_that_cannot_start_is_an_error_and_not_a_loop(environment: Environment, tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_an_error_and_not_a_loop(tmp_path: Path) -> None:
     program = start(tmp_path, {"single": models.double(tmp_path, "single")}, [1, 1, 1])
     try:
         assert program.process.wait(60) == 3
@@ -201,7 +202,7 @@ def test_a_server_that_cannot_start_is_an_error_and_not_a_loop(environment: Envi
     assert "tritonserver ended while it started" in program.lines()[-1]
 
 
-def test_a_stop_while_it_starts_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+def test_a_stop_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     program = start(tmp_path, models.write_victims(tmp_path), free_ports(3))
     program.wait_for("loading: ")
     family = program.family()

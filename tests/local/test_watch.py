@@ -1,0 +1,98 @@
+"""When is what died started again? On a clock of our own."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.local.watch import LONGEST_RETRY_S, POLL_S, STABLE_S, Recovery, retry_delay_s
+
+
+@pytest.mark.parametrize(
+    ("num_before", "delay_s"), [(0, 0.0), (1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 15.0), (1000, 15.0)]
+)
+def test_the_delays(num_before: int, delay_s: float) -> None:
+    assert retry_delay_s(num_before) == delay_s
+
+
+@given(st.integers(0, 10_000))
+def test_a_delay_never_shrinks_and_never_exceeds_the_longest(num_before: int) -> None:
+    assert retry_delay_s(num_before) <= retry_delay_s(num_before + 1) <= LONGEST_RETRY_S
+
+
+def test_a_first_death_is_mended_at_once() -> None:
+    recovery = Recovery()
+    assert recovery.found_dead("m", 100.0)
+    assert recovery.due(100.0) == ("m",)
+
+
+def test_what_is_known_to_be_down_is_not_counted_again() -> None:
+    recovery = Recovery()
+    assert recovery.found_dead("m", 100.0)
+    assert not recovery.found_dead("m", 100.2)
+    recovery.started("m")
+    recovery.found_dead("m", 101.0)
+    assert recovery.next_due_s() == 101.5, "the second death in a row, not the third"
+
+
+def test_what_was_started_is_no_longer_due() -> None:
+    recovery = Recovery()
+    recovery.found_dead("m", 0.0)
+    recovery.started("m")
+    assert recovery.due(1e9) == ()
+    assert recovery.next_due_s() is None
+
+
+def test_deaths_in_a_row_wait_longer_each_time() -> None:
+    recovery, now_s, waits = Recovery(), 0.0, []
+    for _ in range(7):
+        recovery.found_dead("m", now_s)
+        due_s = recovery.next_due_s()
+        assert due_s is not None
+        waits.append(due_s - now_s)
+        now_s = due_s
+        recovery.started("m")
+    assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0]
+
+
+def test_nothing_is_due_a_moment_too_early() -> None:
+    recovery = Recovery()
+    recovery.found_dead("m", 0.0)
+    assert recovery.failed_again("m", 0.0) == 0.5
+    assert recovery.due(0.499) == ()
+    assert recovery.due(0.5) == ("m",)
+
+
+@pytest.mark.parametrize(("ran_s", "delay_s"), [(STABLE_S - 0.1, 0.5), (STABLE_S, 0.0)])
+def test_what_ran_long_enough_starts_from_the_beginning(ran_s: float, delay_s: float) -> None:
+    recovery = Recovery()
+    recovery.found_dead("m", 0.0)
+    recovery.started("m")
+    recovery.found_dead("m", ran_s)
+    assert recovery.next_due_s() == ran_s + delay_s
+
+
+def test_one_models_failures_do_not_delay_another() -> None:
+    recovery = Recovery()
+    for _ in range(5):
+        recovery.failed_again("bad", 0.0)
+    recovery.found_dead("good", 1.0)
+    assert recovery.due(1.0) == ("good",)
+
+
+def test_the_longest_waiting_comes_first() -> None:
+    recovery = Recovery()
+    recovery.found_dead("b", 1.0)
+    recovery.found_dead("a", 2.0)
+    assert recovery.due(5.0) == ("b", "a")
+
+
+def test_starting_what_never_failed_changes_nothing() -> None:
+    recovery = Recovery()
+    recovery.started("m")
+    assert recovery.next_due_s() is None
+
+
+def test_a_dead_stub_is_looked_for_often_enough_to_be_noticed_within_a_second() -> None:
+    assert POLL_S <= 0.25
