@@ -225,10 +225,16 @@ async def _forward(catalogue: Catalogue, model: str, version: str, what: str) ->
 
 
 def _rename(value: Any, old: str, new: str) -> Any:
-    """The name in Triton's metadata, configuration or statistics as the client asked for it."""
+    """The name in Triton's metadata, configuration (instances are `<name>_<number>`) or statistics as the client asked for it."""
     if isinstance(value, dict):
-        return {k: new if k == "name" and v == old else _rename(v, old, new) for k, v in value.items()}
+        return {k: _renamed(v, old, new) if k == "name" else _rename(v, old, new) for k, v in value.items()}
     return [_rename(item, old, new) for item in value] if isinstance(value, list) else value
+
+
+def _renamed(name: Any, old: str, new: str) -> Any:
+    if isinstance(name, str) and (name == old or name.startswith(f"{old}_")):
+        return new + name[len(old) :]
+    return name
 
 
 def _index(catalogue: Catalogue) -> list[dict[str, str]]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import signal
 import socket
+import struct
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,9 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.settings import GatewaySettings, is_loopback, read_settings
 
+SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
+LAST_S = 0.1  # then nobody new gets in, and whoever just did has this long to send what it came for
 KEEP_ALIVE_S = 75  # longer than the 60 s of common load balancers, which must be the ones to close an idle connection
 
 
@@ -68,6 +72,19 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(f"port {port} on {host} {why}; choose another with --port") from None
     listener.setblocking(False)
     return listener
+
+
+def let_nobody_in(listener: socket.socket) -> None:
+    """Drops new connections before the socket is closed.
+
+    Closing alone resets those that the kernel has taken and the event loop has not, and their clients have sent a request by
+    then. With a filter that drops everything (one BPF instruction, `return 0`) clients try again a second later and are refused.
+    Established connections have sockets of their own and notice nothing. Where the system has no such filter, nothing is done.
+    """
+    drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HL", 1, ctypes.addressof(drop))
+    with contextlib.suppress(OSError, AttributeError):
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 class _Server(uvicorn.Server):
@@ -117,6 +134,8 @@ async def _serve(
     await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
     gateway.close()
     await _first(hurry.wait(), asyncio.sleep(LINGER_S))
+    let_nobody_in(public)
+    await _first(hurry.wait(), asyncio.sleep(LAST_S))
     for server, _ in servers:
         server.should_exit = True
         server.force_exit = hurry.is_set()

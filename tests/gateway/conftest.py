@@ -1,0 +1,147 @@
+"""A real Triton with the committed digits, a second one with small models of every kind, and a gateway before both."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.local.environments import ENGINES, Environment, ensure
+from serving.local.launch import free_ports
+from tests.local import models
+from tests.local.harness import ROOT, Program, Served, served, wait_until
+
+SAMPLE = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
+TANDEM = [sys.executable, "-m", "serving"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Running:
+    """A gateway process."""
+
+    program: Program
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def ask(
+        self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, method: str | None = None
+    ) -> Reply:
+        request = urllib.request.Request(f"http://{self.url}{path}", body, dict(headers or {}), method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return Reply(answer.status, answer.headers, answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply(error.code, error.headers, error.read())
+
+    def infer(self, body: bytes, model: str = "digits", headers: Mapping[str, str] | None = None) -> Reply:
+        return self.ask(f"/v2/models/{model}/infer", body, headers)
+
+
+def write_settings(path: Path, pools: Mapping[str, list[str]], **more: Any) -> Path:
+    settings = {"version": 1, "pools": {name: {"urls": urls, "device": "cpu"} for name, urls in pools.items()}, **more}
+    path.write_text(json.dumps(settings))  # JSON is YAML
+    return path
+
+
+@contextlib.contextmanager
+def gateway_before(
+    folder: Path, pools: Mapping[str, list[str]], *options: str, ready: bool = True, **more: Any
+) -> Iterator[Running]:
+    port = free_ports(1)[0]
+    config = write_settings(folder / "tandem.yaml", pools, **more)
+    program = Program(
+        [*TANDEM, "gateway", "--config", str(config), "--port", str(port), *options], folder / "gateway.log"
+    )
+    running = Running(program, port)
+
+    def answers() -> bool:
+        assert program.process.poll() is None, program.lines()
+        with contextlib.suppress(OSError):
+            return running.ask("/health/ready" if ready else "/health/live").status == 200
+        return False
+
+    try:
+        wait_until(answers, "the gateway is ready")
+        yield running
+    finally:
+        program.end()
+
+
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    return ensure(ENGINES["cpu"])
+
+
+@contextlib.contextmanager
+def digits_triton(folder: Path) -> Iterator[tuple[Program, str]]:
+    """`tandem triton` on the committed repository; its process and its address."""
+    ports = free_ports(3)
+    options = [
+        "--http-port",
+        str(ports[0]),
+        "--grpc-port",
+        str(ports[1]),
+        "--metrics-port",
+        str(ports[2]),
+        "--exit-timeout-s",
+        "5",
+    ]
+    command = [*TANDEM, "triton", "--no-measure", "--model-repository", str(ROOT / "model_repo"), *options]
+    program = Program(command, folder / "triton.log")
+    try:
+        program.wait_for("ready:")
+        yield program, f"http://127.0.0.1:{ports[0]}"
+    finally:
+        program.end()
+
+
+@pytest.fixture(scope="session")
+def digits(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with digits_triton(tmp_path_factory.mktemp("digits")) as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def kinds(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Small models of every kind; each says that its gate passed, and has the public name `<name>.any`."""
+    folder = tmp_path_factory.mktemp("kinds")
+    configs = models.write_all(folder)
+    for name, config in configs.items():
+        gate = {"model": f"{name}.any", "variant": "fp32", "engine": "cpu", "digest": "00" * 32, "gate": "passed"}
+        config["parameters"] |= {f"tandem_{key}": {"string_value": value} for key, value in gate.items()}
+    configs["ungated"] = models.double(folder, "ungated")
+    refused = {"model": "refused.any", "variant": "fp32", "digest": "00" * 32, "gate": "refused"}
+    configs["refused"] = models.double(folder, "refused", parameters={f"tandem_{k}": v for k, v in refused.items()})
+    with served(folder, configs) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gateway(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with gateway_before(
+        tmp_path_factory.mktemp("gateway"), {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
+    ) as running:
+        wait_until(lambda: "types.any" in running.ask("/v2/repository/index", b"").body.decode(), "both pools are seen")
+        yield running

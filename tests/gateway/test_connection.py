@@ -1,0 +1,119 @@
+"""The one-write answer, and that a connection it does not know is answered the ASGI way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving.gateway.catalogue import NotRoutable, read_variant
+from serving.gateway.connection import respond
+from serving.gateway.infer import Infer, decompress
+from serving.gateway.metrics import Histogram, Metrics, PoolGauge
+
+
+def test_a_connection_of_another_kind_is_left_alone() -> None:
+    async def send(message: dict[str, Any]) -> None:
+        pytest.fail("nothing may be written")
+
+    assert not respond(send, b"HTTP/1.1 200 OK\r\n", b"{}", close=False)
+
+
+def test_the_asgi_way_says_the_same() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\ntandem-pool: cpu\r\n"
+    infer = Infer.__new__(Infer)
+    infer.closing = True
+    asyncio.run(infer._respond_asgi(send, head, b"{}"))
+    assert sent[0]["status"] == 200
+    assert sent[0]["headers"] == [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"2"),
+        (b"tandem-pool", b"cpu"),
+        (b"connection", b"close"),
+    ]
+    assert sent[1]["body"] == b"{}"
+
+
+def config(**change: Any) -> dict[str, Any]:
+    gate = {
+        "tandem_model": "m",
+        "tandem_variant": "fp32",
+        "tandem_engine": "cpu",
+        "tandem_digest": "ab",
+        "tandem_gate": "passed",
+    }
+    parameters = {**gate, **change.pop("parameters", {})}
+    return {
+        "name": "m-fp32",
+        "instance_group": [{"kind": "KIND_CPU", "gpus": []}],
+        "parameters": {key: {"string_value": value} for key, value in parameters.items() if value is not None},
+        **change,
+    }
+
+
+def test_a_gated_variant_on_its_pools_device_is_routable() -> None:
+    variant = read_variant(
+        config(parameters={"tandem_speed_ratio": "1.43", "tandem_device_name": 'A "CPU"\r\nx: y'}), "cpu"
+    )
+    assert (variant.model, variant.name, variant.speed_ratio) == ("m", "m-fp32", 1.43)
+    assert variant.device == 'cpu; name="A CPUx: y"'  # what comes from a configuration cannot end a header
+    assert read_variant(config(parameters={"tandem_speed_ratio": "unmeasured"}), "cpu").speed_ratio is None
+    gpu = config(instance_group=[{"kind": "KIND_GPU", "gpus": [0]}])
+    assert read_variant(gpu, "gpu").device == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "device", "said"),
+    [
+        (config(parameters={"tandem_gate": None}), "cpu", "no gate record"),
+        (config(parameters={"tandem_digest": None}), "cpu", "no gate record"),
+        (config(parameters={"tandem_gate": "refused"}), "cpu", "refused"),
+        (config(parameters={"tandem_gate": "not_allowed"}), "cpu", "not_allowed"),
+        (config(), "gpu", "KIND_CPU"),
+        (config(instance_group=[{"kind": "KIND_CPU"}, {"kind": "KIND_GPU", "gpus": [0]}]), "cpu", "KIND_GPU"),
+        (config(instance_group=[{"kind": "KIND_GPU", "gpus": []}]), "gpu", "on no GPU"),
+        (config(instance_group=[]), "cpu", "no kind"),
+    ],
+)
+def test_whatever_no_gate_allows_here_is_not_routable_and_says_why(
+    wrong: dict[str, Any], device: str, said: str
+) -> None:
+    with pytest.raises(NotRoutable, match=said):
+        read_variant(wrong, device)
+
+
+@pytest.mark.parametrize(
+    ("value_s", "bound"), [(0.0001, "0.00025"), (0.00025, "0.00025"), (0.0003, "0.0005"), (11.0, "+Inf")]
+)
+def test_a_histogram_counts_in_the_first_bucket_that_holds_the_value(value_s: float, bound: str) -> None:
+    histogram = Histogram()
+    histogram.observe(value_s)
+    rows = histogram.cumulative()
+    assert next(name for name, count in rows if count) == bound
+    assert rows[-1] == ("+Inf", 1.0)
+
+
+def test_answers_are_counted_at_a_scrape_and_never_twice() -> None:
+    metrics = Metrics(lambda: [PoolGauge("cpu", "down", 0)])
+    series = metrics.series("m", "fp32", "cpu")
+    for _ in range(1500):
+        series.answered(0.001, 0.002, 0.003)
+    for _ in range(2):
+        text = metrics.text().decode()
+        assert 'tandem_requests_total{model="m",outcome="ok",pool="cpu",variant="fp32"} 1500.0' in text
+        assert 'tandem_request_seconds_count{model="m",pool="cpu",variant="fp32"} 1500.0' in text
+    assert 'tandem_pool_state{pool="cpu",state="down"} 1.0' in text
+
+
+def test_decompression_stops_at_the_limit() -> None:
+    import zlib
+
+    assert decompress(zlib.compress(b"x" * 10), b"deflate", 10) == b"x" * 10
+    with pytest.raises(Exception, match="more than 9 bytes"):
+        decompress(zlib.compress(b"x" * 10), b"deflate", 9)

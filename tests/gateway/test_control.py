@@ -1,0 +1,135 @@
+"""Health, metadata, metrics and status, and who may see them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, write_settings
+from tests.local.harness import Program, free_ports, wait_until
+
+
+@pytest.mark.triton
+def test_health_answers_in_json_with_the_status(gateway: Running) -> None:
+    for path, body in [
+        ("/health/live", {"live": True}),
+        ("/health/ready", {"ready": True}),
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
+        ("/v2/models/digits/ready", {"name": "digits", "ready": True}),
+    ]:
+        reply = gateway.ask(path)
+        assert (reply.status, reply.json()) == (200, body)
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    ("path", "status", "word"),
+    [
+        ("/v2/models/nobody", 404, "not_found"),
+        ("/v2/models/nobody/ready", 404, "not_found"),
+        ("/v2/models/digits/versions/7", 404, "not_found"),
+        ("/v2/models/digits/versions/7/ready", 404, "not_found"),
+        ("/v2/models/digits/versions/x/config", 404, "not_found"),
+        ("/nothing", 404, "not_found"),
+        ("/v2/trace/setting", 501, "unsupported"),
+        ("/v2/logging", 501, "unsupported"),
+        ("/v2/cudasharedmemory/status", 501, "unsupported"),
+        ("/v2/repository/index", 405, "bad_request"),
+    ],
+)
+def test_errors_have_the_bodies_that_v2_clients_read(gateway: Running, path: str, status: int, word: str) -> None:
+    reply = gateway.ask(path)
+    assert (reply.status, reply.headers["Tandem-Error"]) == (status, word)
+    assert list(reply.json()) == ["error"]
+
+
+@pytest.mark.triton
+def test_a_variants_own_name_never_shows_under_the_public_one(gateway: Running) -> None:
+    for path in ("/v2/models/digits", "/v2/models/digits/config", "/v2/models/digits/stats"):
+        reply = gateway.ask(path)
+        assert reply.status == 200
+        assert b'"digits-' not in reply.body, path
+
+
+@pytest.mark.triton
+def test_metrics_count_requests_by_how_they_ended(gateway: Running) -> None:
+    def count(outcome: str) -> float:
+        text = gateway.ask("/metrics").body.decode()
+        rows = [r for r in text.splitlines() if r.startswith("tandem_requests_total{") and f'outcome="{outcome}"' in r]
+        return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
+
+    before = {outcome: count(outcome) for outcome in ("ok", "client_error", "expired")}
+    gateway.infer(SAMPLE)
+    gateway.infer(SAMPLE)
+    gateway.infer(b"not json")
+    gateway.infer(SAMPLE, "nobody")
+    gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "0.001"})
+    assert {o: count(o) - was for o, was in before.items()} == {"ok": 2, "client_error": 2, "expired": 1}
+    text = gateway.ask("/metrics").body.decode()
+    assert 'model="nobody"' not in text  # labels come from what is served, not from clients
+    for name in ("request", "queue", "backend"):
+        assert f'tandem_{name}_seconds_bucket{{le="0.001",model="digits",pool="cpu"' in text
+    assert 'tandem_pool_state{pool="cpu",state="ready"} 1.0' in text
+    assert 'tandem_in_flight{pool="cpu"}' in text
+    assert "tandem_build_info{version=" in text
+
+
+def test_a_gateway_without_its_triton_is_live_but_not_ready_and_says_so(tmp_path: Path) -> None:
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
+    with gateway_before(tmp_path, {"cpu": [nowhere]}, ready=False) as running:
+        for path in ("/health/ready", "/v2/health/ready", "/v2/models/digits/ready"):
+            reply = running.ask(path)
+            assert (reply.status, reply.headers["Retry-After"]) == (503, "1"), path
+        reply = running.infer(SAMPLE)
+        assert (reply.status, reply.headers["Tandem-Error"], reply.headers["Retry-After"]) == (503, "not_ready", "1")
+        assert running.ask("/admin/status").json()["pools"]["cpu"]["state"] == "down"
+
+
+def test_an_open_address_needs_the_words_and_shows_no_admin_paths(tmp_path: Path) -> None:
+    config = write_settings(tmp_path / "tandem.yaml", {"cpu": ["http://127.0.0.1:1"]})
+    port, admin = free_ports(2)
+    command = [*TANDEM, "gateway", "--config", str(config), "--host", "0.0.0.0", "--port", str(port)]
+    refused = Program(command, tmp_path / "refused.log")
+    assert refused.process.wait(30) == 2
+    assert "--insecure-no-auth" in refused.lines()[-1]
+    opened = Program([*command, "--insecure-no-auth", "--admin-port", str(admin)], tmp_path / "opened.log")
+    try:
+        public, private = Running(opened, port), Running(opened, admin)
+
+        def live() -> bool:
+            try:
+                return private.ask("/health/live").status == 200
+            except OSError:
+                return False
+
+        wait_until(live, "the admin listener answers")
+        for path in ("/metrics", "/admin/status", "/docs", "/openapi.json"):
+            assert public.ask(path).status == 404, path
+            assert private.ask(path).status == 200, path
+        assert private.infer(SAMPLE).status == 404
+    finally:
+        assert opened.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "No such file"), ("version: 1\npolls: {}\n", "did you mean 'pools'?"), ("version: [", "not valid YAML")],
+)
+def test_a_wrong_configuration_is_one_line_and_exit_code_2(tmp_path: Path, text: str | None, said: str) -> None:
+    config = tmp_path / "tandem.yaml"
+    if text is not None:
+        config.write_text(text)
+    program = Program([*TANDEM, "gateway", "--config", str(config), "--port", str(free_ports(1)[0])], tmp_path / "log")
+    assert program.process.wait(30) == 2
+    assert len(program.lines()) == 1
+    assert said in program.lines()[0]
+
+
+def test_a_taken_port_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with gateway_before(tmp_path, {"cpu": ["http://127.0.0.1:1"]}, ready=False) as running:
+        config = str(tmp_path / "tandem.yaml")
+        second = Program([*TANDEM, "gateway", "--config", config, "--port", str(running.port)], tmp_path / "second.log")
+        assert second.process.wait(30) == 2
+        assert second.lines() == [f"tandem: port {running.port} on 127.0.0.1 is taken; choose another with --port"]

@@ -1,0 +1,152 @@
+"""What clients see while a Triton dies, comes back, or the gateway is told to stop: order of events, no clock."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from serving.local.environments import Environment
+from serving.local.processes import children_of, stubs_of
+from tests.gateway.conftest import SAMPLE, Running, digits_triton, gateway_before
+from tests.local.harness import Program, wait_until
+
+pytestmark = pytest.mark.triton
+
+
+@dataclass
+class Load:
+    """Clients that ask one after the other on kept connections; each answer or failure is noted."""
+
+    port: int
+    model: str
+    answers: list[tuple[int, str, str]] = field(default_factory=list)  # status, Tandem-Error, Retry-After
+    lost: list[str] = field(default_factory=list)  # a request was sent and no whole answer came
+    refused: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def client(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        while not self.stop.is_set():
+            try:
+                if connection.sock is None:
+                    connection.connect()
+            except OSError:
+                self.refused += 1
+                self.stop.wait(0.02)
+                continue
+            try:
+                connection.request("POST", f"/v2/models/{self.model}/infer", SAMPLE)
+                answer = connection.getresponse()
+                answer.read()
+                headers = answer.headers
+                self.answers.append((answer.status, headers.get("Tandem-Error", ""), headers.get("Retry-After", "")))
+            except (OSError, http.client.HTTPException) as error:
+                self.lost.append(repr(error))
+                connection.close()
+        connection.close()
+
+    def statuses(self) -> set[int]:
+        return {status for status, _, _ in self.answers}
+
+    def count(self, status: int) -> int:
+        return sum(s == status for s, _, _ in self.answers)
+
+
+@contextmanager
+def load_on(port: int, model: str = "digits-fp32", clients: int = 4) -> Iterator[Load]:
+    load = Load(port, model)
+    threads = [threading.Thread(target=load.client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: load.count(200) > 20, "requests are answered")
+        yield load
+    finally:
+        load.stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not any(thread.is_alive() for thread in threads), "a request hangs"
+
+
+@contextmanager
+def stack(tmp_path: Path) -> Iterator[tuple[Program, Running]]:
+    with digits_triton(tmp_path) as (triton, url), gateway_before(tmp_path, {"cpu": [url]}) as gateway:
+        wait_until(lambda: gateway.infer(SAMPLE, "digits-fp32").status == 200, "the model is routed to")
+        yield triton, gateway
+
+
+def server_of(triton: Program) -> int:
+    return int(wait_until(lambda: next((c.pid for c in children_of(triton.pid) if c.is_alive), None), "a server"))
+
+
+def test_a_killed_triton_gives_honest_503s_and_then_answers_again(environment: Environment, tmp_path: Path) -> None:
+    with stack(tmp_path) as (triton, gateway), load_on(gateway.port) as load:
+        os.kill(server_of(triton), signal.SIGKILL)
+        wait_until(lambda: load.count(503), "a 503")
+        assert gateway.ask("/health/ready").status == 200  # latched: the truth of the moment is at /v2
+        good = load.count(200)
+        wait_until(lambda: load.count(200) > good + 20, "answers again")
+    assert load.statuses() == {200, 503}
+    assert not load.lost
+    assert {(word, retry) for status, word, retry in load.answers if status == 503} <= {
+        ("upstream_lost", "1"),
+        ("not_ready", "1"),
+    }
+
+
+def test_a_killed_stub_gives_honest_503s_and_then_answers_again(environment: Environment, tmp_path: Path) -> None:
+    with stack(tmp_path) as (triton, gateway), load_on(gateway.port) as load:
+        [stub] = [s for s in stubs_of(server_of(triton)) if s.model == "digits-fp32"]
+        os.kill(stub.pid, signal.SIGKILL)
+        wait_until(lambda: load.count(503), "a 503")
+        assert gateway.infer(SAMPLE, "digits-int8").status == 200  # the other model is not touched
+        good = load.count(200)
+        wait_until(lambda: load.count(200) > good + 20, "answers again")
+    assert load.statuses() == {200, 503}
+    assert not load.lost
+    assert {word for status, word, _ in load.answers if status == 503} <= {"upstream_lost", "not_ready"}
+
+
+def test_a_gateway_told_to_stop_loses_no_request_that_it_took(environment: Environment, tmp_path: Path) -> None:
+    with stack(tmp_path) as (_, gateway), load_on(gateway.port, clients=8) as load:
+        gateway.program.send(signal.SIGTERM)
+        assert gateway.program.process.wait(30) == 0
+        wait_until(lambda: load.refused, "nobody listens any more")
+    assert load.statuses() == {200}
+    assert not load.lost
+
+
+def test_a_second_gateway_serves_on_when_the_first_dies(environment: Environment, tmp_path: Path) -> None:
+    with stack(tmp_path) as (_, first):
+        (tmp_path / "second").mkdir()
+        url = first.ask("/admin/status").json()["pools"]["cpu"]["servers"][0]["url"]
+        with gateway_before(tmp_path / "second", {"cpu": [url]}) as second, load_on(second.port) as load:
+            first.program.process.kill()
+            first.program.process.wait()
+            good = load.count(200)
+            wait_until(lambda: load.count(200) > good + 50, "answers go on")
+        assert load.statuses() == {200}
+
+
+def test_a_pool_of_two_tritons_answers_everything_while_one_dies(environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    with digits_triton(tmp_path) as (one, one_url), digits_triton(tmp_path / "second") as (_, two_url):
+        with gateway_before(tmp_path, {"cpu": [one_url, two_url]}) as gateway:
+            wait_until(
+                lambda: all(s["alive"] for s in gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"]),
+                "both are seen",
+            )
+            with load_on(gateway.port) as load:
+                os.kill(server_of(one), signal.SIGKILL)
+                good = load.count(200)
+                wait_until(lambda: load.count(200) > good + 200, "answers go on")
+            assert load.statuses() == {200}
+            assert not load.lost

@@ -1,0 +1,195 @@
+"""Connections to Triton, against a peer that misbehaves byte by byte as no real Triton can be made to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+
+import pytest
+
+from serving.gateway.upstream import Answer, Lost, Target
+
+HEAD, LATER = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n", 30.0
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def until_request(reader: asyncio.StreamReader) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(2)
+
+
+def with_peer(peer: Peer, work: Callable[[Target], Awaitable[None]]) -> None:
+    async def run() -> None:
+        tasks: list[asyncio.Task[None]] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]
+            try:
+                await peer(reader, writer)
+            finally:
+                writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asyncio.get_running_loop())
+        try:
+            await work(target)
+        finally:
+            target.close_idle()
+            server.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert not target.busy
+
+    asyncio.run(run())
+
+
+def answering(answer: bytes, *, pieces: int = 1, close: bool = False) -> Peer:
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await until_request(reader)
+            size = -(-len(answer) // pieces)
+            for start in range(0, len(answer), size):
+                writer.write(answer[start : start + size])
+                await writer.drain()
+                await asyncio.sleep(0)
+            if close:
+                return
+
+    return peer
+
+
+async def ask(target: Target, wait_s: float = LATER, *, fresh: bool = False) -> Answer:
+    return await target.ask(HEAD, (b"{}",), perf_counter() + wait_s, fresh=fresh)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, len(GOOD)])
+def test_an_answer_in_any_pieces_is_put_together_and_the_connection_kept(pieces: int) -> None:
+    async def work(target: Target) -> None:
+        for _ in range(3):
+            assert await ask(target) == Answer(200, None, b"{}")
+            assert len(target.idle) == 1
+        await ask(target, fresh=True)
+        assert len(target.idle) == 2
+
+    with_peer(answering(GOOD, pieces=pieces), work)
+
+
+def test_a_binary_answer_has_its_length_header_and_the_next_one_does_not() -> None:
+    answers = [GOOD.replace(b"Content-Type: application/json", b"Inference-Header-Content-Length: 1"), GOOD]
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await until_request(reader)
+            writer.write(answer)
+
+    async def work(target: Target) -> None:
+        assert (await ask(target)).header_length == 1
+        assert (await ask(target)).header_length is None
+
+    with_peer(peer, work)
+
+
+@pytest.mark.parametrize(
+    "answer", [GOOD.replace(b"200 OK", b"200 OK\r\nConnection: close"), GOOD.replace(b"HTTP/1.1", b"HTTP/1.0")]
+)
+def test_a_connection_that_triton_ends_is_not_kept(answer: bytes) -> None:
+    async def work(target: Target) -> None:
+        assert (await ask(target)).status == 200
+        assert not target.idle
+
+    with_peer(answering(answer), work)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 200", GOOD[:-1], b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
+)
+def test_an_answer_that_breaks_off_or_is_not_http_is_lost_at_once(answer: bytes) -> None:
+    async def work(target: Target) -> None:
+        with pytest.raises(Lost) as lost:
+            await ask(target)
+        assert not lost.value.refused
+        assert not lost.value.timed_out
+
+    with_peer(answering(answer, close=True), work)
+
+
+def test_a_refused_connection_says_that_nothing_was_sent() -> None:
+    async def work(target: Target) -> None:
+        target.port = 1  # nobody listens there
+        with pytest.raises(Lost) as lost:
+            await ask(target)
+        assert lost.value.refused
+
+    with_peer(answering(GOOD), work)
+
+
+def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+    async def work(target: Target) -> None:
+        await ask(target)
+        for _ in range(200):
+            if not target.idle:
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail("the connection is out of step and still kept")
+
+    with_peer(answering(GOOD + GOOD), work)
+
+
+def test_a_silent_triton_is_given_up_when_the_sweep_finds_it_late_and_not_before() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def work(target: Target) -> None:
+        waiting = asyncio.ensure_future(ask(target, 50.0))
+        while not target.busy:
+            await asyncio.sleep(0)
+        target.sweep(perf_counter() + 49.0)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        target.sweep(perf_counter() + 51.0)
+        with pytest.raises(Lost) as lost:
+            await waiting
+        assert lost.value.timed_out
+
+    with_peer(silent, work)
+
+
+def test_a_client_that_stops_waiting_leaves_a_connection_that_is_used_again() -> None:
+    gate = asyncio.Event()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await until_request(reader)
+            await gate.wait()
+            writer.write(GOOD)
+
+    async def work(target: Target) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await ask(target)
+        gate.set()
+        while not target.idle:
+            await asyncio.sleep(0.001)
+        assert await ask(target) == Answer(200, None, b"{}")
+
+    with_peer(peer, work)
+
+
+def test_a_large_body_goes_out_whole() -> None:
+    body = [b"a" * 100_000, b"b" * 300_000]
+    seen: list[int] = []
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        seen.append(len(await reader.readexactly(400_000)))
+        writer.write(GOOD)
+
+    async def work(target: Target) -> None:
+        head = HEAD.replace(b"Content-Length: 2", b"Content-Length: 400000")
+        assert (await target.ask(head, body, perf_counter() + LATER)).status == 200
+
+    with_peer(peer, work)
+    assert seen == [400_000]
