@@ -20,8 +20,8 @@ IntArray = npt.NDArray[np.int64]
 
 DIGITS = Path(__file__).resolve().parent / "payloads" / "digits.npz"
 HEADER_LENGTH = "Inference-Header-Content-Length"
-# Distinct random inputs: enough that no cache of one input answers, few enough that 8 of 3x224x224 take 5 MB.
-NUM_RANDOM = 8
+# Distinct random inputs: one batch of the largest size a campaign may ask for; 32 of 3x224x224 take 19 MB.
+NUM_RANDOM = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def images(data: str, shape: tuple[int, ...], seed: int) -> tuple[FloatArray, In
 
 
 def bodies(model: Signature, pixels: FloatArray, labels: IntArray | None, encoding: str, batch_size: int) -> list[Body]:
-    """One body per whole batch of images, in their order."""
+    """One body per whole batch of images, in their order. Raises ValueError where there is not one."""
+    if len(pixels) < batch_size:
+        raise ValueError(f"{len(pixels)} images are too few for a batch of {batch_size}")
     encode = encode_binary if encoding == "binary" else encode_json
     starts = range(0, len(pixels) - batch_size + 1, batch_size)
     made = []

@@ -5,7 +5,7 @@
 #   loadtest/gpu/run.sh --dry-run [--output DIR]     everything that needs no card, on the cpu pool, with short times
 #
 # TANDEM_WHEELS  folder with the wheels of loadtest/gpu/wheels.sh; nothing is fetched from a network
-# TANDEM_PYTHON  an environment's python that has the project and its needs already; then none is made
+# PROJECT_PYTHON  an environment's python that has the project and its needs already; then none is made
 # PYTHON         the python3 to make environments with (default python3)
 # Exit code: 0 all ran, 1 a part failed or is missing (summary.md says which), 2 wrong use, 3 no environment.
 set -uo pipefail
@@ -43,8 +43,8 @@ ran() { done_parts+=("$1"); say "done: $1"; }
 missing() { missing_parts+=("$1"); say "not done: $1"; }
 
 # -- the project's environment ------------------------------------------------------------------------------------------
-if [ -n "${TANDEM_PYTHON:-}" ]; then
-  python=$TANDEM_PYTHON
+if [ -n "${PROJECT_PYTHON:-}" ]; then
+  python=$PROJECT_PYTHON
 elif [ -n "${TANDEM_WHEELS:-}" ]; then
   say "making the project's environment from $TANDEM_WHEELS"
   python=$work/venv/bin/python
@@ -55,10 +55,11 @@ elif [ -n "${TANDEM_WHEELS:-}" ]; then
 elif [ -x .venv/bin/python ]; then
   python=.venv/bin/python
 else
-  echo "tandem: set TANDEM_WHEELS to a folder of wheels (loadtest/gpu/wheels.sh --download DIR), or TANDEM_PYTHON" >&2; exit 3
+  echo "tandem: set TANDEM_WHEELS to a folder of wheels (loadtest/gpu/wheels.sh --download DIR), or PROJECT_PYTHON" >&2; exit 3
 fi
 [ -n "${TANDEM_WHEELS:-}" ] || missing "environment from carried wheels (TANDEM_WHEELS is not set; $python was used)"
 tandem=("$python" -m serving)
+export ORT_DISABLE_TELEMETRY=1 # ONNX Runtime 1.31 sends usage data to its maker unless told otherwise
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 
 # -- the models: digits as committed, ResNet-50 made here -----------------------------------------------------------------
@@ -120,7 +121,7 @@ in_process() { # python provider variant
 if in_process "$python" cpu fp32; then ran "ResNet-50 in process on cpu"; else missing "ResNet-50 in process on cpu: $(tail -n 1 "$work/in_process.log")"; fi
 if $has_card; then
   cache=${TANDEM_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/tandem}}
-  for found in "${TANDEM_CUDA_PYTHON:-}" "${cache:-$HOME/.cache/tandem}"/environments/gpu-*/bin/python3; do
+  for found in "${CUDA_PYTHON:-}" "${cache:-$HOME/.cache/tandem}"/environments/gpu-*/bin/python3; do
     [ -x "$found" ] && cuda=$found && break
   done
   for variant in fp32 fp16; do

@@ -1,6 +1,7 @@
 """How fast is a model file inside this very process, without a server: the most that serving it could reach.
 
-    PYTHON in_process.py MODEL.onnx --provider cpu|cuda [--batch-size 1 --batch-size 8] [--seconds 2] > result.json
+    PYTHON in_process.py MODEL.onnx --provider cpu|cuda [--batch-size 1 --batch-size 8] [--seconds 2]
+        [--threads 2] [--no-spinning] > result.json
 
 One file that needs ONNX Runtime and NumPy alone, so that it runs inside Triton's own environments, too. A session that lands on
 another provider than the one asked for ends with exit code 3: a CPU is never timed in a GPU's name.
@@ -28,11 +29,14 @@ def main() -> int:
     parser.add_argument("--provider", choices=sorted(PROVIDERS), required=True)
     parser.add_argument("--batch-size", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--threads", type=int, default=0, help="0: ONNX Runtime's own default")
+    parser.add_argument("--no-spinning", action="store_true", help="waiting threads sleep, as they do behind Triton")
     options = parser.parse_args()
     if options.provider == "cuda" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()
     try:
-        session = ort.InferenceSession(options.model, providers=[PROVIDERS[options.provider]])
+        how = session_options(options.threads, allow_spinning=not options.no_spinning)
+        session = ort.InferenceSession(options.model, how, providers=[PROVIDERS[options.provider]])
     except Exception as error:  # whatever the provider's library raises
         print(f"tandem: no session on {options.provider}: {error}", file=sys.stderr)
         return 3
@@ -43,6 +47,13 @@ def main() -> int:
     results = [measure(session, size, options.seconds) for size in options.batch_size or (1, 8)]
     print(json.dumps({"version": 1, "provider": found, "onnxruntime": ort.__version__, "results": results}, indent=1))
     return 0
+
+
+def session_options(num_threads: int, *, allow_spinning: bool) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if allow_spinning else "0")
+    return options
 
 
 def measure(session: Any, batch_size: int, seconds: float) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""Numbers about Tandem itself: what the gateway costs (`make bench`), and how it behaves when something dies (`make prove`)."""

@@ -1,0 +1,202 @@
+"""What does serving cost where the net itself is the work: images per second served, over images per second inside ONNX Runtime.
+
+Both sides: the same file, ONNX Runtime build (Triton's environment), thread count, spinning and batch size, in alternating rounds on
+the same cores. Served: client → gateway → Triton, binary tensors, a fixed number of requests outstanding so that the net never waits;
+the client runs on these cores too. The rate is taken between completions, so that neither end of a round counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.bench.processes import ROOT, TANDEM, CannotMeasure
+from loadtest.bench.rounds import Spread, ratio, spread
+from loadtest.bench.stack import Server, stack
+from loadtest.bodies import encode_binary, images, signature
+from loadtest.connection import Connection, request_bytes
+from loadtest.target import Gateway
+
+IN_PROCESS = ROOT / "serving" / "export" / "in_process.py"
+NUM_OUTSTANDING = 2  # one computes, one waits; more would only wait, and could be batched together
+ANSWER_TIMEOUT_S = 60.0
+BUILD_TIMEOUT_S = 300.0  # 15 s on two cores
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """A published model and what is sent to it. `pixels`: digits or random."""
+
+    model: str
+    repository: Path
+    pixels: str
+    batch_size: int
+
+    @property
+    def served_name(self) -> str:
+        return f"{self.model}-fp32"
+
+    @property
+    def file(self) -> Path:
+        return self.repository / self.served_name / "1" / "model.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How Triton runs the net, so that the other side can run it likewise."""
+
+    num_threads: int
+    allow_spinning: bool
+    num_instances: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Images per second, round by round."""
+
+    net: Net
+    settings: Settings
+    engine: str
+    served: tuple[float, ...]
+    alone: tuple[float, ...]
+
+    @property
+    def ratio(self) -> Spread:
+        return ratio(self.served, self.alone)
+
+    def describe(self) -> str:
+        threads = f"{self.settings.num_instances} instance × {self.settings.num_threads} threads"
+        spinning = "spinning" if self.settings.allow_spinning else "no spinning"
+        served, alone = spread(self.served), spread(self.alone)
+        return (
+            f"{self.net.served_name}, batch {self.net.batch_size}, {self.engine} on both sides, {threads}, {spinning}: "
+            f"served {served.median:.1f} images/s ({served.low:.1f}..{served.high:.1f}) with {NUM_OUTSTANDING} binary requests "
+            f"outstanding, in process {alone.median:.1f} ({alone.low:.1f}..{alone.high:.1f})"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "model": self.net.served_name,
+            "batch_size": self.net.batch_size,
+            "engine": self.engine,
+            "num_instances": self.settings.num_instances,
+            "num_threads": self.settings.num_threads,
+            "allow_spinning": self.settings.allow_spinning,
+            "num_outstanding": NUM_OUTSTANDING,
+            "served_images_per_s": list(self.served),
+            "in_process_images_per_s": list(self.alone),
+            "ratio": self.ratio.to_json(),
+        }
+
+
+def resnet50(folder: Path, batch_size: int) -> Net:
+    """A ResNet-50 with random weights in a repository of its own. Raises CannotMeasure."""
+    command = [sys.executable, "-m", "serving.export.resnet50", str(folder)]
+    command += ["--variant", "fp32", "--max-batch-size", str(batch_size)]
+    _run(command, "the ResNet-50 could not be made", BUILD_TIMEOUT_S)
+    return Net("resnet50", folder, "random", batch_size)
+
+
+def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compute:
+    """Alternates the two sides. Raises CannotMeasure."""
+    python = _triton_python()
+    served: list[float] = []
+    alone: list[float] = []
+    with stack(net.repository, net.model, folder) as running:
+        request = _request(net, running.gateway)
+        settings = _settings(Gateway(running.gateway.url).get_json(f"/v2/models/{net.served_name}/config"))
+        engine = ""
+        for index in range(num_rounds):
+            for side in ("served", "alone") if index % 2 == 0 else ("alone", "served"):
+                if side == "served":
+                    served.append(_served(request, running.gateway, round_s) * net.batch_size)
+                else:
+                    engine, rate = _alone(python, net, settings, round_s)
+                    alone.append(rate)
+    return Compute(net, settings, engine, tuple(served), tuple(alone))
+
+
+def _request(net: Net, gateway: Server) -> bytes:
+    metadata = Gateway(gateway.url).metadata(net.served_name)
+    if metadata is None:
+        raise CannotMeasure(f"the gateway does not serve {net.served_name}")
+    given = signature(metadata)
+    some, _ = images(net.pixels, given.shape, 0)
+    repeats = -(-net.batch_size // len(some))
+    batch = some.repeat(repeats, axis=0)[: net.batch_size]
+    body = encode_binary(given, batch, ())
+    return request_bytes("POST", gateway.url, f"/v2/models/{net.served_name}/infer", body.headers, body.data)
+
+
+def _settings(config: Any) -> Settings:
+    try:
+        parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
+        return Settings(
+            num_threads=int(parameters["intra_op_thread_count"]),
+            allow_spinning=parameters["session.intra_op.allow_spinning"] == "1",
+            num_instances=sum(int(group["count"]) for group in config["instance_group"]),
+        )
+    except (TypeError, KeyError, ValueError):
+        raise CannotMeasure("Triton's configuration of the net does not say how it runs") from None
+
+
+def _served(request: bytes, gateway: Server, round_s: float) -> float:
+    """Requests per second between the first completion and the last."""
+    completed: list[float] = []
+    failures: list[str] = []
+    end = time.perf_counter() + round_s
+
+    def client() -> None:
+        connection = Connection(gateway.url, ANSWER_TIMEOUT_S)
+        try:
+            while time.perf_counter() < end or len(completed) < 1 + NUM_OUTSTANDING:
+                status = connection.send(request).status
+                if status != 200:
+                    raise OSError(f"the gateway answered {status}")
+                completed.append(time.perf_counter())
+        except OSError as error:
+            failures.append(str(error))
+        finally:
+            connection.close()
+
+    clients = [threading.Thread(target=client) for _ in range(NUM_OUTSTANDING)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    if failures:
+        raise CannotMeasure(f"a request to the served net failed: {failures[0]}")
+    completed.sort()
+    return (len(completed) - 1) / (completed[-1] - completed[0])
+
+
+def _alone(python: Path, net: Net, settings: Settings, round_s: float) -> tuple[str, float]:
+    """(ONNX Runtime's version, images per second)"""
+    command = [str(python), "-I", str(IN_PROCESS), str(net.file), "--provider", "cpu", "--seconds", str(round_s)]
+    command += ["--batch-size", str(net.batch_size), "--threads", str(settings.num_threads)]
+    command += [] if settings.allow_spinning else ["--no-spinning"]
+    answer = json.loads(_run(command, "the net did not run in process", ANSWER_TIMEOUT_S + round_s))
+    return f"ONNX Runtime {answer['onnxruntime']}", float(answer["results"][0]["rate_per_s"])
+
+
+def _triton_python() -> Path:
+    """The interpreter of Triton's environment, where the ONNX Runtime that serves is."""
+    said = _run([*TANDEM, "environment", "cpu"], "Triton's environment could not be made", 900.0)
+    folder = Path(said.strip().splitlines()[-1].rpartition(": ")[0])
+    return folder / "bin" / "python"
+
+
+def _run(command: list[str], failure: str, limit_s: float) -> str:
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=True).stdout
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.strip().splitlines() or ["it said nothing"]
+        raise CannotMeasure(f"{failure}: {lines[-1]}") from None
+    except subprocess.TimeoutExpired:
+        raise CannotMeasure(f"{failure}: it took longer than {limit_s:.0f} s") from None

@@ -1,0 +1,129 @@
+"""The processes that a bench starts, watches and stops: each by its number, none by its name.
+
+Reads /proc, so Linux only. Keep: a process is known by number and start time together, because numbers are used again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from socket import create_server
+
+from loadtest.target import last_line, stop
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL_REPOSITORY = ROOT / "model_repo"
+TANDEM = (sys.executable, "-m", "serving")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+POLL_S = 0.02  # how late readiness is noticed
+STOP_TIMEOUT_S = 30.0  # past every drain of ours; then it is killed
+
+
+class CannotMeasure(Exception):
+    """The message is one line that says what is missing and the way out. Exit code 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One line of /proc: a process as it was seen."""
+
+    pid: int
+    parent: int
+    started_ticks: int
+    is_alive: bool
+    command: tuple[str, ...]
+
+    @property
+    def program(self) -> str:
+        return Path(self.command[0]).name if self.command else ""
+
+
+def look(pid: int) -> Process | None:
+    """None where there is no such process."""
+    folder = Path("/proc", str(pid))
+    try:
+        fields = _fields(pid)
+        command = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return Process(pid, int(fields[1]), int(fields[19]), fields[0] not in "ZXx", tuple(filter(None, command)))
+
+
+def family(pid: int) -> list[Process]:
+    """The living among a process and everything below it, parents first."""
+    everybody = [
+        found for entry in Path("/proc").iterdir() if entry.name.isdigit() and (found := look(int(entry.name)))
+    ]
+    members = [process for process in everybody if process.pid == pid]
+    for member in members:  # grows while it is walked
+        members += [process for process in everybody if process.parent == member.pid]
+    return [member for member in members if member.is_alive]
+
+
+def still_there(members: Sequence[Process]) -> list[Process]:
+    """Those that run on, whoever their parent is now."""
+    return [p for p in members if (n := look(p.pid)) and n.is_alive and n.started_ticks == p.started_ticks]
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far, all its threads, in steps of 10 ms."""
+    fields = _fields(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def _fields(pid: int) -> list[str]:
+    """/proc/PID/stat from its third field on: the name before it may hold spaces."""
+    return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that are free now, all different."""
+    listeners = [create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(listener.getsockname()[1]) for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    log: Path,
+    is_ready: Callable[[], bool],
+    limit_s: float,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ready, until the block ends. Raises CannotMeasure with its last words when it does not become so."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+    try:
+        _wait(process, is_ready, limit_s, log)
+        yield process
+    finally:
+        stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
+
+
+def _wait(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], limit_s: float, log: Path) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_ready():
+        if process.poll() is not None:
+            raise CannotMeasure(f"{_words(process)} ended with exit code {process.returncode}: {last_line(log)}")
+        if time.monotonic() > deadline:
+            raise CannotMeasure(f"{_words(process)} was not ready after {limit_s:.0f} s: {last_line(log)}")
+        time.sleep(POLL_S)
+
+
+def _words(process: subprocess.Popen[bytes]) -> str:
+    arguments = process.args if isinstance(process.args, Sequence) else ()
+    return " ".join(str(word) for word in arguments[1:4])

@@ -1,0 +1,83 @@
+"""An embedded Triton and a gateway before it, each a process of its own, so that both can be asked directly and counted apart."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.bench.processes import TANDEM, free_ports, running
+from loadtest.connection import Connection, request_bytes
+
+START_TIMEOUT_S = 900.0  # the first one on a machine makes Triton's environment out of 200 MB of wheels
+START_S = 60.0  # of a small Python process: one second, more on a busy machine (guess, not measured)
+ANSWER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where one answers, and its process where its CPU time matters."""
+
+    name: str
+    authority: str
+    pid: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.authority}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    triton: Server
+    gateway: Server
+
+
+@contextmanager
+def stack(repository: Path, model: str, folder: Path) -> Iterator[Stack]:
+    """Serves a repository on the CPU until the block ends; `folder` takes the logs. Raises CannotMeasure."""
+    http, grpc, metrics, public = free_ports(4)
+    triton_url, gateway_url = f"127.0.0.1:{http}", f"127.0.0.1:{public}"
+    config = folder / "tandem.yaml"
+    config.write_text(json.dumps({"version": 1, "pools": {"cpu": {"urls": [f"http://{triton_url}"], "device": "cpu"}}}))
+    triton = [*TANDEM, "triton", "--pool", "cpu", "--model-repository", str(repository), "--no-measure"]
+    triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
+    triton += ["--exit-timeout-s", "2"]
+    gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(public)]
+    loaded = f"/v2/models/{model}-fp32/ready"
+    with (
+        running(triton, folder / "triton.log", lambda: answers(triton_url, loaded), START_TIMEOUT_S) as below,
+        running(gateway, folder / "gateway.log", lambda: answers(gateway_url, "/health/ready"), START_S) as above,
+    ):
+        yield Stack(Server("Triton direct", triton_url, below.pid), Server("gateway", gateway_url, above.pid))
+
+
+@contextmanager
+def yardstick(triton: Server, folder: Path) -> Iterator[Server]:
+    """The bare proxy in front of a Triton, under the same server as the gateway."""
+    (port,) = free_ports(1)
+    authority = f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", "uvicorn", "loadtest.bench.yardstick:forward", "--port", str(port)]
+    command += ["--loop", "uvloop", "--http", "httptools", "--ws", "none", "--lifespan", "off", "--interface", "asgi3"]
+    command += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--log-level", "warning"]
+    variables = {"UPSTREAM": triton.authority}
+
+    def is_ready() -> bool:
+        return answers(authority, "/v2/repository/index", method="POST")
+
+    with running(command, folder / "yardstick.log", is_ready, START_S, variables) as process:
+        yield Server("yardstick", authority, process.pid)
+
+
+def answers(authority: str, path: str, *, method: str = "GET") -> bool:
+    """Whether it says 200."""
+    connection = Connection(f"http://{authority}", ANSWER_TIMEOUT_S)
+    try:
+        return connection.send(request_bytes(method, f"http://{authority}", path, {})).status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,99 @@
+"""Is a measured value good enough? An aim, a value, and what is said about the two.
+
+Pure. A value may miss its aim on a busy machine; only one beyond twice the aim fails the run. For a ratio that can at best be one, the
+aim allows a loss, and twice the aim is twice that loss. Keep: a value that is not there is a failure, never a success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(Enum):
+    MET = "met"
+    MISSED = "missed"
+    FAILED = "beyond twice the aim"
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """A time, a count or a cost."""
+
+    limit: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"≤ {number(self.limit)}{self.unit and ' ' + self.unit}"
+
+    def judge(self, value: float) -> Outcome:
+        if value <= self.limit:
+            return Outcome.MET
+        return Outcome.MISSED if value <= 2 * self.limit else Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A part of what would be possible, 0..1."""
+
+    limit: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"≥ {number(self.limit)}{self.unit and ' ' + self.unit}"
+
+    def judge(self, value: float) -> Outcome:
+        if value >= self.limit:
+            return Outcome.MET
+        return Outcome.MISSED if 1 - value <= 2 * (1 - self.limit) else Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`value` None: it did not happen."""
+
+    name: str
+    value: float | None
+    aim: AtMost | AtLeast
+    note: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome.FAILED if self.value is None else self.aim.judge(self.value)
+
+    def cells(self) -> tuple[str, str, str, str]:
+        said = "never" if self.value is None else f"{number(self.value)}{self.aim.unit and ' ' + self.aim.unit}"
+        return self.name, said, str(self.aim), self.outcome.value + (f" ({self.note})" if self.note else "")
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "aim": str(self.aim),
+            "outcome": self.outcome.value,
+            "note": self.note,
+        }
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    return int(any(verdict.outcome is Outcome.FAILED for verdict in verdicts))
+
+
+def number(value: float) -> str:
+    """Three figures, or a whole number."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side; the first row is the head, the first column stands left, what follows it right, the last left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    last = len(widths) - 1
+    lines = []
+    for row in rows:
+        cells = [c.ljust(w) if i in (0, last) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)

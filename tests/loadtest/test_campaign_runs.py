@@ -1,0 +1,189 @@
+"""Whole campaigns: real Triton, the real gateway, real Locust, on real digits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loadtest import records, report
+from loadtest.campaign import LOCUSTFILE, CampaignOptions, run
+from loadtest.target import Gateway, own_gateway
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]  # a first start makes Triton's environment
+ROOT = Path(__file__).parents[2]
+CAMPAIGN = """\
+{version: 1, name: short, model: digits,
+ arms: [{variant: fp32, pool: cpu}, {variant: int8, pool: cpu}, {variant: fp16, pool: cpu}, {variant: fp16, pool: gpu}],
+ load: {users: 4, warmup_s: 0.2, duration_s: 0.6, repeats: 2}, payload: {encoding: ENCODING, batch_size: BATCH}}
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with own_gateway(tmp_path_factory.mktemp("up") / "gateway.log") as running:
+        yield running
+    assert not running.is_ready()
+
+
+def campaign_file(folder: Path, encoding: str = "json", batch_size: int = 1) -> Path:
+    file = folder / "short.yaml"
+    file.write_text(CAMPAIGN.replace("ENCODING", encoding).replace("BATCH", str(batch_size)))
+    return file
+
+
+@pytest.mark.parametrize(("encoding", "batch_size", "least"), [("json", 1, 0.95), ("binary", 4, 0.85)])
+def test_a_campaign_measures_the_arms_it_was_asked_for(
+    gateway: Gateway, tmp_path: Path, encoding: str, batch_size: int, least: float
+) -> None:
+    out = tmp_path / "out"
+    assert run(CampaignOptions(campaign_file(tmp_path, encoding, batch_size), gateway.url, out)) == 0
+    built = report.build(out)
+    fp32, int8, on_cpu, on_gpu = built.arms
+    assert [r.void for r in built.runs] == [None] * 4
+    assert [(r.arm, r.repeat) for r in built.runs] == [
+        ("fp32-cpu", 1),
+        ("int8-cpu", 1),
+        ("int8-cpu", 2),
+        ("fp32-cpu", 2),
+    ]
+    for arm in (fp32, int8):
+        assert arm.num_errors == 0
+        assert arm.num_ok > 50
+        assert arm.accuracy is not None
+        assert arm.accuracy > least  # a batch counts as right only if all of it is
+        assert [device.split(";")[0] for device in arm.devices] == ["cpu"]
+    assert on_cpu.not_run is not None
+    assert on_cpu.not_run.startswith("fp16 is not served on the cpu pool")
+    assert on_gpu.not_run == "no GPU on this machine"
+    for ran in built.manifest.runs:
+        written = records.read_rows(out / ran.rows)
+        assert ran.gateway_counted is not None
+        assert ran.gateway_counted >= len(written)
+        assert {(row.variant, row.pool) for row in written} == {(ran.arm.split("-")[0], "cpu")}
+        assert max(row.start_s for row in written) < 0.8
+        assert min(row.latency_s for row in written) > 0
+    assert {p.name for p in out.iterdir()} == {"manifest.json", "report.json", "report.html", "runs"}
+    assert not list(out.rglob("*.log"))
+
+
+def test_the_plain_sentence_goes_to_standard_output_and_progress_beside_it(gateway: Gateway, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "serving", "campaign", "run", str(campaign_file(tmp_path)), "--url", gateway.url]
+    options = ["--output", str(tmp_path / "out"), "--duration", "0.4", "--repeats", "1"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fp32 on cpu answers ")
+    assert done.stdout.splitlines()[1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    assert "run 2/2: int8 on cpu, repeat 1: " in done.stderr
+    again = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 2
+    assert "is not empty; name a new directory with --output" in again.stderr
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_campaign_keeps_what_ran_and_leaves_no_generator(
+    gateway: Gateway, tmp_path: Path, sign: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "serving", "campaign", "run", str(campaign_file(tmp_path)), "--url", gateway.url]
+    with subprocess.Popen([*command, "--output", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+        _wait_for_line(running, "run 1/4")
+        _wait_for_generator(running.pid)
+        running.send_signal(sign)
+        assert running.communicate(timeout=60)
+    assert running.returncode == 130
+    built = report.build(out)
+    assert built.is_partial
+    assert built.arms[0].num_runs == 1
+    assert [r.state for r in built.runs] == ["done", "interrupted"]
+    assert "partial" in (out / "report.html").read_text()
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(out) in " ".join(p.info["cmdline"] or [])]
+
+
+def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_gateway(tmp_path / "gateway.log") as doomed:
+        command = [
+            sys.executable,
+            "-m",
+            "serving",
+            "campaign",
+            "run",
+            str(campaign_file(tmp_path)),
+            "--url",
+            doomed.url,
+        ]
+        with subprocess.Popen([*command, "--output", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+            _wait_for_line(running, "run 1/4")
+            port = doomed.url.rsplit(":", 1)[1]
+            for process in psutil.Process().children(recursive=True):
+                words = process.cmdline()
+                if "gateway" in words and port in words:
+                    process.kill()
+            assert running.communicate(timeout=60)
+        assert running.returncode == 1
+    built = report.build(out)
+    assert [r.void is None for r in built.runs] == [True, False, False, False]
+    # One under which it was killed, or after which it was away; the generators of the later ones find nobody.
+    reasons = ("the gateway was not ready", "no successful request", "Connection refused")
+    assert all(any(reason in run.void for reason in reasons) for run in built.runs if run.void), built.runs
+    assert "No valid run: int8 on cpu." in built.sentence
+
+
+def test_without_rows_the_locustfile_is_an_ordinary_one(gateway: Gateway) -> None:
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary", "--json"]
+    options = ["--host", gateway.url, "--users", "2", "--run-time", "1s"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)
+    assert told["num_requests"] > 0
+    assert told["num_failures"] == 0
+
+
+def test_a_generator_that_cannot_start_says_so_and_ends(gateway: Gateway, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(LOCUSTFILE),
+        "--headless",
+        "--only-summary",
+        "--host",
+        gateway.url,
+    ]
+    options = ["--measure", "0.2", "--rows", str(rows), "--model", "nobody"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "no model nobody (404)" in done.stderr
+    assert not rows.exists()
+
+
+def _wait_for_generator(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if any("locust" in " ".join(child.cmdline()) for child in psutil.Process(pid).children()):
+            return
+        time.sleep(0.02)
+    raise AssertionError("no generator was started")
+
+
+def _wait_for_line(running: subprocess.Popen[str], start: str) -> None:
+    assert running.stderr
+    said = []
+    for line in running.stderr:
+        said.append(line)
+        if line.startswith(start):
+            return
+    raise AssertionError(f"it ended without {start!r}: {said}")

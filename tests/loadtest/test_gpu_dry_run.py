@@ -1,0 +1,85 @@
+"""What runs on a machine with a card, tried without one; and the net that it times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GPU = ROOT / "loadtest" / "gpu"
+
+
+@pytest.mark.triton
+@pytest.mark.timeout(300)  # a net of 102 MB is made and served, on as few as two cores
+def test_a_dry_run_does_all_that_needs_no_card_and_says_what_it_left_out(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROJECT_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
+    environment.pop("TANDEM_WHEELS", None)
+    out = tmp_path / "results"
+    command = [str(GPU / "run.sh"), "--dry-run", "--output", str(out)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = (out / "summary.md").read_text()
+    assert "Dry run: short times, no card used; not a measurement." in summary
+    made, left_out = summary.split("Not done:")
+    for part in (
+        "ResNet-50 made",
+        "cpu pool behind the gateway",
+        "campaign digits",
+        "campaign resnet50",
+        "in process on cpu",
+    ):
+        assert part in made
+    for part in ("environment from carried wheels", "gpu pool", "gpu arms of resnet50", "in process on cuda"):
+        assert part in left_out
+    told = json.loads((out / "resnet50" / "report.json").read_text())
+    assert "untrained" in told["caveats"][0]
+    assert {arm["name"]: arm["not_run"] for arm in told["arms"]}["fp16-gpu"] == "no GPU on this machine"
+    assert max(path.stat().st_size for path in out.rglob("*") if path.is_file()) < 200_000
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]  # its working folder is gone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--wet"], 2, "--dry-run"),
+        (["--output"], 1, "--output needs a folder"),
+        ([], 2, "no NVIDIA card with a driver here"),
+    ],
+)
+def test_wrong_use_is_refused_in_a_line(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "TMPDIR": str(tmp_path),
+    }  # no nvidia-smi there, also on a machine with a card
+    done = subprocess.run(
+        [str(GPU / "run.sh"), *arguments], env=environment, capture_output=True, text=True, timeout=20
+    )
+    assert done.returncode == code
+    assert words in done.stderr
+
+
+def test_the_wheels_cover_the_project_and_both_of_tritons_environments() -> None:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    command = [str(GPU / "wheels.sh"), "--requirements"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=True)
+    names = [line.split(">")[0].split("[")[0] for line in done.stdout.splitlines()]
+    assert {"click", "fastapi", "locust", "psutil", "onnx", "onnxruntime", "sympy"} <= set(names)
+    assert not {"torch", "tandem-serving", "kubernetes"} & set(names)
+    assert len(names) == len(set(done.stdout.splitlines()))
+
+
+def test_a_dead_net_is_never_timed() -> None:
+    resnet50 = pytest.importorskip("serving.export.resnet50")
+    graph = resnet50._Graph(resnet50._Weights(1), None)
+    graph.weights["scores.weight"] = np.zeros((2048, 1000), np.float32)
+    images = resnet50.random_images(1, 1)
+    resnet50._layers(graph)
+    dead = resnet50._model(graph, [resnet50.OUTPUT])
+    with pytest.raises(resnet50.EnvironmentFault, match="is dead: its scores deviate by 0"):
+        resnet50.check_alive(dead, images)
