@@ -6,7 +6,7 @@ SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models) or measures time (make bench, make prove).
 TESTS := not models
 
-.PHONY: help setup up test check models test-models loadtest bench prove image chart constraints clean
+.PHONY: help setup up test check models test-models loadtest bench prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -45,6 +45,9 @@ image: ## Build the container images with docker or buildah
 
 chart: .venv/.dev ## Regenerate what is made from the chart: its values table and k8s/rendered/
 	$(PYTHON_HERE) scripts/chart.py write
+
+reference: .venv/.dev ## Regenerate docs/settings.md and docs/cli.md
+	$(PYTHON_HERE) scripts/reference.py write
 
 constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
 	$(PYTHON_HERE) -m pip install -q uv

@@ -42,11 +42,13 @@ def wait_until(happened: Callable[[], Any], what: str, limit_s: float = LIMIT_S)
 class Program:
     """A child process whose lines are kept."""
 
-    def __init__(self, command: list[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], log: Path, environment: Mapping[str, str] | None = None, cwd: Path = ROOT
+    ) -> None:
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, cwd=ROOT, env={**os.environ, **(environment or {})}
+                command, stdout=output, stderr=output, cwd=cwd, env={**os.environ, **(environment or {})}
             )
 
     @property

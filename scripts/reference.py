@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The reference pages that are made from the code: docs/settings.md and docs/cli.md.
+
+    scripts/reference.py write      makes them anew
+    scripts/reference.py check      exits 1 and names what is stale; writes nothing
+
+Rule: nobody edits what this writes; edit `serving/settings.py` or `serving/cli.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from serving import settings  # noqa: E402
+from serving.cli import cli  # noqa: E402
+
+MADE = "<!-- Made by scripts/reference.py; edit the code instead. -->"
+
+
+def settings_page() -> str:
+    lines = [
+        MADE,
+        "# Settings",
+        "",
+        "## tandem.yaml",
+        "",
+        "What a gateway is told. Unknown names are errors that give the nearest known one.",
+        "",
+        "| setting | default | what it is |",
+        "| --- | --- | --- |",
+        *_fields(settings.GatewaySettings, ""),
+        "",
+        "## Environment variables",
+        "",
+        "A variable that begins with `TANDEM_` and is not in this table stops the program with a message.",
+        "",
+        "| variable | what it is |",
+        "| --- | --- |",
+        *(f"| `{name}` | {text} |" for name, text in settings.ENVIRONMENT.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(model: type[settings.Strict], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        default = "required" if field.is_required() else ""
+        inner = next((a for a in (field.annotation, *get_args(field.annotation)) if _is_settings(a)), None)
+        if inner is None and not field.is_required():
+            default = f"`{field.get_default(call_default_factory=True)}`"
+        yield f"| `{prefix}{name}` | {default} | {field.description} |"
+        if inner is not None:
+            named = f"{prefix}{name}.<name>." if get_args(field.annotation) else f"{prefix}{name}."
+            yield from _fields(inner, named)
+
+
+def _is_settings(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, settings.Strict)
+
+
+def cli_page() -> str:
+    lines = [
+        MADE,
+        "# Command line",
+        "",
+        "Exit codes: 0 good, 1 a verdict or gate failed, 2 the user's to fix (one line on stderr that says how), 3 the environment's.",
+    ]
+    for path, command in _commands(cli, "tandem"):
+        context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
+        help_text = command.get_help(context).replace("\b", "")
+        lines += ["", f"## {path}", "", "```text", help_text, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(group: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, group
+    if isinstance(group, click.Group):
+        for name in sorted(group.commands):
+            yield from _commands(group.commands[name], f"{path} {name}")
+
+
+PAGES = {"docs/settings.md": settings_page, "docs/cli.md": cli_page}
+
+
+def stale() -> list[str]:
+    """The pages that are not what the code says."""
+    return [name for name, page in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text("utf-8") != page()]
+
+
+def main() -> int:
+    if sys.argv[1:] == ["write"]:
+        for name, page in PAGES.items():
+            (ROOT / name).write_text(page(), "utf-8")
+        return 0
+    if sys.argv[1:] == ["check"]:
+        found = stale()
+        print("\n".join(f"{name} is stale: run `make reference`" for name in found) or "fresh")
+        return 1 if found else 0
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

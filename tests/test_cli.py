@@ -1,0 +1,81 @@
+"""The command line: exit codes, and one line that says the way out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    command = [sys.executable, "-m", "serving", *words]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["verfy"], 2, "Did you mean 'verify'?"),
+        (["up", "--prot", "1"], 2, "--port"),
+        (["up", "--port", "0"], 2, "--port"),
+        (["gateway"], 2, "--config"),
+        (["models", "--model-repository", "/nonexistent"], 2, "/nonexistent"),
+        (["verify", "--model-repository", "/nonexistent"], 2, "/nonexistent"),
+        (["export", "thing"], 2, "sources are: digits, FILE.onnx"),
+        (["export", "x.onnx"], 2, "--model and --variant"),
+        (["export", "x.onnx", "--model", "digits", "--variant", "int8"], 2, "x.onnx"),
+        (["export", "x.onnx", "--model", "a-int8", "--variant", "int8"], 2, "a-int8"),
+        (["export", "digits"], 3, "tandem-serving[export]"),
+        (["up", "--pool", "tpu"], 2, "did you mean 'gpu'?"),
+        (["triton", "--pool", "tpu"], 2, "pools are"),
+        (["campaign", "run", "none.yaml"], 2, "none.yaml"),
+        (["campaign", "report", "none"], 2, "none"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_one_line_and_the_right_code(words: list[str], code: int, said: str) -> None:
+    done = tandem(*words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("tandem: ")
+    assert not done.stdout
+
+
+def test_an_unknown_variable_stops_every_verb() -> None:
+    done = tandem("models", TANDEM_PROT="1")
+    assert (done.returncode, "TANDEM_PORT" in done.stderr) == (2, True)
+
+
+def test_help_and_version_work_without_any_room() -> None:
+    assert "Serves a model" in tandem("--help").stdout
+    assert tandem("--version").stdout.startswith("tandem, version ")
+
+
+def test_models_and_verify_speak_json() -> None:
+    models = json.loads(tandem("models", "--json").stdout)
+    assert models["version"] == 1
+    assert {row["name"] for row in models["variants"]} >= {"digits-fp32", "digits-fp16", "digits-int8"}
+    verified = json.loads(tandem("verify", "--json").stdout)
+    assert (verified["version"], verified["is_whole"]) == (1, True)
+
+
+def test_a_changed_file_makes_verify_fail_with_code_1(tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(ROOT / "model_repo", tmp_path / "repo")
+    model = tmp_path / "repo" / "digits-int8" / "1" / "model.onnx"
+    content = bytearray(model.read_bytes())
+    content[100] ^= 1
+    model.write_bytes(content)
+    done = tandem("verify", "--model-repository", str(tmp_path / "repo"))
+    assert done.returncode == 1
+    assert "digits-int8: 1/model.onnx" in done.stdout

@@ -1,0 +1,47 @@
+"""What is generated is fresh, and what the docs name exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_reference_pages_are_what_the_code_says() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "reference.py", "check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "fresh")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_make_targets_that_pages_name_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))) <= targets
+
+
+def test_make_help_names_every_target_with_a_sentence() -> None:
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert phony is not None
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.strip()}
+    assert set(shown) == set(phony[1].split())
+
+
+def test_constraints_pin_versions_and_name_no_host() -> None:
+    rows = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    assert len(rows) > 50
+    for row in rows:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s:/]+( ; .+)?", row), row

@@ -1,0 +1,114 @@
+"""The wheel works as the checkout does, and the gateway needs no heavy package."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.local.launch import free_ports
+from tests.local.harness import Program
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, timeout=100)
+    [made] = folder.glob("tandem_serving-*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def run(installed: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    return subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_the_wheel_carries_the_backend_and_the_small_model_and_nothing_of_this_clone(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "serving/local/backends/onnxruntime/model.py" in names
+    for variant in ("fp32", "fp16", "int8"):
+        assert f"serving/model_repo/digits-{variant}/1/model.onnx" in names
+    assert "loadtest/locustfile.py" in names
+    assert "loadtest/payloads/digits.npz" in names
+    assert not [n for n in names if n.startswith("tests/") or "__pycache__" in n or n.endswith(".tandem-lock")]
+    assert wheel.stat().st_size < 2_000_000
+
+
+def test_the_installed_package_finds_its_own_model_repository(installed: Path, tmp_path: Path) -> None:
+    code = "import serving; from serving.repository import default_repository as d; print(serving.__file__, d())"
+    where = run(installed, tmp_path, "-c", code).stdout
+    assert where.count(str(installed)) == 2
+    done = run(installed, tmp_path, "-m", "serving", "verify")
+    assert (done.returncode, done.stdout.count("whole")) == (0, 3), done.stderr
+
+
+@contextlib.contextmanager
+def up(installed: Path, cwd: Path) -> Iterator[int]:
+    port = free_ports(1)[0]
+    command = [sys.executable, "-m", "serving", "up", "--no-measure", "--port", str(port)]
+    program = Program(command, cwd / "up.log", {"PYTHONPATH": str(installed), "TANDEM_STATE": str(cwd / "state")}, cwd)
+    try:
+        program.wait_for("Ctrl-C")
+        yield port
+    finally:
+        assert program.end() == 0
+
+
+@pytest.mark.triton
+def test_the_installed_package_serves(installed: Path, tmp_path: Path) -> None:
+    body = (installed / "serving" / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
+    with up(installed, tmp_path) as port:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/digits/infer", body, timeout=20) as answer:
+            assert answer.status == 200
+
+
+def test_the_gateway_needs_no_torch_onnxruntime_locust_kubernetes_or_numpy(tmp_path: Path) -> None:
+    absent = [
+        "torch",
+        "onnx",
+        "onnxruntime",
+        "numpy",
+        "locust",
+        "gevent",
+        "kubernetes",
+        "tritonclient",
+        "grpc",
+        "psutil",
+        "filelock",
+        "sklearn",
+    ]
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import serving.gateway.serve, serving.export.inventory, serving.export.table"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_verb_whose_extra_is_missing_names_it(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['filelock'] = None; sys.argv = ['tandem', 'up']; from serving.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (
+        done.stderr.strip()
+        == "tandem: this needs 'filelock', which is not installed: pip install 'tandem-serving[local]'"
+    )
