@@ -8,6 +8,7 @@ the client runs on these cores too. The rate is taken between completions, so th
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ IN_PROCESS = ROOT / "serving" / "export" / "in_process.py"
 NUM_OUTSTANDING = 2  # one computes, one waits; more would only wait, and could be batched together
 ANSWER_TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 300.0  # 15 s on two cores
+VARIABLES = {"ORT_DISABLE_TELEMETRY": "1", **os.environ}  # as Tandem starts Triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,9 @@ def _triton_python() -> Path:
 
 def _run(command: list[str], failure: str, limit_s: float) -> str:
     try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=True).stdout
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=True, env=VARIABLES
+        ).stdout
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or ["it said nothing"]
         raise CannotMeasure(f"{failure}: {lines[-1]}") from None

@@ -1,0 +1,268 @@
+"""What does the gateway cost? Triton alone, a bare proxy and the gateway, in short alternating rounds of one run (`make bench`).
+
+    python -m loadtest.bench.gateway [--quick] [--json FILE]
+
+The generator, Triton and what stands between share this machine's cores, so figures compare within a run only. Exit code 1 only for a
+value beyond twice its aim, 3 where nothing could be measured. What behaves how when something dies is `prove.py`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from loadtest.bench import wrk
+from loadtest.bench.compute import Compute, Net, compare, resnet50
+from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, cpu_s
+from loadtest.bench.rounds import Spread, ratio, rotated, spread
+from loadtest.bench.stack import ANSWER_TIMEOUT_S, Server, Stack, stack, yardstick
+from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
+from loadtest.bodies import Body, encode_binary, encode_json, signature
+from loadtest.connection import Connection, request_bytes
+from loadtest.machine import this_machine
+from loadtest.records import Machine
+from loadtest.target import Gateway
+
+MODEL = "digits"
+NUM_CONNECTIONS = 32  # enough to keep two cores busy, few enough that waiting is not all there is
+CPU_RATIO_AIM = 1.25  # the gateway's checks, receipts and metrics for a quarter of what any Python proxy costs
+YARDSTICK_AIM = 0.65  # a yardstick slower than this would flatter what is measured against it
+COMPUTE_AIM = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long what is measured. About three minutes, or `--quick`, which shows that it works and no more."""
+
+    num_rounds: int = 5
+    busy_s: int = 2  # per target and body, at 32 connections; wrk takes whole seconds
+    lone_s: int = 1  # the same at one connection
+    warmup_s: int = 1
+    compute_rounds: int = 5
+    compute_s: float = 4.0
+    compute_batch_size: int = 4  # a request of 2.4 MB
+
+
+QUICK = Plan(num_rounds=1, busy_s=1, warmup_s=0, compute_rounds=1, compute_s=0.3, compute_batch_size=32)
+
+
+@dataclass(slots=True)
+class Series:
+    """One target with one kind of body, round by round."""
+
+    rate_rps: list[float] = field(default_factory=list)
+    latency_p50_s: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)  # per request, at 32 connections
+
+    def to_json(self) -> dict[str, list[float]]:
+        return {"rate_rps": self.rate_rps, "latency_p50_s": self.latency_p50_s, "cpu_us_per_request": self.cpu_us}
+
+
+Measured = dict[tuple[str, str], Series]  # (target, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    machine: Machine
+    command: str
+    date: str
+    served: str
+    plan: Plan
+    measured: Measured
+    compute: Compute
+
+    def cpu_ratio(self, body: str) -> Spread:
+        return ratio(self.measured["gateway", body].cpu_us, self.measured["yardstick", body].cpu_us)
+
+    def rate_ratio(self, target: str, body: str) -> Spread:
+        return ratio(self.measured[target, body].rate_rps, self.measured["Triton direct", body].rate_rps)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        made = []
+        for body in BODIES:
+            cost, rate = self.cpu_ratio(body), self.rate_ratio("yardstick", body)
+            made.append(Verdict(f"gateway ÷ yardstick CPU, {body}", cost.median, AtMost(CPU_RATIO_AIM), _ends(cost)))
+            name = f"yardstick ÷ direct throughput, {body}"
+            made.append(Verdict(name, rate.median, AtLeast(YARDSTICK_AIM), _ends(rate)))
+        compute = self.compute.ratio
+        aim = AtLeast(COMPUTE_AIM)
+        made.append(Verdict(f"served ÷ in process, {self.compute.net.model}", compute.median, aim, _ends(compute)))
+        return made
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "version": 1,
+            "machine": asdict(self.machine),
+            "date": self.date,
+            "command": self.command,
+            "served": self.served,
+            "plan": asdict(self.plan),
+            "targets": {f"{target}, {body}": series.to_json() for (target, body), series in self.measured.items()},
+            "ratios": {
+                body: {
+                    "gateway_to_yardstick_cpu": self.cpu_ratio(body).to_json(),
+                    "yardstick_to_direct_rate": self.rate_ratio("yardstick", body).to_json(),
+                    "gateway_to_direct_rate": self.rate_ratio("gateway", body).to_json(),
+                }
+                for body in BODIES
+            },
+            "compute": self.compute.to_json(),
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+        }
+
+
+BODIES = ("JSON", "binary")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.bench.gateway", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round of each, no verdict: shows that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
+    options = parser.parse_args(arguments)
+    try:
+        result = run(
+            QUICK if options.quick else Plan(), shlex.join(["python", "-m", "loadtest.bench.gateway", *arguments])
+        )
+    except CannotMeasure as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    print(report(result))
+    if options.json:
+        options.json.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+    return 0 if options.quick else exit_code(result.verdicts)
+
+
+def run(plan: Plan, command: str) -> Result:
+    """Raises CannotMeasure."""
+    generator = wrk.find()
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
+        folder = Path(name)
+        with stack(MODEL_REPOSITORY, MODEL, folder) as running, yardstick(running.triton, folder) as bare:
+            served = served_name(running.gateway)
+            scripts = _scripts(running.gateway, folder)
+            measured = _measure(plan, generator, scripts, _targets(running, bare), served)
+        if plan is QUICK:
+            net = Net(MODEL, MODEL_REPOSITORY, "digits", plan.compute_batch_size)
+        else:
+            net = resnet50(folder / "repository", plan.compute_batch_size)
+        compute = compare(net, folder, num_rounds=plan.compute_rounds, round_s=plan.compute_s)
+    return Result(this_machine(), command, datetime.date.today().isoformat(), served, plan, measured, compute)
+
+
+def served_name(gateway: Server) -> str:
+    """The variant behind the public name, which the others are asked for by its own."""
+    body, _ = _sample_bodies(gateway)
+    connection = Connection(gateway.url, ANSWER_TIMEOUT_S, frozenset({b"tandem-variant"}))
+    answer = connection.send(request_bytes("POST", gateway.url, f"/v2/models/{MODEL}/infer", body.headers, body.data))
+    connection.close()
+    variant = answer.headers.get(b"tandem-variant")
+    if answer.status != 200 or variant is None:
+        raise CannotMeasure(f"the gateway answered {answer.status} without a receipt")
+    return f"{MODEL}-{variant}"
+
+
+def _targets(running: Stack, bare: Server) -> dict[str, Server]:
+    return {server.name: server for server in (running.triton, bare, running.gateway)}
+
+
+def _scripts(gateway: Server, folder: Path) -> dict[str, Path]:
+    made = {}
+    for kind, body in zip(BODIES, _sample_bodies(gateway), strict=True):
+        made[kind] = wrk.write_script(folder / f"{kind}.lua", body.data, body.headers)
+    return made
+
+
+def _sample_bodies(gateway: Server) -> tuple[Body, Body]:
+    """A real digit, as JSON and as a binary tensor."""
+    metadata = Gateway(gateway.url).metadata(MODEL)
+    if metadata is None:
+        raise CannotMeasure(f"the gateway does not serve {MODEL}")
+    given = signature(metadata)
+    (tensor,) = json.loads((MODEL_REPOSITORY / f"{MODEL}-fp32" / "sample.json").read_text())["inputs"]
+    digit = np.array(tensor["data"], np.float32).reshape(tensor["shape"])
+    return encode_json(given, digit, ()), encode_binary(given, digit, ())
+
+
+def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict[str, Server], served: str) -> Measured:
+    urls = {
+        name: f"{server.url}/v2/models/{MODEL if name == 'gateway' else served}/infer"
+        for name, server in targets.items()
+    }
+    measured: Measured = defaultdict(Series)
+    for name, url in urls.items():
+        for script in scripts.values() if plan.warmup_s else ():
+            wrk.fire(generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=plan.warmup_s)
+        print(f"{name}: {url}", file=sys.stderr)
+    for index, order in enumerate(rotated(list(targets), plan.num_rounds)):
+        print(f"round {index + 1} of {plan.num_rounds}: {', '.join(order)}", file=sys.stderr)
+        for body, script in scripts.items():
+            for name in order:
+                series, pid = measured[name, body], targets[name].pid
+                before_s = cpu_s(pid)
+                busy = wrk.fire(generator, script, urls[name], num_connections=NUM_CONNECTIONS, duration_s=plan.busy_s)
+                series.cpu_us.append((cpu_s(pid) - before_s) * 1e6 / busy.num_requests)
+                series.rate_rps.append(busy.rate_rps)
+                lone = wrk.fire(generator, script, urls[name], num_connections=1, duration_s=plan.lone_s)
+                series.latency_p50_s.append(lone.latency_p50_s)
+    return measured
+
+
+def report(result: Result) -> str:
+    machine = result.machine
+    sets = " ".join(machine.instruction_sets) or "unknown"
+    head = [
+        f"{machine.processor} ({sets}), {machine.num_cores:g} cores, {machine.system}",
+        f"{result.date}, {result.command}",
+        f"{result.served}, one real digit per request, {result.plan.num_rounds} alternating rounds of {result.plan.busy_s} s; "
+        "generator wrk on the same cores; median (min..max)",
+    ]
+    return "\n\n".join(["\n".join(head), _target_table(result), _compared(result), _verdict_table(result.verdicts)])
+
+
+def _target_table(result: Result) -> str:
+    rows = [("body", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU µs/request", "target")]
+    for body in BODIES:
+        for (target, kind), series in result.measured.items():
+            if kind != body:
+                continue
+            rate, latency, cpu = spread(series.rate_rps), spread(series.latency_p50_s), spread(series.cpu_us)
+            cpu_text = "" if target == "Triton direct" else f"{cpu.median:.1f} ({cpu.low:.1f}..{cpu.high:.1f})"
+            rate_text = f"{rate.median:,.0f} ({rate.low:,.0f}..{rate.high:,.0f})"
+            rows.append((body, rate_text, f"{latency.median * 1000:.3f}", cpu_text, target))
+    return table(rows)
+
+
+def _compared(result: Result) -> str:
+    lines = [f"gateway ÷ direct throughput, {b}: {_full(result.rate_ratio('gateway', b))}" for b in BODIES]
+    return "\n".join([*lines, result.compute.describe()])
+
+
+def _verdict_table(verdicts: Sequence[Verdict]) -> str:
+    return table([("verdicts", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)])
+
+
+def _ends(values: Spread) -> str:
+    return f"{values.low:.2f}..{values.high:.2f}"
+
+
+def _full(values: Spread) -> str:
+    return f"{values.median:.2f} ({_ends(values)})"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
