@@ -1,0 +1,240 @@
+"""What happens, and how soon, when Triton dies, a model's process dies, or Tandem is told to stop, under load (`make prove`)?
+
+    python -m loadtest.bench.prove [--json FILE]
+
+A real `tandem up`, its real processes, SIGKILL and SIGTERM. Exit code 1 only for a value beyond twice its aim. The judging is pure and in
+`outage.py`, where `make test` tries it without a clock. Kills nothing but children of the `tandem up` that was started here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S, TIME_LIMIT_S, load
+from loadtest.bench.outage import Attempt, Kind, Outage, farewell, outage
+from loadtest.bench.processes import (
+    MODEL_REPOSITORY,
+    TANDEM,
+    CannotMeasure,
+    Process,
+    family,
+    free_ports,
+    running,
+    still_there,
+)
+from loadtest.bench.stack import START_TIMEOUT_S, answers
+from loadtest.bench.verdicts import AtMost, Verdict, exit_code, table
+from loadtest.connection import request_bytes
+from loadtest.machine import this_machine
+from loadtest.target import Gateway
+
+MODEL = "digits"
+STEADY_S = 1.0  # of load before something is done, so that connections are open and batches form
+SETTLED_S = 2.0  # of nothing but 200 after which an outage counts as over
+GIVE_UP_S = 20.0  # on an outage that does not end
+NUM_STOPS = 3  # a race that loses a request shows itself in some stops only
+
+FIRST_REFUSAL = AtMost(1.0, "s")
+TRITON_BACK = AtMost(
+    5.0, "s"
+)  # 0.6 s to start and load digits, gRPC's import, and a poll each of ours; a guess at the rest
+STUB_BACK = AtMost(2.5, "s")  # Triton itself holds requests to a dead stub for 1 s; then it is loaded again
+LONGEST = AtMost(2.0, "s")  # that second, and no second one
+STOPPED = AtMost(5.0, "s")
+READY = AtMost(10.0, "s")
+NONE = AtMost(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A `tandem up` that is ready."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    ready_s: float
+
+    @property
+    def authority(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def one(self, what: str, is_it: Callable[[Process], bool]) -> Process:
+        """The one process below it that is meant. Raises CannotMeasure."""
+        found = [process for process in family(self.process.pid) if is_it(process)]
+        if len(found) != 1:
+            raise CannotMeasure(f"{len(found)} processes below tandem up look like {what}; one was expected")
+        return found[0]
+
+
+@contextmanager
+def up(folder: Path, number: int) -> Iterator[Up]:
+    """`tandem up` on a free port until the block ends. Raises CannotMeasure."""
+    (port,) = free_ports(1)
+    command = [*TANDEM, "up", "--port", str(port), "--model-repository", str(MODEL_REPOSITORY), "--pool", "cpu"]
+    variables = {"TANDEM_STATE": str(folder / f"state-{number}")}
+    began_s = time.monotonic()
+
+    def is_ready() -> bool:
+        return answers(f"127.0.0.1:{port}", "/health/ready")
+
+    with running(command, folder / f"up-{number}.log", is_ready, START_TIMEOUT_S, variables) as process:
+        yield Up(process, port, time.monotonic() - began_s)
+
+
+def kill_server(here: Up, name: str) -> list[Verdict]:
+    victim = here.one("tritonserver", lambda process: process.program == "tritonserver")
+    seen = _kill(here, victim)
+    return [
+        Verdict(f"{name}: first honest 503", seen.first_refusal_s, FIRST_REFUSAL),
+        *_verdicts(name, seen, TRITON_BACK),
+    ]
+
+
+def kill_stub(here: Up, name: str) -> list[Verdict]:
+    """A refusal is not asked for here: where the model is back before Triton gives a request up, none need come."""
+    served = f"/{_served_name(here)}/"
+
+    def is_it(process: Process) -> bool:
+        return process.program == "triton_python_backend_stub" and served in process.command[1]
+
+    return _verdicts(name, _kill(here, here.one(f"the stub of {served.strip('/')}", is_it)), STUB_BACK)
+
+
+def _verdicts(name: str, seen: Outage, back: AtMost) -> list[Verdict]:
+    counts = f"{seen.num_answered} answered, {seen.num_refused} refused honestly"
+    return [
+        Verdict(f"{name}: 200 again, for good", seen.recovered_s, back),
+        Verdict(f"{name}: longest request", seen.longest_s, LONGEST),
+        Verdict(
+            f"{name}: answers that are neither 200 nor honest", seen.num_wrong, NONE, _listed(seen.wrong) or counts
+        ),
+    ]
+
+
+def _kill(here: Up, victim: Process) -> Outage:
+    """SIGKILL under load, and what the clients saw until it was over."""
+    with load(("127.0.0.1", here.port), _request(here)) as clients:
+        time.sleep(STEADY_S)
+        if any(attempt.kind is not Kind.ANSWERED for attempt in clients.so_far()):
+            raise CannotMeasure("requests failed before anything was killed; see the log of tandem up")
+        killed_s = time.monotonic()
+        os.kill(victim.pid, signal.SIGKILL)
+        while not _is_over(clients.so_far(), killed_s) and time.monotonic() - killed_s < GIVE_UP_S:
+            time.sleep(0.05)
+    return outage(clients.so_far(), killed_s)
+
+
+def _is_over(attempts: list[Attempt], killed_s: float) -> bool:
+    """It has been good for a while, and long enough after the kill for a held request to have come back."""
+    recovered_s = outage(attempts, killed_s).recovered_s
+    return recovered_s is not None and time.monotonic() - killed_s > recovered_s + SETTLED_S
+
+
+def stop(here: Up, name: str) -> list[Verdict]:
+    """SIGTERM under load."""
+    members = family(here.process.pid)
+    with load(("127.0.0.1", here.port), _request(here)) as clients:
+        time.sleep(STEADY_S)
+        told_s = time.monotonic()
+        here.process.send_signal(signal.SIGTERM)
+        try:
+            here.process.wait(2 * STOPPED.limit + 1)
+        except subprocess.TimeoutExpired:
+            stopped_s = None
+        else:
+            stopped_s = time.monotonic() - told_s
+    seen = farewell(clients.so_far(), told_s)
+    left = [f"process {process.pid} {process.program}" for process in still_there(members)]
+    left += [f"/dev/shm/{segment}" for segment in segments(members)]
+    counts = f"{seen.num_answered} answered, {seen.num_turned_away} found no listener"
+    return [
+        Verdict(f"{name}: accepted requests lost", seen.num_lost, NONE, _listed(seen.lost) or counts),
+        Verdict(f"{name}: longest request", seen.longest_s, LONGEST),
+        Verdict(f"{name}: has ended", stopped_s, STOPPED),
+        Verdict(f"{name}: processes and segments left", len(left), NONE, ", ".join(left)),
+    ]
+
+
+def segments(members: Sequence[Process]) -> list[str]:
+    """Shared memory named after one of these."""
+    prefixes = tuple(f"tandem-{process.pid}-" for process in members)
+    return sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(prefixes))
+
+
+def _request(here: Up) -> bytes:
+    body = (MODEL_REPOSITORY / f"{MODEL}-fp32" / "sample.json").read_bytes()
+    headers = {"Content-Type": "application/json"}
+    return request_bytes("POST", f"http://{here.authority}", f"/v2/models/{MODEL}/infer", headers, body)
+
+
+def _served_name(here: Up) -> str:
+    """The variant that the public name stands for on this machine."""
+    public = ((Gateway(f"http://{here.authority}").status() or {}).get("models") or {}).get(MODEL, {}).get("public")
+    if not public:
+        raise CannotMeasure(f"the gateway does not say which variant serves {MODEL}")
+    return f"{MODEL}-{public['variant']}"
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} × {what}" for what, count in counts.most_common(4))
+
+
+def prove() -> Iterator[Verdict]:
+    """One after the other, as they are known. Raises CannotMeasure."""
+    with tempfile.TemporaryDirectory(prefix="tandem-prove-") as name:
+        folder = Path(name)
+        with up(folder, 0) as first:  # makes what only a first start makes
+            yield from kill_server(first, "SIGKILL of tritonserver")
+            yield from kill_stub(first, "SIGKILL of the model's stub")
+        for number in range(1, NUM_STOPS + 1):
+            with up(folder, number) as here:
+                if number == 1:
+                    yield Verdict("tandem up: ready, second start", here.ready_s, READY)
+                yield from stop(here, f"SIGTERM of tandem up, {number} of {NUM_STOPS}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.bench.prove", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdicts to this file")
+    options = parser.parse_args(arguments)
+    command, machine = shlex.join(["python", "-m", "loadtest.bench.prove", *arguments]), this_machine()
+    today = datetime.date.today().isoformat()
+    verdicts = []
+    try:
+        for verdict in prove():
+            verdicts.append(verdict)
+            print(" | ".join(verdict.cells()), file=sys.stderr)
+    except CannotMeasure as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    print(f"{machine.processor} ({' '.join(machine.instruction_sets)}), {machine.num_cores:g} cores, {machine.system}")
+    print(f"{today}, {command}")
+    print(
+        f"{NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms, on the same cores; "
+        f"each request gives up after {TIME_LIMIT_S:g} s\n"
+    )
+    print(table([("what", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
+    if options.json:
+        content = {"version": 1, "machine": asdict(machine), "date": today, "command": command}
+        content["verdicts"] = [verdict.to_json() for verdict in verdicts]
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return exit_code(verdicts)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
