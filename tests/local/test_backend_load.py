@@ -7,14 +7,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serving.local.assemble import BACKEND
 from serving.local.control import Control, LoadFailed, TritonLost, plain_reason
-from serving.local.environments import Environment
 from tests.local import models
 from tests.local.harness import Served
 
@@ -139,129 +137,3 @@ def test_numpy_2_is_refused_before_anything_is_read_with_it() -> None:
     done = subprocess.run([sys.executable, str(BACKEND)], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "ImportError: Triton's stub needs NumPy 1, but its environment has 2." in done.stderr
-
-
-# -- options for devices that are not here: what the provider would be given --------------------------------------------
-
-# Runs in Triton's environment, where the backend can be imported; Triton's own module exists in a stub only.
-ASK = """
-import json, sys, types
-stub = types.ModuleType("triton_python_backend_utils")
-stub.TritonModelException = RuntimeError
-sys.modules["triton_python_backend_utils"] = stub
-sys.path.insert(0, sys.argv[1])
-import model
-config, kind, available = json.loads(sys.argv[2])
-model.ort.get_available_providers = lambda: available
-try:
-    print(json.dumps(model.providers(config, kind, "0")))
-except RuntimeError as error:
-    print(json.dumps(str(error)))
-"""
-CUDA, TENSORRT, OPENVINO = "CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
-ALL = [TENSORRT, CUDA, OPENVINO, "CPUExecutionProvider"]
-
-
-def providers(
-    environment: Environment,
-    kind: str,
-    *,
-    available: list[str] = ALL,
-    parameters: dict[str, str] | None = None,
-    **blocks: Any,
-) -> Any:
-    config = {
-        "parameters": {key: {"string_value": value} for key, value in (parameters or {}).items()},
-        "optimization": {"execution_accelerators": blocks},
-    }
-    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), json.dumps([config, kind, available])]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def test_the_four_top_level_cuda_keys_win_over_the_block_as_words(environment: Environment) -> None:
-    given = providers(
-        environment,
-        "GPU",
-        parameters={
-            "cudnn_conv_algo_search": "1",
-            "gpu_mem_limit": "1024",
-            "arena_extend_strategy": "1",
-            "do_copy_in_default_stream": "0",
-        },
-        gpu_execution_accelerator=[
-            {"name": "cuda", "parameters": {"cudnn_conv_algo_search": "DEFAULT", "prefer_nhwc": "1"}}
-        ],
-    )
-    options = {
-        "cudnn_conv_algo_search": "HEURISTIC",
-        "prefer_nhwc": "1",
-        "gpu_mem_limit": "1024",
-        "arena_extend_strategy": "kSameAsRequested",
-        "do_copy_in_default_stream": "0",
-        "device_id": "0",
-    }
-    assert given == [[CUDA, options], ["CPUExecutionProvider", {}]]
-
-
-def test_a_cuda_word_that_there_is_not_is_refused(environment: Environment) -> None:
-    answer = providers(environment, "GPU", parameters={"cudnn_conv_algo_search": "3"})
-    assert answer == "parameter 'cudnn_conv_algo_search' is '3'; it must be one of 0, 1, 2"
-
-
-def test_tensorrt_comes_first_with_its_own_names_and_precision(environment: Environment) -> None:
-    block = {"precision_mode": "INT8", "max_workspace_size_bytes": "7", "trt_engine_cache_enable": "1"}
-    given = providers(environment, "GPU", gpu_execution_accelerator=[{"name": "tensorrt", "parameters": block}])
-    expected = {"trt_max_workspace_size": "7", "trt_engine_cache_enable": "1", "trt_int8_enable": "1", "device_id": "0"}
-    assert given[0] == [TENSORRT, expected]
-    assert given[1][0] == CUDA
-
-
-@pytest.mark.parametrize(
-    ("kind", "available", "blocks", "reason"),
-    [
-        ("GPU", ["CPUExecutionProvider"], {}, f"{CUDA} is asked for"),
-        (
-            "GPU",
-            [CUDA, "CPUExecutionProvider"],
-            {"gpu_execution_accelerator": [{"name": "tensorrt"}]},
-            f"{TENSORRT} is asked for",
-        ),
-        (
-            "GPU",
-            ALL,
-            {"gpu_execution_accelerator": [{"name": "openvino"}]},
-            "'openvino' is not known here; known: tensorrt, cuda",
-        ),
-        (
-            "GPU",
-            ALL,
-            {"gpu_execution_accelerator": [{"name": "tensorrt", "parameters": {"precision_mode": "FP8"}}]},
-            "precision_mode 'FP8'",
-        ),
-    ],
-)
-def test_a_provider_that_cannot_be_had_is_refused(
-    environment: Environment, kind: str, available: list[str], blocks: dict[str, Any], reason: str
-) -> None:
-    assert reason in providers(environment, kind, available=available, **blocks)
-
-
-def test_openvino_gets_its_precision_threads_and_own_settings_as_json_text(environment: Environment) -> None:
-    block = {"precision": "BF16", "load_config": '{"CPU": {"NUM_STREAMS": "1"}}', "cache_dir": "/x"}
-    given = providers(
-        environment,
-        "CPU",
-        parameters={"intra_op_thread_count": "3"},
-        cpu_execution_accelerator=[{"name": "openvino", "parameters": block}],
-    )
-    name, options = given[0]
-    assert name == OPENVINO
-    assert options["device_type"] == "CPU"
-    assert options["cache_dir"] == "/x"
-    expected = {"NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": "3"}
-    assert json.loads(options["load_config"]) == {"CPU": expected}
-
-
-def test_blocks_of_the_other_device_kind_are_left_alone(environment: Environment) -> None:
-    given = providers(environment, "CPU", gpu_execution_accelerator=[{"name": "tensorrt"}])
-    assert given == [["CPUExecutionProvider", {}]]

@@ -275,6 +275,7 @@ def test_no_engine_lets_numpy_2_in() -> None:
     assert all("numpy==1.26.4" in engine.pins for engine in ENGINES.values())
 
 
+@pytest.mark.triton
 def test_the_real_environment_has_numpy_1_and_nothing_of_this_project(environment: Environment) -> None:
     ask = "import importlib.util as u, numpy; print(numpy.__version__, *[u.find_spec(m) for m in ('pydantic', 'fastapi', 'serving')])"
     said = subprocess.run([str(environment.python), "-I", "-c", ask], capture_output=True, text=True, check=True).stdout

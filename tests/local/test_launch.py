@@ -1,0 +1,158 @@
+"""How tritonserver is started: flags that decide behaviour, its variables, its ports, its shared memory, its backends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving.errors import EnvironmentFault, UserError
+from serving.local.assemble import assemble, backend_directory, sources
+from serving.local.environments import Environment
+from serving.local.launch import Launch, Ports, command, free_ports, remove_shared_memory, require_free, variables
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> Environment:
+    """The files that are taken from Triton's wheel, empty."""
+    triton = tmp_path / "site" / "pytriton" / "tritonserver"
+    names = ["backends/python/libtriton_python.so", "backends/python/triton_python_backend_utils.py"]
+    for name in [*names, f"python_backend_stubs/{HERE}/triton_python_backend_stub"]:
+        (triton / name).parent.mkdir(parents=True, exist_ok=True)
+        (triton / name).write_text(name)
+    return Environment(
+        tmp_path, tmp_path / "bin" / "python3", triton, tmp_path / "site" / "nvidia_pytriton.libs", "1.31.1"
+    )
+
+
+@pytest.fixture
+def launch(made_up: Environment, tmp_path: Path) -> Launch:
+    return Launch(made_up, tmp_path / "backends", tmp_path / "repository", "cpu", "127.0.0.1", Ports(1, 2, 3), 30)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--model-control-mode=explicit",
+        "--model-config-name=cpu",
+        "--disable-auto-complete-config",
+        "--http-address=127.0.0.1",
+        "--grpc-address=127.0.0.1",
+        "--metrics-address=127.0.0.1",
+        "--http-port=1",
+        "--grpc-port=2",
+        "--metrics-port=3",
+        "--strict-readiness=false",
+        "--exit-on-error=false",
+        "--exit-timeout-secs=30",
+    ],
+)
+def test_the_command_line_says(launch: Launch, flag: str) -> None:
+    assert flag in command(launch)
+
+
+def test_no_model_is_loaded_but_by_name(launch: Launch) -> None:
+    assert not any(flag.startswith("--load-model") for flag in command(launch))
+
+
+def test_no_two_servers_share_a_prefix_of_shared_memory(launch: Launch) -> None:
+    other = dataclasses.replace(
+        launch, region_prefix=Launch(**{f: getattr(launch, f) for f in LAUNCH_FIELDS}).region_prefix
+    )
+    assert other.region_prefix != launch.region_prefix
+
+
+LAUNCH_FIELDS = [f.name for f in dataclasses.fields(Launch) if f.name != "region_prefix"]
+
+
+def test_the_stub_finds_its_own_python_first_and_none_of_ours(launch: Launch) -> None:
+    inherited = {"PATH": "/usr/bin", "PYTHONPATH": "/x", "PYTHONHOME": "/y", "LD_LIBRARY_PATH": "/z", "LANG": "C"}
+    given = variables(launch, inherited)
+    assert given["PATH"] == f"{launch.environment.python.parent}:/usr/bin"
+    assert given["LD_LIBRARY_PATH"].split(":")[0] == str(launch.environment.libraries)
+    assert given["LD_LIBRARY_PATH"].split(":")[-1] == "/z"
+    assert given["LANG"] == "C"
+    assert not {"PYTHONPATH", "PYTHONHOME"} & set(given)
+
+
+@pytest.mark.parametrize(("inherited", "said"), [({}, "1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0")])
+def test_onnx_runtime_sends_no_usage_data_unless_somebody_wants_it(
+    launch: Launch, inherited: dict[str, str], said: str
+) -> None:
+    assert variables(launch, inherited)["ORT_DISABLE_TELEMETRY"] == said
+
+
+def test_a_taken_port_is_told_with_the_option_that_changes_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"port {port} on 127\.0\.0\.1 is taken: choose another with --http-port"):
+            require_free("127.0.0.1", port, "--http-port")
+
+
+def test_an_address_that_is_not_ours_is_told() -> None:
+    with pytest.raises(UserError, match=r"port 8080 on 203\.0\.113\.1 cannot be used"):
+        require_free("203.0.113.1", 8080, "--port")
+
+
+def test_free_ports_are_free_and_differ() -> None:
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    for port in ports:
+        require_free("127.0.0.1", port, "--port")
+
+
+def test_only_what_bears_the_servers_prefix_is_removed_from_shared_memory(tmp_path: Path) -> None:
+    for name in ("tandem-1-a-one", "tandem-1-a-two", "tandem-1-b-one", "other"):
+        (tmp_path / name).touch()
+    assert remove_shared_memory("tandem-1-a-", tmp_path) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"tandem-1-b-one", "other"}
+
+
+# -- the backend directory --------------------------------------------------------------------------------------------
+
+
+def test_the_backend_directory_holds_copies_and_no_links(made_up: Environment, tmp_path: Path) -> None:
+    assemble(made_up.triton, tmp_path / "target")
+    for place in sources(made_up.triton):
+        assert (tmp_path / "target" / place).is_file()
+        assert not (tmp_path / "target" / place).is_symlink()
+
+
+def test_a_file_that_changed_is_replaced_and_not_written_over(made_up: Environment, tmp_path: Path) -> None:
+    """A stub that runs cannot be written over."""
+    assemble(made_up.triton, tmp_path / "target")
+    utils = "python/triton_python_backend_utils.py"
+    with (tmp_path / "target" / utils).open() as still_used:
+        (made_up.triton / "backends" / utils).write_text("newer")
+        assemble(made_up.triton, tmp_path / "target")
+        assert still_used.read() == f"backends/{utils}"
+    assert (tmp_path / "target" / utils).read_text() == "newer"
+
+
+def test_a_file_that_is_the_same_is_left_alone(made_up: Environment, tmp_path: Path) -> None:
+    assemble(made_up.triton, tmp_path / "target")
+    before = {path: path.stat().st_ino for path in (tmp_path / "target").rglob("*")}
+    assemble(made_up.triton, tmp_path / "target")
+    assert {path: path.stat().st_ino for path in (tmp_path / "target").rglob("*")} == before
+
+
+def test_a_wheel_without_this_pythons_stub_is_an_error_of_the_environment(made_up: Environment, tmp_path: Path) -> None:
+    (made_up.triton / "python_backend_stubs" / HERE / "triton_python_backend_stub").unlink()
+    with pytest.raises(EnvironmentFault, match="triton_python_backend_stub is missing"):
+        assemble(made_up.triton, tmp_path / "target")
+
+
+def test_where_the_environment_is_somebody_elses_the_backends_lie_in_a_temporary_directory(
+    made_up: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert backend_directory(made_up).parent == tmp_path
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    assert backend_directory(made_up).parent == tmp_path / "tmp"

@@ -1,0 +1,46 @@
+"""Which pools `--pool` values mean, and what is wrong with those that mean none."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.errors import UserError
+from serving.local.pools import Pool, read_pools
+
+CPU, GPU = Pool("cpu", is_local=True, urls=()), Pool("gpu", is_local=True, urls=())
+
+
+@pytest.mark.parametrize(
+    ("values", "has_gpu", "expected"),
+    [
+        ([], False, [CPU]),
+        ([], True, [CPU, GPU]),
+        (["gpu"], False, [GPU]),
+        (["gpu", "cpu"], True, [GPU, CPU]),
+        (["cpu=http://10.0.0.1:8000"], True, [Pool("cpu", False, ("http://10.0.0.1:8000",))]),
+        (["cpu=http://one"], False, [Pool("cpu", False, ("http://one:8000",))]),
+        (["cpu=http://[::1]:9"], False, [Pool("cpu", False, ("http://[::1]:9",))]),
+        (["cpu", "cpu=http://a:1", "cpu=http://b:2/"], False, [Pool("cpu", True, ("http://a:1", "http://b:2"))]),
+    ],
+)
+def test_what_the_values_mean(values: list[str], has_gpu: bool, expected: list[Pool]) -> None:
+    assert read_pools(values, has_gpu=has_gpu) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("gqu", "there is no pool 'gqu'; did you mean 'gpu'?"),
+        ("edge", "there is no pool 'edge'; pools are: cpu, gpu"),
+        ("", "there is no pool ''"),
+        ("cpu=", "'' is not of the form http://HOST:PORT"),
+        ("cpu=host:8000", "'host:8000' is not of the form http://HOST:PORT"),
+        ("cpu=https://host", "is not of the form http://HOST:PORT"),
+        ("cpu=http://host:99999", "is not of the form http://HOST:PORT"),
+        ("cpu=http://host/v2", "is not of the form http://HOST:PORT"),
+    ],
+)
+def test_what_is_wrong_with_a_value(value: str, says: str) -> None:
+    with pytest.raises(UserError) as error:
+        read_pools([value], has_gpu=False)
+    assert says in str(error.value)
