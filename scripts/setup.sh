@@ -61,5 +61,7 @@ if [ ! -d "$environment" ]; then
   "$chosen" -m venv "$environment" || { rm -rf "$environment"; stop "$chosen could not make a virtual environment; see the lines above."; }
 fi
 echo "tandem: installing the project with [$extras] into $environment (a few minutes the first time)"
-"$environment/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]" ||
+install() { "$environment/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@"; }
+# What builds the project comes first and pinned: pip would otherwise fetch it unpinned, and without its own --cert.
+install hatchling editables && install --no-build-isolation -e ".[$extras]" ||
   stop "pip could not install the project; see the lines above. Behind a proxy or a mirror, set it in pip's own configuration (pip config) and run this again."
