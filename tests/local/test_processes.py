@@ -1,0 +1,184 @@
+"""Processes as Linux shows them, on a made-up /proc and on real children; and what computes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving.errors import UserError
+from serving.local import devices
+from serving.local.processes import Nursery, Stub, children_of, exit_text, is_alive, leashed, stat, stubs_of
+from tests.local.harness import Program, wait_until
+
+STUB = "/b/python/triton_python_backend_stub"
+
+
+def process(
+    proc: Path, pid: int, *, parent: int, state: str = "S", started: int = 7, words: list[str] | None = None
+) -> None:
+    folder = proc / str(pid)
+    folder.mkdir()
+    fields = [state, str(parent), *(["0"] * 17), str(started)]
+    (folder / "stat").write_text(f"{pid} (a (strange) name) {' '.join(fields)}\n")
+    (folder / "cmdline").write_text("\0".join(words or []) + "\0")
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    process(tmp_path, 10, parent=1)
+    process(tmp_path, 11, parent=10, words=[STUB, "/repo/digits-int8/1/model.onnx", "region-a", "1048576"])
+    process(tmp_path, 12, parent=10, state="Z")
+    process(tmp_path, 13, parent=10, words=["/bin/bash", "-c", "something"])
+    process(tmp_path, 14, parent=1, words=[STUB, "/repo/other/1/model.onnx", "region-b"])
+    (tmp_path / "self").mkdir()
+    return tmp_path
+
+
+def test_a_name_with_brackets_and_spaces_does_not_confuse_the_fields(proc: Path) -> None:
+    found = stat(11, proc)
+    assert found is not None
+    assert (found.state, found.parent, found.started_ticks) == ("S", 10, 7)
+
+
+def test_only_living_stubs_of_that_server_are_its_stubs(proc: Path) -> None:
+    assert stubs_of(10, proc) == {Stub(11, 7, model="digits-int8", region="region-a")}
+
+
+def test_zombies_are_children_but_do_not_live(proc: Path) -> None:
+    assert {child.pid: child.is_alive for child in children_of(10, proc)} == {11: True, 12: False, 13: True}
+
+
+@pytest.mark.parametrize(
+    ("stub", "lives"),
+    [
+        (Stub(11, 7, "m", "r"), True),
+        (Stub(12, 7, "m", "r"), False),
+        (Stub(99, 7, "m", "r"), False),
+        (Stub(11, 6, "m", "r"), False),
+    ],
+    ids=["as it was", "a zombie", "gone", "its number was given to another"],
+)
+def test_whether_a_stub_lives(proc: Path, stub: Stub, lives: bool) -> None:
+    assert is_alive(stub, proc) == lives
+
+
+def test_a_system_without_proc_shows_no_children(tmp_path: Path) -> None:
+    assert children_of(1, tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(0, "exit code 0"), (3, "exit code 3"), (-9, "killed by SIGKILL"), (-250, "exit code -250")]
+)
+def test_an_end_in_words(code: int, text: str) -> None:
+    assert exit_text(code) == text
+
+
+# -- real children ----------------------------------------------------------------------------------------------------
+
+
+def test_a_leashed_child_leaves_when_its_parent_is_killed(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+    parent = f"import subprocess, time; from serving.local.processes import leashed; subprocess.Popen(leashed({sleeper!r})); time.sleep(600)"
+    program = Program([sys.executable, "-c", parent], tmp_path / "log")
+    program.wait_for("up")
+    child = next(c for c in children_of(program.pid) if c.is_alive)
+    program.end(signal.SIGKILL)
+    wait_until(
+        lambda: not ((now := stat(child.pid)) and now.is_alive and now.started_ticks == child.started_ticks),
+        "the child gone",
+    )
+
+
+def test_a_leash_on_a_parent_that_has_gone_starts_nothing() -> None:
+    command = leashed(["/bin/echo", "started"])
+    command[command.index(str(os.getpid()))] = "1"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    assert "the parent has gone" in done.stderr
+
+
+def is_up(log: Path) -> bool:
+    return log.exists() and "up" in log.read_text()
+
+
+def in_nursery(command: list[str], log: Path, number: signal.Signals | None = None) -> int:
+    async def run() -> int:
+        with Nursery() as nursery:
+            child = nursery.start(command, os.environ, folder=Path("/"), log=log)
+            if number is not None:
+                while not is_up(log):
+                    await asyncio.sleep(0.01)
+                child.send(number)
+            code = await child.wait(30)
+            assert child.exit_code == code
+            child.send(signal.SIGKILL)  # harmless once it has ended
+            return code
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_child_tells_how_it_ended_and_where_it_wrote(tmp_path: Path, code: int) -> None:
+    assert (
+        in_nursery([sys.executable, "-c", f"import os; print(os.getcwd()); os._exit({code})"], tmp_path / "log") == code
+    )
+
+
+def test_a_child_that_was_killed_tells_the_signal(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+    assert in_nursery(sleeper, tmp_path / "log", signal.SIGKILL) == -signal.SIGKILL
+    assert (tmp_path / "log").read_text() == "up\n"
+
+
+def test_the_children_of_a_dead_child_are_ended_and_reaped(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, os, sys\nfrom pathlib import Path\nfrom serving.local.processes import Nursery, children_of\n"
+        "async def run():\n"
+        "    with Nursery() as nursery:\n"
+        "        child = nursery.start(['/bin/sh', '-c', 'sleep 600 & sleep 600 & exit 0'], os.environ, folder=Path('/'), log=None)\n"
+        "        await child.wait(30)\n"
+        "        print(len(children_of(os.getpid())))\n"
+        "        await nursery.end_orphans()\n"
+        "        print(len(children_of(os.getpid())))\n"
+        "asyncio.run(run())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["2", "0"]
+
+
+# -- devices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 9R45\n", "AMD EPYC 9R45"),
+        ("Model\t\t: Raspberry Pi 5\n", "Raspberry Pi 5"),
+        ("CPU implementer : 0x41\n", "unnamed processor"),
+    ],
+)
+def test_the_processors_name(tmp_path: Path, cpuinfo: str, name: str) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert devices.processor_name(tmp_path / "cpuinfo") == name
+
+
+def test_a_machine_that_tells_no_processor_has_one_without_a_name(tmp_path: Path) -> None:
+    assert devices.processor_name(tmp_path / "none") == "unnamed processor"
+
+
+def test_a_card_is_named_by_its_driver(tmp_path: Path) -> None:
+    (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    (tmp_path / "gpus" / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 11\n")
+    assert devices.gpu_name(tmp_path) == "NVIDIA H200"
+
+
+def test_a_gpu_pool_without_a_card_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpu_name", lambda: None)
+    with pytest.raises(UserError, match=r"no NVIDIA card with a driver on this machine.*--pool gpu=http://HOST:8000"):
+        devices.require_gpu()

@@ -1,0 +1,266 @@
+"""`tandem up` and `tandem triton` as a user meets them: ready, the curl, the end, and every way not to start."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.local import welcome
+from serving.local.devices import gpu_name
+from serving.local.launch import free_ports
+from serving.local.up import MAX_KEPT_RUNS, last_line, run_folder
+from serving.repository import Repository
+from tests.local.harness import ROOT, Program, segments, still_there, wait_until
+
+COMMITTED = ROOT / "model_repo"
+TANDEM = [sys.executable, "-m", "serving"]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def start(tmp_path: Path, state: Path) -> Iterator[Callable[..., Program]]:
+    """Runs `tandem WORD…`; whatever still runs at the end is stopped."""
+    started: list[Program] = []
+
+    def run(*words: str) -> Program:
+        program = Program([*TANDEM, *words], tmp_path / f"log-{len(started)}", {"TANDEM_STATE": str(state)})
+        started.append(program)
+        return program
+
+    yield run
+    for program in started:
+        program.end()
+
+
+def refused(words: list[str], state: Path) -> tuple[int, list[str]]:
+    """Exit code and lines of a `tandem` that must not start."""
+    done = subprocess.run(
+        [*TANDEM, *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TANDEM_STATE": str(state)},
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, [line for line in (done.stdout + done.stderr).splitlines() if line]
+
+
+# -- ways not to start ------------------------------------------------------------------------------------------------
+
+
+def empty(repository: Path) -> None:
+    shutil.rmtree(repository)
+    repository.mkdir()
+
+
+def broken(repository: Path) -> None:
+    (repository / "digits-fp32" / "tandem.json").write_text("{")
+
+
+def without_proof(repository: Path) -> None:
+    for record in repository.glob("*/tandem.json"):
+        record.unlink()
+
+
+def flipped(repository: Path) -> None:
+    for file in repository.glob("*/1/model.onnx"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+
+
+@pytest.mark.parametrize("verb", ["up", "triton"])
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (empty, "no variant in"),
+        (broken, "tandem.json"),
+        (without_proof, "none passed its gate there"),
+        (flipped, "none passed its gate there"),
+        (shutil.rmtree, "there is no model repository at"),
+    ],
+)
+@pytest.mark.triton  # makes Triton's environment
+def test_a_repository_that_cannot_be_served_is_exit_code_2_with_the_reason_last(
+    verb: str, spoil: Callable[[Path], None], says: str, tmp_path: Path, state: Path
+) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(COMMITTED, repository)
+    spoil(repository)
+    before = segments()
+    code, lines = refused([verb, "--model-repository", str(repository), *free(verb)], state)
+    assert code == 2
+    assert lines[-1].startswith("tandem: ")
+    assert says in lines[-1]
+    assert segments() <= before
+
+
+def free(verb: str) -> list[str]:
+    ports = [str(port) for port in free_ports(3)]
+    if verb == "up":
+        return ["--port", ports[0]]
+    return ["--http-port", ports[0], "--grpc-port", ports[1], "--metrics-port", ports[2]]
+
+
+@pytest.mark.parametrize(("verb", "option"), [("up", "--port"), ("triton", "--http-port"), ("triton", "--grpc-port")])
+def test_a_taken_port_is_one_line_that_names_the_option(verb: str, option: str, state: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = [verb, *free(verb), option, str(port)]
+        assert refused(words, state) == (
+            2,
+            [f"tandem: port {port} on 127.0.0.1 is taken: choose another with {option}"],
+        )
+
+
+@pytest.mark.skipif(gpu_name() is not None, reason="this machine has a card")
+@pytest.mark.parametrize("verb", ["up", "triton"])
+def test_a_gpu_pool_without_a_card_is_one_line(verb: str, state: Path) -> None:
+    code, lines = refused([verb, *free(verb), "--pool", "gpu"], state)
+    assert code == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("tandem: no NVIDIA card with a driver on this machine")
+
+
+def test_a_pool_whose_triton_does_not_answer_is_one_line(state: Path) -> None:
+    words = ["up", *free("up"), "--pool", "cpu=http://127.0.0.1:1"]
+    assert refused(words, state) == (2, ["tandem: --pool cpu=http://127.0.0.1:1: no Triton answers there"])
+
+
+def test_a_state_folder_that_cannot_be_written_says_which_setting_moves_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        url = f"cpu=http://127.0.0.1:{somebody.getsockname()[1]}"
+        code, lines = refused(["up", *free("up"), "--pool", url], tmp_path / "file")
+    assert code == 3
+    assert "set TANDEM_STATE to another folder" in lines[-1]
+
+
+# -- up, and down again -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.triton
+def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(start: Callable[..., Program], state: Path) -> None:
+    before = segments()
+    program = start("up", *free("up"))
+    program.wait_for("Ctrl-C stops it")
+    lines = program.lines()
+    command = lines[lines.index("try it:") + 1]
+    answer = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)
+    scores = answer["outputs"][0]["data"]
+    right = Repository(COMMITTED).variant("digits-fp32").record.sample
+    assert right is not None
+    assert scores.index(max(scores)) == right.index
+    assert f"right is '{right.label}'" in program.log.read_text()
+
+    family = program.family()
+    assert program.end(signal.SIGINT) == 0
+    assert still_there(family) == []
+    assert segments() <= before
+    assert {path.name for path in state.glob("runs/*/*")} == {"tandem.yaml", "gateway.log", "triton-cpu.log"}
+
+
+@pytest.mark.triton
+def test_when_up_is_killed_everything_leaves_by_itself(start: Callable[..., Program]) -> None:
+    before = segments()
+    program = start("up", *free("up"))
+    program.wait_for("Ctrl-C stops it")
+    family = program.family()
+    assert len(family) >= 5, "up, gateway, supervisor, server, stubs"
+    assert program.end(signal.SIGKILL) == -signal.SIGKILL
+    wait_until(lambda: not still_there(family), "all gone")
+    wait_until(lambda: segments() <= before, "shared memory gone")
+
+
+@pytest.mark.triton
+def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(start: Callable[..., Program]) -> None:
+    ports = free("triton")
+    triton = start("triton", *ports, "--model-repository", str(COMMITTED))
+    triton.wait_for("ready:")
+    url = f"http://127.0.0.1:{ports[1]}"
+    program = start("up", *free("up"), "--pool", f"cpu={url}")
+    program.wait_for("Ctrl-C stops it")
+    assert len(program.family()) == 2, "up and the gateway"
+    assert program.end() == 0
+    with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=10) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.triton
+def test_a_gateway_that_ends_takes_up_with_it_and_says_so(start: Callable[..., Program]) -> None:
+    program = start("up", *free("up"))
+    program.wait_for("Ctrl-C stops it")
+    family = program.family()
+    gateway = next(pid for pid in family if b"\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    os.kill(gateway, signal.SIGKILL)
+    assert program.process.wait(60) == 3
+    assert program.lines()[-1].startswith("tandem: gateway: ")
+    assert still_there(family) == []
+
+
+# -- what it prints and writes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9"),
+        ("0.0.0.0", "http://127.0.0.1:9"),
+        ("::", "http://[::1]:9"),
+        ("fe80::1", "http://[fe80::1]:9"),
+        ("serve.example", "http://serve.example:9"),
+    ],
+)
+def test_the_printed_address_can_be_opened(host: str, url: str) -> None:
+    assert welcome.base_url(host, 9) == url
+
+
+def test_the_curl_is_one_shell_command_with_the_sample_in_it() -> None:
+    variant = Repository(COMMITTED).variant("digits-fp32")
+    words = shlex.split(welcome.curl_command("http://h:9", [variant]))
+    assert words[:3] == ["curl", "-s", "http://h:9/v2/models/digits/infer"]
+    assert json.loads(words[-1]) == json.loads((variant.directory / "sample.json").read_text())
+
+
+def test_without_a_sample_the_curl_asks_what_every_server_answers() -> None:
+    assert welcome.curl_command("http://h:9", []) == "curl -s http://h:9/v2"
+    assert welcome.expected_answer([]) is None
+
+
+def test_only_the_last_runs_are_kept(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_STATE", str(state))
+    for number in range(MAX_KEPT_RUNS + 3):
+        (state / "runs" / f"20200101-0000{number:02}-1").mkdir(parents=True)
+    newest = run_folder()
+    kept = sorted(path.name for path in (state / "runs").iterdir())
+    assert len(kept) == MAX_KEPT_RUNS
+    assert kept[-1] == newest.name
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("a\ntandem: it broke\n\n", "it broke"),
+        ("tandem triton: ready\n", "ready"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_last_words_of_a_child(tmp_path: Path, log: str | None, words: str | None) -> None:
+    if log is not None:
+        (tmp_path / "log").write_text(log)
+    assert last_line(tmp_path / "log") == words
