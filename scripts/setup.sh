@@ -62,6 +62,6 @@ if [ ! -d "$environment" ]; then
 fi
 echo "tandem: installing the project with [$extras] into $environment (a few minutes the first time)"
 install() { "$environment/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@"; }
-# What builds the project comes first and pinned: pip would otherwise fetch it unpinned, and without its own --cert.
+# What builds the project comes first: left to itself, pip fetches it unpinned.
 install hatchling editables && install --no-build-isolation -e ".[$extras]" ||
   stop "pip could not install the project; see the lines above. Behind a proxy or a mirror, set it in pip's own configuration (pip config) and run this again."
