@@ -46,6 +46,7 @@ class Supervisor:
         self._stubs: dict[str, frozenset[Stub]] = {}
         self._recovery = Recovery()
         self._num_loads = 0
+        self._has_served = False
 
     def summary(self) -> str:
         ports = self._launch.ports
@@ -63,6 +64,7 @@ class Supervisor:
         for failure in failures:
             self._say(f"not served: {failure}")
         self._configs = {model: config for model, config in self._configs.items() if model in self._stubs}
+        self._has_served = True
 
     async def _start_server(self) -> None:
         variables = launching.variables(self._launch, os.environ)
@@ -178,7 +180,7 @@ class Supervisor:
     async def stop(self, hurry: asyncio.Event) -> None:
         """Lets requests in flight finish, unless in a hurry, and leaves nothing behind."""
         await self._close_control()
-        if self._server is not None:
+        if self._server is not None and self._has_served:  # before that nobody can wait for an answer
             self._server.send(signal.SIGTERM)
             await self._wait_drained(self._server, hurry)
         await self._clear_away()

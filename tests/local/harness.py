@@ -100,9 +100,10 @@ def still_there(family: Mapping[int, int]) -> list[int]:
     return [pid for pid, now in seen.items() if now and now.is_alive and now.started_ticks == family[pid]]
 
 
-def segments() -> set[str]:
-    """Shared memory of servers of ours."""
-    return {path.name for path in Path("/dev/shm").glob("tandem-*")}
+def segments(family: Mapping[int, int]) -> list[str]:
+    """Shared memory of the servers that a family supervised; other tests may have servers of their own."""
+    names = (path.name for path in Path("/dev/shm").glob("tandem-*"))
+    return [name for name in names if int(name.split("-")[1]) in family]
 
 
 @dataclass

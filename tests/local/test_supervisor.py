@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from serving.local.launch import free_ports
-from serving.local.processes import Stub, is_alive, stat
+from serving.local.processes import children_of, is_alive
 from tests.local import models
 from tests.local.harness import SERVE, Program, Served, segments, served, still_there, wait_until
 
@@ -55,16 +56,16 @@ def test_a_model_whose_stub_was_killed_is_loaded_again_with_all_its_stubs(
 
 
 def test_a_stub_that_dies_again_is_noticed_again(victims: Served) -> None:
-    for _ in range(2):
-        known = count(victims, "single is up again")
-        kill(victims.stubs("single")[0].pid)
-        wait_until(lambda known=known: count(victims, "single is up again") > known, "another reload")
+    known = count(victims, "single is up again")
+    kill(victims.stubs("single")[0].pid)
+    wait_until(lambda: count(victims, "single is up again") > known, "another reload")
     assert victims.answers("single")
 
 
 def test_a_killed_tritonserver_is_started_again_with_every_model_and_without_its_rests(victims: Served) -> None:
     server = victims.server
     rests = [stub for model in ("single", "pair") for stub in victims.stubs(model)]
+    kill(rests[0].pid)
     kill(server)
     victims.program.wait_for("tritonserver died (killed by SIGKILL); starting it again")
     victims.program.wait_for("tritonserver is up again")
@@ -72,17 +73,9 @@ def test_a_killed_tritonserver_is_started_again_with_every_model_and_without_its
     victims.close()  # its connections were to the one that died
     assert all(victims.answers(model) for model in ("single", "pair"))
     assert not any(is_alive(stub) for stub in rests)
-    assert not {stub.region for stub in rests} & segments()
-
-
-def test_what_fell_to_us_from_a_dead_server_is_reaped(victims: Served) -> None:
-    """As PID 1 of a container nobody else would."""
-    kill(victims.stubs("single")[0].pid)
-    kill(victims.server)
-    known = count(victims, "tritonserver is up again")
-    wait_until(lambda: count(victims, "tritonserver is up again") > known, "another start")
-    children = [stat(pid) for pid in victims.program.family()]
-    assert all(child is None or child.is_alive for child in children)
+    assert not {stub.region for stub in rests} & set(segments({victims.program.pid: 0}))
+    children = children_of(victims.program.pid)
+    assert [child.is_alive for child in children] == [True], "what fell to us was reaped; as PID 1 nobody else would"
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------
@@ -94,48 +87,40 @@ def own(tmp_path: Path) -> Iterator[Served]:
         yield running
 
 
-def rests(own: Served) -> tuple[dict[int, int], set[str]]:
-    """All processes, and the shared memory of this server."""
-    stubs: list[Stub] = own.stubs("single")
-    return own.program.family(), {stub.region for stub in stubs}
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Served, number: signal.Signals) -> None:
-    family, regions = rests(own)
+def family_of(own: Served) -> dict[int, int]:
+    family = own.program.family()
     assert len(family) == 3, "the supervisor, the server, a stub"
-    assert regions <= segments()
+    assert len(segments(family)) == 1
+    return family
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Served, number: signal.Signals) -> None:
+    family = family_of(own)
     assert own.program.end(number) == 0
     assert still_there(family) == []
-    assert not regions & segments()
+    assert segments(family) == []
 
 
-def test_a_stop_just_after_the_server_was_killed_leaves_nothing(own: Served) -> None:
-    family, regions = rests(own)
-    kill(own.server)
+@pytest.mark.parametrize("victim", ["server", "stub"])
+def test_a_stop_just_after_something_was_killed_leaves_nothing(own: Served, victim: str) -> None:
+    family = family_of(own)
+    kill(own.server if victim == "server" else own.stubs("single")[0].pid)
     assert own.program.end() == 0
     assert still_there(family) == []
-    assert not regions & segments()
-
-
-def test_a_stop_with_a_dead_stub_leaves_nothing(own: Served) -> None:
-    family, regions = rests(own)
-    kill(own.stubs("single")[0].pid)
-    assert own.program.end() == 0
-    assert still_there(family) == []
-    assert not regions & segments()
+    assert segments(family) == []
 
 
 def test_when_the_supervisor_is_killed_the_rest_leaves_by_itself(own: Served) -> None:
-    family, regions = rests(own)
+    family = family_of(own)
     assert own.program.end(signal.SIGKILL) == -signal.SIGKILL
     wait_until(lambda: not still_there(family), "server and stub gone")
-    wait_until(lambda: not regions & segments(), "shared memory gone")
+    wait_until(lambda: not segments(family), "shared memory gone")
 
 
 def test_a_second_signal_does_not_wait_for_an_idle_connection(own: Served) -> None:
     """Which alone would hold Triton's stop up for its whole exit timeout."""
-    family, _ = rests(own)
+    family = family_of(own)
     assert own.answers("single")
     own.program.send(signal.SIGTERM)
     own.program.wait_for("stopping")
@@ -167,8 +152,6 @@ def cpu_ticks(process: int) -> int:
 
 
 def start(folder: Path, configs: dict[str, models.Config], ports: list[int]) -> Program:
-    import json
-
     spec = {"repository": str(folder), "pool": "cpu", "ports": ports, "exit_timeout_s": 5, "configs": configs}
     (folder / "spec.json").write_text(json.dumps(spec))
     return Program([sys.executable, str(SERVE), str(folder / "spec.json")], folder / "log")
@@ -176,11 +159,11 @@ def start(folder: Path, configs: dict[str, models.Config], ports: list[int]) -> 
 
 def test_where_no_model_loads_it_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     config = models.double(tmp_path, "single", instance_group=[{"count": 1, "kind": "KIND_GPU"}])
-    before = segments()
     program = start(tmp_path, {"single": config}, free_ports(3))
+    family = program.family()
     assert program.process.wait(60) == 3
     assert "no GPUs are available" in program.lines()[-1]
-    assert segments() <= before
+    assert segments(family) == []
 
 
 def test_a_model_that_does_not_load_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
