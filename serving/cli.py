@@ -216,6 +216,20 @@ def campaign_report(directory: Path) -> None:
     click.echo(_loadtest(campaigns, lambda: campaigns.report(directory)))
 
 
+@cli.group()
+def cluster() -> None:
+    """Ask a Kubernetes cluster; nothing here changes it."""
+
+
+@cluster.command()
+@click.option("--namespace", "-n", help="Where Tandem is to live. Default: the context's, else 'default'.")
+@click.option("--context", help="Context of the kubeconfig. Default: its current one.")
+@JSON
+def preflight(**options: Any) -> None:
+    """Check that Tandem can be installed: exit code 1 if something required is missing."""
+    sys.exit(room("serving.cluster.command").preflight(**options))
+
+
 def _repository(given: Path | None) -> Path:
     path: Path = given or room("serving.repository").default_repository()
     return path

@@ -1,0 +1,189 @@
+"""How is the API server of a kubeconfig's context reached, and what do we say when it cannot be?
+
+What is asked is in `facts`. The exceptions of the kubeconfig loader, of the generated client and of urllib3 become ours here and
+nowhere else. Rule: one try per request and an end to each, because somebody waits at a terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import load_kube_config
+from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeConfigMerger
+from urllib3 import disable_warnings
+from urllib3 import exceptions as http
+
+from serving.errors import EnvironmentFault, UserError
+
+CONNECT_TIMEOUT_S = 5.0  # TLS handshake included; guess: one across an ocean takes under 1 s
+READ_TIMEOUT_S = 10.0  # guess: a page of 500 nodes (some 5 MB) over a slow line
+TIMEOUT_S = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)  # of every request, as the client's `_request_timeout`
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123 label, as the API server demands
+
+
+class Unreachable(EnvironmentFault):
+    """No answer that could be used. `server` is the URL of the kubeconfig."""
+
+    def __init__(self, server: str, problem: str, way_out: str) -> None:
+        super().__init__(f"the API server {server} {problem}; {way_out}")
+        self.server = server
+
+
+class Refused(EnvironmentFault):
+    """The server answered with an error; `status` is HTTP's, so that the asker can tell 403 from 404."""
+
+    def __init__(self, server: str, status: int, asked: str) -> None:
+        way_out = _WAYS_OUT.get(status, "try again, and if it stays so read the API server's log")
+        super().__init__(f"the API server {server} answers {status} when asked for {asked}; {way_out}")
+        self.status = status
+
+
+_WAYS_OUT = {
+    401: "sign in again: the kubeconfig's token or certificate is not, or no longer, accepted",
+    403: "this user may not ask that: sign in as another, or have an administrator grant it",
+    404: "is this a Kubernetes API server? Check `server:` in the kubeconfig",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One context of a kubeconfig, ready to be asked. No request has been sent yet."""
+
+    context: str
+    server: str
+    namespace: str
+    api: client.ApiClient
+
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """Around one request: raises Refused or Unreachable for whatever the client raises. `what` completes "asked for …"."""
+        try:
+            yield
+        except ApiException as error:
+            if error.status:
+                raise Refused(self.server, error.status, what) from None
+            raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
+        except http.HTTPError as error:
+            raise Unreachable(self.server, *_problem(error)) from None
+        except (ValueError, TypeError, AttributeError):  # whatever the generated models raise for JSON of another shape
+            problem = f"does not answer as Kubernetes when asked for {what}"
+            raise Unreachable(self.server, problem, "check `server:` in the kubeconfig") from None
+
+
+def connect(context: str | None, namespace: str | None) -> Connection:
+    """The connection of a context, by default the current one; raises UserError for what is wrong with the kubeconfig."""
+    if namespace is not None and not NAMESPACE.fullmatch(namespace):
+        raise UserError(f"'{namespace}' cannot be a namespace: lower-case letters, digits and '-', at most 63")
+    files = _files()
+    where = ENV_KUBECONFIG_PATH_SEPARATOR.join(files)
+    contexts, current = _contexts(where)
+    name = context or current
+    if not contexts or not name or name not in contexts:
+        raise _wrong_context(where, name, sorted(contexts))
+    configuration = _configuration(where, name)
+    given = namespace or contexts[name].get("namespace") or "default"
+    return Connection(name, configuration.host, given, client.ApiClient(configuration))
+
+
+def _files() -> list[str]:
+    """The kubeconfig files that exist, as kubectl finds them."""
+    named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [str(Path(it).expanduser()) for it in named.split(ENV_KUBECONFIG_PATH_SEPARATOR) if it]
+    found = [it for it in files if Path(it).exists()]
+    if not found:
+        raise UserError(
+            f"no kubeconfig: {' and '.join(files) or named} does not exist; set KUBECONFIG to the file that your cluster's "
+            "provider writes"
+        )
+    return found
+
+
+def _contexts(where: str) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:
+    """The contexts of the merged files by name, and the name of the current one."""
+    try:
+        merged = KubeConfigMerger(where).config.value  # type: ignore[no-untyped-call]
+        contexts = {str(it["name"]): it["context"] or {} for it in (each.value for each in merged["contexts"])}
+        for it in contexts.values():
+            it.get("namespace")
+        return contexts, merged.get("current-context")
+    except Exception as error:  # the merger checks nothing: any type error may come out of a file of another shape
+        raise UserError(f"{where} is not a kubeconfig: {_one_line(error)}") from None
+
+
+def _wrong_context(where: str, name: str | None, contexts: list[str]) -> UserError:
+    if not contexts:
+        return UserError(f"{where} has no contexts; let your cluster's provider write it again")
+    there = f"there {'is' if len(contexts) == 1 else 'are'} {', '.join(contexts)}"
+    if name:
+        return UserError(f"{where} has no context '{name}'; {there}")
+    return UserError(f"{where} names no current context; give --context: {there}")
+
+
+def _configuration(where: str, context: str) -> client.Configuration:
+    """Where the server is and how to sign in there; runs the sign-in program that the context may name."""
+    configuration = client.Configuration(host="")  # its own default is a server on localhost
+    configuration.retries = 0
+    complaints = _Complaints()
+    logging.getLogger().addHandler(complaints)
+    try:
+        load_kube_config(where, context, configuration)  # type: ignore[no-untyped-call]
+    except Exception as error:  # also of the sign-in: OAuth, a cloud's library, a program
+        raise UserError(f"context '{context}' of {where} cannot be used: {_one_line(error)}") from None
+    finally:
+        logging.getLogger().removeHandler(complaints)
+    if complaints.lines:
+        raise UserError(f"the sign-in of context '{context}' in {where} failed: {complaints.lines[0]}")
+    if not re.match(r"https?://[^/]", configuration.host):
+        raise UserError(
+            f"context '{context}' of {where} names no server: '{configuration.host}' is not https://HOST:PORT"
+        )
+    if not configuration.verify_ssl:
+        disable_warnings(http.InsecureRequestWarning)  # the kubeconfig says so, in as many words
+    return configuration
+
+
+class _Complaints(logging.Handler):
+    """Keeps what the loader only logs: a sign-in program that failed, after which it would go on as nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(" ".join(record.getMessage().split()))
+
+
+def _problem(error: Exception) -> tuple[str, str]:
+    """What happened and the way out, for an error of urllib3."""
+    reason = error.reason if isinstance(error, http.MaxRetryError) and error.reason else error
+    if isinstance(reason, http.SSLError):
+        return (
+            f"fails its TLS handshake ({_one_line(reason)})",
+            "check `server:` and `certificate-authority` in the kubeconfig",
+        )
+    if isinstance(reason, http.NameResolutionError):
+        return "has a name that cannot be resolved", "check `server:` in the kubeconfig, and the VPN"
+    if isinstance(reason, http.ProxyError):
+        return f"is not reached through the proxy ({_one_line(reason)})", "check HTTPS_PROXY and NO_PROXY"
+    if isinstance(reason, http.NewConnectionError):  # before the timeout, whose subclass it is
+        return f"cannot be reached ({_one_line(reason)})", "is the cluster up, and the VPN?"
+    if isinstance(reason, http.ConnectTimeoutError):
+        return f"does not connect within {CONNECT_TIMEOUT_S:g} s", "is the cluster up, and the VPN?"
+    if isinstance(reason, http.ReadTimeoutError):
+        return "accepts the connection but does not answer in time", "try again; is that port an API server's?"
+    return f"ends the connection ({_one_line(reason)})", "is that port an API server's?"
+
+
+def _one_line(error: BaseException) -> str:
+    """The message without line breaks and without urllib3's `HTTPSConnection(host=…): `."""
+    text = " ".join(str(error).split())
+    return re.sub(r"^\S*HTTPS?Connection\w*\(.*?\): ", "", text) or type(error).__name__
