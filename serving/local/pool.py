@@ -6,7 +6,7 @@ after its gate, or whose gate did not pass on this pool, never gets a configurat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from serving.errors import UserError
@@ -22,10 +22,14 @@ UNMEASURED = "unmeasured"
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """`configs` maps a model's name in Triton to the configuration (JSON) that it is loaded with."""
+    """`configs` maps a model's name in Triton to the configuration (JSON) that it is loaded with.
+
+    `prove` raises UserError where the files of a model are not what passed the gate; it is asked before every load.
+    """
 
     pool: str
     configs: Mapping[str, str]
+    prove: Callable[[str], None]
 
 
 def loadable(repository: Repository, pool: str, say: Say) -> list[Variant]:
@@ -66,7 +70,8 @@ def plan_pool(
             "tandem_device_name": device,
         }
         configs[variant.name] = config.with_parameters(ours).to_json()
-    return PoolPlan(pool, configs)
+    proofs = {variant.name: variant.verify for variant in variants}
+    return PoolPlan(pool, configs, lambda name: proofs[name]())
 
 
 def _ratio(

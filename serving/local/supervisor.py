@@ -13,14 +13,15 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serving.errors import EnvironmentFault
+from serving.errors import EnvironmentFault, UserError
 from serving.local import launch as launching
 from serving.local.environments import Say
 from serving.local.launch import Launch
+from serving.local.pool import PoolPlan
 from serving.local.processes import Child, Nursery, Stub, exit_text, is_alive, stubs_of
 from serving.local.watch import POLL_S, Recovery
 
@@ -34,11 +35,12 @@ SERVER = ""  # the server's name in a Recovery: no model has it
 
 
 class Supervisor:
-    """`configs` maps each model to the configuration (JSON) that it is loaded with, now and after every mend."""
+    """Serves a plan: each model with its configuration, now and after every mend, as long as its files are what was proven."""
 
-    def __init__(self, launch: Launch, configs: Mapping[str, str], nursery: Nursery, say: Say) -> None:
+    def __init__(self, launch: Launch, plan: PoolPlan, nursery: Nursery, say: Say) -> None:
         self._launch = launch
-        self._configs = dict(configs)
+        self._configs = dict(plan.configs)
+        self._prove = plan.prove
         self._nursery = nursery
         self._say = say
         self._server: Child | None = None
@@ -99,6 +101,12 @@ class Supervisor:
         """Loads, or loads again, and remembers the stubs that came up with it: those before them are on their way out."""
         assert self._server is not None
         assert self._control is not None
+        try:
+            self._prove(model)
+        except UserError as error:
+            with contextlib.suppress(EnvironmentFault):
+                await self._control.unload(model)  # else Triton calls it ready, whatever became of its stub
+            raise EnvironmentFault(f"not loaded: {error}") from None
         before = stubs_of(self._server.pid)
         await self._control.load(model, self._next_config(model))
         after = stubs_of(self._server.pid) - before

@@ -101,7 +101,7 @@ async def serve(launch: Launch, plan: PoolPlan) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, signalled)
     with Nursery() as nursery:
-        supervisor = Supervisor(launch, plan.configs, nursery, say)
+        supervisor = Supervisor(launch, plan, nursery, say)
         try:
             started = asyncio.create_task(supervisor.start())
             stopped = asyncio.create_task(stop.wait())

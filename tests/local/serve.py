@@ -30,7 +30,7 @@ def main() -> int:
     )
     configs = {name: json.dumps(config) for name, config in spec["configs"].items()}
     try:
-        return asyncio.run(serve(launch, PoolPlan(spec["pool"], configs)))
+        return asyncio.run(serve(launch, PoolPlan(spec["pool"], configs, lambda model: None)))
     except TandemError as error:
         say(str(error))
         return exit_code(error)

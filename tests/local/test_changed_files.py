@@ -1,0 +1,62 @@
+"""A file that changes while its model is served is not loaded again, and one that is put back is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving.local.environments import Environment
+from serving.local.launch import free_ports
+from serving.local.processes import children_of, stubs_of
+from tests.local.harness import ROOT, Program, wait_until
+
+pytestmark = pytest.mark.triton
+
+
+def test_a_model_whose_file_changed_is_not_loaded_again_until_the_file_is_what_was_gated(
+    environment: Environment, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(ROOT / "model_repo", repository)
+    model = repository / "digits-int8" / "1" / "model.onnx"
+    good = model.read_bytes()
+    http, grpc, metrics = free_ports(3)
+    options = [
+        "--http-port",
+        str(http),
+        "--grpc-port",
+        str(grpc),
+        "--metrics-port",
+        str(metrics),
+        "--exit-timeout-s",
+        "5",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "serving",
+        "triton",
+        "--no-measure",
+        "--model-repository",
+        str(repository),
+        *options,
+    ]
+    program = Program(command, tmp_path / "log")
+    try:
+        assert "digits-int8" in program.wait_for("ready:")
+        server = wait_until(lambda: next((c.pid for c in children_of(program.pid) if c.is_alive), None), "a server")
+        changed = bytearray(good)
+        changed[1000] ^= 1
+        model.write_bytes(changed)
+        [stub] = [s for s in stubs_of(server) if s.model == "digits-int8"]
+        os.kill(stub.pid, signal.SIGKILL)
+        assert "1/model.onnx changed after its gate" in program.wait_for("not loaded: digits-int8")
+        model.write_bytes(good)
+        program.wait_for("digits-int8 is up again")
+    finally:
+        assert program.end() == 0
