@@ -110,7 +110,7 @@ def _files() -> list[str]:
 def _contexts(where: str) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:
     """The contexts of the merged files by name, and the name of the current one."""
     try:
-        merged = KubeConfigMerger(where).config.value  # type: ignore[no-untyped-call]
+        merged = KubeConfigMerger(where).config.value
         contexts = {str(it["name"]): it["context"] or {} for it in (each.value for each in merged["contexts"])}
         for it in contexts.values():
             it.get("namespace")
@@ -135,7 +135,7 @@ def _configuration(where: str, context: str) -> client.Configuration:
     complaints = _Complaints()
     logging.getLogger().addHandler(complaints)
     try:
-        load_kube_config(where, context, configuration)  # type: ignore[no-untyped-call]
+        load_kube_config(where, context, configuration)
     except Exception as error:  # also of the sign-in: OAuth, a cloud's library, a program
         raise UserError(f"context '{context}' of {where} cannot be used: {_one_line(error)}") from None
     finally:

@@ -135,7 +135,7 @@ def _node(node: client.V1Node) -> Node:
 
 def _num_gpus(resources: Mapping[str, str] | None) -> int:
     """A quantity as the server writes it: "8", and "1k" for a thousand shared ones."""
-    return int(parse_quantity((resources or {}).get(GPU, "0")))  # type: ignore[no-untyped-call]
+    return int(parse_quantity((resources or {}).get(GPU, "0")))
 
 
 def _api(connection: Connection, group: str, version: str, kind: str) -> Api:
