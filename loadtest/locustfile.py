@@ -203,7 +203,8 @@ def on_test_start(environment: Environment, **_: Any) -> None:
 
 def quit_after(environment: Environment) -> None:
     """Ends the run once every user has got its last answer, so that the slowest requests are not cut off."""
-    gevent.sleep(max(0.0, run.end_s - (time.perf_counter() - run.origin)))
+    while (left_s := run.origin + run.end_s - time.perf_counter()) > 0:
+        gevent.sleep(left_s)  # wakes too early after work that kept the event loop from looking at its clock
     deadline = time.perf_counter() + NETWORK_TIMEOUT_S
     while run.num_active and time.perf_counter() < deadline:
         gevent.sleep(0.02)
@@ -213,4 +214,5 @@ def quit_after(environment: Environment) -> None:
 
 @events.test_stop.add_listener  # type: ignore[untyped-decorator]
 def on_test_stop(**_: Any) -> None:
-    run.finish()
+    if "run" in globals():  # not if it was stopped while it was being prepared
+        run.finish()

@@ -80,7 +80,7 @@ def _payload(payload: Payload) -> str:
 def _load(load: Load) -> str:
     return (
         f"{load.users} users, closed loop; {load.duration_s:g} s per run after {load.warmup_s:g} s of warm-up; "
-        f"{load.repeats} repeats, arms in turn"
+        f"{load.repeats} repeat{'' if load.repeats == 1 else 's'}, arms in turn"
     )
 
 
@@ -369,7 +369,7 @@ table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:ta
 th,td{text-align:right;padding:7px 8px;border-bottom:1px solid var(--rule);vertical-align:top}
 th{font-weight:400;color:var(--soft)}
 th:first-child,.words td:last-child,.words th:last-child{text-align:left}
-th strong{white-space:nowrap}
+th strong,thead th,.few{white-space:nowrap}
 tbody th{color:var(--text)}
 .gone td{text-align:left;color:var(--soft)}
 .between{display:block;color:var(--soft);font-size:12px;white-space:nowrap}

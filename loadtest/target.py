@@ -30,6 +30,9 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 10.0
 # A first start makes Triton's environment out of 200 MB of wheels, a GPU's out of 2 GB (the slowest seen took 4 minutes).
 START_TIMEOUT_S = 900.0
+# A gateway is ready with its first variant; a Triton on a busy machine takes up to a second for each further one.
+SETTLED_S = 1.5
+MAX_SETTLE_S = 30.0
 # `tandem up` drains for up to 30 s where a connection hangs.
 STOP_TIMEOUT_S = 45.0
 _COUNTER = re.compile(r"^tandem_requests_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.MULTILINE)
@@ -54,6 +57,11 @@ class Gateway:
         """`/admin/status`, which is there on loopback only."""
         answer = self.get_json("/admin/status")
         return answer if isinstance(answer, dict) and answer.get("version") == 1 else None
+
+    def served(self) -> set[tuple[str, str, str]]:
+        """(model, variant, pool) of all that can be asked for now."""
+        models: dict[str, Any] = (self.status() or {}).get("models") or {}
+        return {(name, v["variant"], v["pool"]) for name, model in models.items() for v in model.get("variants", ())}
 
     def metadata(self, model: str) -> dict[str, Any] | None:
         answer = self.get_json(f"/v2/models/{model}")
@@ -202,6 +210,7 @@ def own_gateway(log: Path) -> Iterator[Gateway]:
     gateway = Gateway(f"http://127.0.0.1:{port}")
     try:
         _wait(process, gateway, log)
+        _settle(gateway)
         yield gateway
     finally:
         stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
@@ -215,6 +224,16 @@ def _wait(process: subprocess.Popen[bytes], gateway: Gateway, log: Path) -> None
         if time.monotonic() > deadline:
             raise TargetError(f"`tandem up` was not ready after {START_TIMEOUT_S:.0f} s; its log is {log}.")
         time.sleep(0.1)
+
+
+def _settle(gateway: Gateway) -> None:
+    """Until no further variant has come for a while: an arm must not be left out because its model was still loading."""
+    end = time.monotonic() + MAX_SETTLE_S
+    seen, since = gateway.served(), time.monotonic()
+    while time.monotonic() < min(end, since + SETTLED_S):
+        time.sleep(0.1)
+        if (now := gateway.served()) != seen:
+            seen, since = now, time.monotonic()
 
 
 def stop(process: subprocess.Popen[bytes], sign: signal.Signals, timeout_s: float) -> None:
