@@ -218,7 +218,7 @@ def _no_folder(folder: Path, error: OSError) -> EnvironmentFault:
 def _make(engine: Engine, folder: Path) -> Environment:
     wheels = _wheels()
     _clear(folder)
-    log = folder.with_suffix(".log")
+    log = Path(f"{folder}.log")
     with log.open("w") as output:
         python = folder / "bin" / "python3"
         venv, pip = _tools(folder, python)

@@ -152,6 +152,7 @@ def test_a_really_missing_wheel_is_exit_code_3_and_leaves_no_environment(
     with pytest.raises(EnvironmentFault, match=r"tandem-no-such-wheel==1\.0 is not in .*wheels for Python"):
         ensure(engine, lambda _: None)
     assert find(engine) is None
+    assert "tandem-no-such-wheel" in Path(f"{folder_of(engine)}.log").read_text()
 
 
 def test_a_folder_of_wheels_that_is_none_is_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
