@@ -42,6 +42,9 @@ class Server:
     suspended: dict[str, float] = field(
         default_factory=dict
     )  # Triton's model name -> perf_counter until which it is left alone
+    died: dict[str, float] = field(
+        default_factory=dict
+    )  # Triton's model name -> perf_counter when that was last noticed
     polls: int = 0
 
     def serves(self, name: str, now: float) -> bool:
@@ -95,9 +98,17 @@ class Catalogue:
             server.alive = False
             self._publish()
 
-    def suspend(self, server: Server, name: str) -> None:
-        """The model's process died: leave it alone until it can be back."""
-        server.suspended[name] = perf_counter() + SUSPEND_S
+    def suspend(self, server: Server, name: str, sent: float) -> None:
+        """The model's process died, as a request sent at `sent` (perf_counter) tells: leave it alone until it can be back.
+
+        Triton gives up on the requests that waited for a dead process batch by batch, a second each. One that was sent before the
+        death was noticed says nothing new, and must not keep the process away that is back by now.
+        """
+        now = perf_counter()
+        if sent < server.died.get(name, float("-inf")):
+            return
+        server.died[name] = now
+        server.suspended[name] = now + SUSPEND_S
 
     # -- watching -------------------------------------------------------------------------------------------------
 

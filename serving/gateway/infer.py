@@ -166,6 +166,7 @@ class Infer:
         died = ""
         while len(tried) < 2 and (place := self._place(asked.route.choices, tried)) is not None:
             choice, server = place
+            sent = perf_counter()
             try:
                 answer = await self._send(asked, choice, server, fresh=bool(tried))
             except Lost as lost:
@@ -177,7 +178,7 @@ class Infer:
             else:
                 if answer.status != 500 or not DIED.search(answer.body):
                     return choice, answer
-                self._catalogue.suspend(server, choice.name)
+                self._catalogue.suspend(server, choice.name, sent)
                 died = "the model's process died"
             tried.append(server)
         if not died:
