@@ -80,7 +80,8 @@ class Infer:
             series, receipt = choice.series, choice.receipt
             if answer.status != 200:
                 raise _error(answer, asked, choice)
-        except errors.RequestError as error:
+        except (errors.RequestError, asyncio.CancelledError) as caught:
+            error = self._refusal(caught)
             series.outcomes[outcome_of(error)] += 1
             if receipt:
                 receipt = [*receipt, (b"server-timing", b"total;dur=%.3f" % ((perf_counter() - arrived) * 1000))]
@@ -102,6 +103,14 @@ class Infer:
         if not respond(send, head, body, close=self.closing):
             await self._respond_asgi(send, head, body)
         series.answered(sent - arrived, answered - sent, done - arrived)
+
+    def _refusal(self, caught: errors.RequestError | asyncio.CancelledError) -> errors.RequestError:
+        """uvicorn cancels what is in flight when the time to stop is over, and would answer a bare 500 by itself."""
+        if isinstance(caught, errors.RequestError):
+            return caught
+        if not self.closing:
+            raise caught
+        return errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S)
 
     async def _respond_asgi(self, send: Send, head: bytes, body: bytes) -> None:
         lines = [line.split(b": ", 1) for line in head.split(b"\r\n")[1:-1]]

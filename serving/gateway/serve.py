@@ -138,9 +138,20 @@ async def _serve(
     await _first(hurry.wait(), asyncio.sleep(LAST_S))
     for server, _ in servers:
         server.should_exit = True
-        server.force_exit = hurry.is_set()
+    await _first(_hurry(hurry, [server for server, _ in servers]), asyncio.wait(tasks))
     await asyncio.gather(*tasks)
     await gateway.stop()
+
+
+async def _hurry(hurry: asyncio.Event, servers: list[_Server]) -> None:
+    """A second signal, whenever it comes, ends the wait for requests in flight: each is told that the gateway is stopping."""
+    await hurry.wait()
+    while True:
+        for server in servers:
+            server.force_exit = True
+            for task in list(server.server_state.tasks):
+                task.cancel()
+        await asyncio.sleep(LAST_S)  # for one that came in just then
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
