@@ -121,6 +121,9 @@ def up(**options: Any) -> None:
 )
 @MODEL_REPOSITORY
 @click.option(
+    "--ready-file", type=FILE, help="Written once everything is loaded: the names of the models, a line each."
+)
+@click.option(
     "--no-measure",
     "may_measure",
     is_flag=True,

@@ -53,7 +53,11 @@ class Supervisor:
     def summary(self) -> str:
         ports = self._launch.ports
         where = f"HTTP {self._launch.host}:{ports.http}, gRPC {ports.grpc}, metrics {ports.metrics}"
-        return f"the {self._launch.pool} pool serves {', '.join(sorted(self._stubs))} ({where})"
+        return f"the {self._launch.pool} pool serves {', '.join(self.models())} ({where})"
+
+    def models(self) -> list[str]:
+        """The models that it serves."""
+        return sorted(self._stubs)
 
     # -- starting -----------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ class TritonOptions:
     metrics_port: int = 8002
     exit_timeout_s: int = 30
     may_measure: bool = True
+    ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def run(options: TritonOptions) -> int:
         ports=Ports(options.http_port, options.grpc_port, options.metrics_port),
         exit_timeout_s=options.exit_timeout_s,
     )
-    return asyncio.run(serve(launch, prepared.plan))
+    return asyncio.run(serve(launch, prepared.plan, options.ready_file))
 
 
 def _ports(options: TritonOptions) -> list[tuple[int, str]]:
@@ -91,7 +92,7 @@ def say(line: str) -> None:
     print(f"tandem triton: {line}", file=sys.stderr, flush=True)
 
 
-async def serve(launch: Launch, plan: PoolPlan) -> int:
+async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def signalled() -> None:
@@ -112,8 +113,17 @@ async def serve(launch: Launch, plan: PoolPlan) -> int:
             else:
                 started.result()
                 say(f"ready: {supervisor.summary()}")
+                if ready_file is not None:
+                    write_whole(ready_file, "".join(f"{model}\n" for model in supervisor.models()))
                 await supervisor.watch(stop)
             say("stopping")
         finally:
             await supervisor.stop(hurry)
     return 0
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whoever reads it sees all of it or nothing."""
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(text)
+    unfinished.replace(path)

@@ -184,6 +184,7 @@ class Session:
                 command = [*PROGRAM, "triton", "--pool", pool.name, "--model-repository", str(self._repository)]
                 command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
                 command += ["--exit-timeout-s", str(TRITON_EXIT_TIMEOUT_S)]
+                command += ["--ready-file", str(log.with_suffix(".ready"))]
                 command += [] if self._options.may_measure else ["--no-measure"]
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
@@ -201,7 +202,7 @@ class Session:
         said_s = time.monotonic()
         while not self._stop.is_set():
             self._raise_if_ended()
-            if await status(f"{self._url}/health/ready") == 200:
+            if await status(f"{self._url}/health/ready") == 200 and await self._all_served():
                 return True
             names = ", ".join(part.name for part in self._parts)
             self._progress.waiting(f"starting: {names} ({time.monotonic() - self._began_s:.0f} s)")
@@ -211,6 +212,16 @@ class Session:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), READY_POLL_S)
         return False
+
+    async def _all_served(self) -> bool:
+        """Whether each Triton of ours has loaded what it can, and the gateway has seen it."""
+        names: set[str] = set()
+        for triton in self._parts.tritons:
+            ready = triton.log.with_suffix(".ready")
+            if not ready.exists():
+                return False
+            names.update(ready.read_text().split())
+        return all([await status(f"{self._url}/v2/models/{name}/ready") == 200 for name in sorted(names)])
 
     def _welcome(self) -> list[str]:
         described = [(pool.name, self._describe(pool)) for pool in self._pools]
