@@ -24,8 +24,8 @@ class Gateway:
         required = list(settings.models)
         self._public = build_public(self.catalogue, self.state, required)
         if admin_here:
-            add_admin(self._public, self.catalogue, self.metrics, self.state)
-        self.admin = build_admin(self.catalogue, self.metrics, self.state, required)
+            add_admin(self._public, self._public, self.catalogue, self.metrics, self.state)
+        self.admin = build_admin(self._public, self.catalogue, self.metrics, self.state, required)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith("/infer"):

@@ -46,6 +46,7 @@ class Server:
         default_factory=dict
     )  # Triton's model name -> perf_counter when that was last noticed
     polls: int = 0
+    triton: str | None = None  # its version
 
     def serves(self, name: str, now: float) -> bool:
         return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
@@ -132,6 +133,8 @@ class Catalogue:
 
     async def _poll(self, pool: str, server: Server) -> None:
         index = orjson.loads((await self.fetch(server, b"POST", "/v2/repository/index")).body)
+        if not server.alive:
+            server.triton = str(orjson.loads((await self.fetch(server, b"GET", "/v2")).body)["version"])
         ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
         again = not server.alive or server.polls % CONFIG_EVERY == 0
         server.polls += 1

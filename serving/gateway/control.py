@@ -12,16 +12,17 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 import serving
 from serving import errors
 from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.metrics import Metrics
+from serving.gateway.pages import add_pages
 from serving.gateway.responses import error_parts
 from serving.gateway.upstream import Lost
-from serving.scheduling.routing import Decision, decide
+from serving.scheduling.routing import Decision, decide, preference_for
 
 EXTENSIONS = ["binary_tensor_data", "parameters"]  # only what the gateway really carries
 NOT_OFFERED = {
@@ -30,6 +31,12 @@ NOT_OFFERED = {
     "systemsharedmemory": "shared memory is not offered here; send tensors in the request",
     "cudasharedmemory": "shared memory is not offered here; send tensors in the request",
 }
+LIVE = "Whether this process answers."
+METADATA = "The inputs and outputs of a model."
+CONFIG = "The configuration of the variant that a name means now."
+STATISTICS = "What Triton counted for the variant that a name means now."
+MODEL_READY = "Whether a model can be asked at this moment."
+AWAY: dict[int | str, dict[str, Any]] = {503: {"description": "It is not; Retry-After says when to ask again."}}
 STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
     404: errors.NotFound,
     405: errors.MethodNotAllowed,
@@ -47,31 +54,37 @@ class State:
 
 def build_public(catalogue: Catalogue, state: State, required: list[str]) -> FastAPI:
     """The app that clients see. `required` are the models that must have answered before /health/ready says so."""
-    app = FastAPI(title="Tandem", version=serving.__version__, openapi_url=None, docs_url=None, redoc_url=None)
-    _handle_errors(app)
+    app = _app("Tandem")
     _add_health(app, catalogue, state, required)
     _add_models(app, catalogue)
     return app
 
 
-def add_admin(app: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State) -> None:
+def add_admin(app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State) -> None:
     """Paths for the operator: on a loopback bind beside the others, otherwise on a listener of their own."""
+    add_pages(app, public)
 
-    @app.get("/metrics", tags=["admin"])
+    @app.get("/metrics", tags=["admin"], summary="What was counted and measured.", response_class=PlainTextResponse)
     async def scrape() -> Response:
         return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
-    @app.get("/admin/status", tags=["admin"])
+    @app.get("/admin/status", tags=["admin"], summary="Pools and models as they are now, and what a name means.")
     async def status() -> dict[str, Any]:
         return _status(catalogue, state)
 
 
-def build_admin(catalogue: Catalogue, metrics: Metrics, state: State, required: list[str]) -> FastAPI:
-    """The app of the admin listener."""
-    app = FastAPI(title="Tandem admin", version=serving.__version__)
-    _handle_errors(app)
+def build_admin(public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, required: list[str]) -> FastAPI:
+    """The app of the admin listener. Its documents describe `public` too, which shows none of its own there."""
+    app = _app("Tandem admin")
     _add_health(app, catalogue, state, required)
-    add_admin(app, catalogue, metrics, state)
+    add_admin(app, public, catalogue, metrics, state)
+    return app
+
+
+def _app(title: str) -> FastAPI:
+    """An app without FastAPI's own documents, whose page loads its scripts from another host."""
+    app = FastAPI(title=title, version=serving.__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    _handle_errors(app)
     return app
 
 
@@ -105,17 +118,21 @@ def _handle_errors(app: FastAPI) -> None:
 
 
 def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list[str]) -> None:
-    @app.get("/health/live", tags=["health"])
-    @app.get("/v2/health/live", tags=["v2"])
+    @app.get("/health/live", tags=["health"], summary=LIVE)
+    @app.get("/v2/health/live", tags=["v2"], summary=LIVE)
     async def live() -> dict[str, bool]:
         return {"live": True}
 
-    @app.get("/health/ready", tags=["health"])
+    @app.get(
+        "/health/ready", tags=["health"], summary="Whether traffic may come: stays so until shutdown.", responses=AWAY
+    )
     async def ready() -> JSONResponse:
         state.was_ready = state.was_ready or _all_routable(catalogue, required)
         return _ready(state.was_ready and not state.closing)
 
-    @app.get("/v2/health/ready", tags=["v2"])
+    @app.get(
+        "/v2/health/ready", tags=["v2"], summary="Whether every model can be asked at this moment.", responses=AWAY
+    )
     async def ready_now() -> JSONResponse:
         return _ready(_all_routable(catalogue, required) and not state.closing)
 
@@ -132,32 +149,34 @@ def _all_routable(catalogue: Catalogue, required: list[str]) -> bool:
 
 
 def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
-    @app.get("/v2", tags=["v2"])
+    @app.get("/v2", tags=["v2"], summary="Name, version and extensions of the server.")
     @app.get("/v2/", include_in_schema=False)
     async def server() -> dict[str, Any]:
         return {"name": "tandem", "version": serving.__version__, "extensions": EXTENSIONS}
 
-    @app.post("/v2/repository/index", tags=["v2"])
+    @app.post(
+        "/v2/repository/index", tags=["v2"], summary="All names that can be asked for, and whether they can be now."
+    )
     async def index() -> list[dict[str, str]]:
         return _index(catalogue)
 
-    @app.get("/v2/models/{model}", tags=["v2"])
-    @app.get("/v2/models/{model}/versions/{version}", tags=["v2"])
+    @app.get("/v2/models/{model}", tags=["v2"], summary=METADATA)
+    @app.get("/v2/models/{model}/versions/{version}", tags=["v2"], summary=METADATA)
     async def metadata(model: str, version: str = "") -> Response:
         return await _forward(catalogue, model, version, "")
 
-    @app.get("/v2/models/{model}/config", tags=["v2"])
-    @app.get("/v2/models/{model}/versions/{version}/config", tags=["v2"])
+    @app.get("/v2/models/{model}/config", tags=["v2"], summary=CONFIG)
+    @app.get("/v2/models/{model}/versions/{version}/config", tags=["v2"], summary=CONFIG)
     async def config(model: str, version: str = "") -> Response:
         return await _forward(catalogue, model, version, "/config")
 
-    @app.get("/v2/models/{model}/stats", tags=["v2"])
-    @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"])
+    @app.get("/v2/models/{model}/stats", tags=["v2"], summary=STATISTICS)
+    @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"], summary=STATISTICS)
     async def statistics(model: str, version: str = "") -> Response:
         return await _forward(catalogue, model, version, "/stats")
 
-    @app.get("/v2/models/{model}/ready", tags=["v2"])
-    @app.get("/v2/models/{model}/versions/{version}/ready", tags=["v2"])
+    @app.get("/v2/models/{model}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
+    @app.get("/v2/models/{model}/versions/{version}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
     async def ready(model: str, version: str = "") -> JSONResponse:
         try:
             answer = await _fetch(catalogue, model, version, "/ready")
@@ -257,7 +276,13 @@ def _status(catalogue: Catalogue, state: State) -> dict[str, Any]:
             "state": "ready" if pool.ready else "down",
             "in_flight": catalogue.in_flight(pool.name),
             "servers": [
-                {"url": s.target.url, "alive": s.alive, "variants": sorted(s.variants), "refused": s.refused}
+                {
+                    "url": s.target.url,
+                    "alive": s.alive,
+                    "triton": s.triton,
+                    "variants": sorted(s.variants),
+                    "refused": s.refused,
+                }
                 for s in servers
             ],
         }
@@ -272,7 +297,12 @@ def _public(catalogue: Catalogue, model: str) -> dict[str, str] | None:
         first = decide(catalogue.fleet, model)[0]
     except errors.RequestError:
         return None
-    return {"pool": first.pool, "variant": first.variant.variant, "reason": first.reason}
+    return {
+        "pool": first.pool,
+        "variant": first.variant.variant,
+        "reason": first.reason,
+        "preference": preference_for(first.variant),
+    }
 
 
 def _variants_of(catalogue: Catalogue, model: str) -> list[dict[str, Any]]:

@@ -54,6 +54,17 @@ def test_a_variants_own_name_never_shows_under_the_public_one(gateway: Running) 
 
 
 @pytest.mark.triton
+def test_the_status_says_what_is_served_where_and_by_which_triton(gateway: Running) -> None:
+    status = gateway.ask("/admin/status").json()
+    assert (status["version"], status["closing"]) == (1, False)
+    pool = status["pools"]["cpu"]
+    assert (pool["device"], pool["state"]) == ("cpu", "ready")
+    assert pool["servers"][0]["triton"].startswith("2.")
+    assert {v["name"] for v in status["models"]["digits"]["variants"]} == {"digits-fp32", "digits-int8"}
+    assert status["models"]["digits"]["public"]["pool"] == "cpu"
+
+
+@pytest.mark.triton
 def test_metrics_count_requests_by_how_they_ended(gateway: Running) -> None:
     def count(outcome: str) -> float:
         text = gateway.ask("/metrics").body.decode()
