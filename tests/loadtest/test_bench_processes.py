@@ -1,0 +1,91 @@
+"""What the benches know of processes, and what they say where they cannot measure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.bench import gateway, wrk
+from loadtest.bench.processes import CannotMeasure, cpu_s, family, look, running, still_there
+
+CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); sys.stdin.read(); p.kill()"
+
+
+def test_a_family_is_a_process_and_everything_below_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        members = family(parent.pid)
+        assert [member.pid for member in members] == [parent.pid, child]
+        assert members[1].program == "sleep"
+        assert {member.pid for member in still_there(members)} == {parent.pid, child}
+    assert still_there(members) == []
+
+
+def test_a_number_that_was_used_again_is_not_the_process_that_had_it() -> None:
+    me = look(os.getpid())
+    assert me is not None
+    other = type(me)(me.pid, me.parent, me.started_ticks + 1, True, me.command)
+    assert still_there([other]) == []
+
+
+def test_processor_time_grows_with_work() -> None:
+    before_s = cpu_s(os.getpid())
+    while cpu_s(os.getpid()) - before_s < 0.02:
+        sum(range(10_000))
+
+
+def test_a_process_that_ends_before_it_is_ready_is_quoted(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no room here')"]
+    with pytest.raises(CannotMeasure, match=r"ended with exit code 1: no room here"):
+        with running(command, tmp_path / "log", lambda: False, 60):
+            pytest.fail("it is not ready")
+
+
+def test_a_process_that_never_is_ready_is_ended(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(CannotMeasure, match=r"was not ready after 0 s"):
+        with running(command, tmp_path / "log", lambda: False, 0.05):
+            pytest.fail("it is not ready")
+    assert not [member for member in family(os.getpid()) if member.command[:2] == tuple(command[:2])]
+
+
+def test_without_wrk_one_line_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gateway.main([]) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "tandem: make bench needs the load generator wrk: apt-get install wrk"
+    ]
+
+
+def test_a_burst_is_read_from_what_the_script_prints() -> None:
+    burst = wrk.read("Running 1s test\nburst 4000 2000000 950 0 0\n", "http://here")
+    assert (burst.rate_rps, burst.latency_p50_s) == (2000, 0.00095)
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("burst 4000 2000000 950 0 1\n", "1 were refused and 0 got no answer"),
+        ("burst 4000 2000000 950 2 0\n", "0 were refused and 2 got no answer"),
+        ("burst 0 2000000 0 0 0\n", "of 0 requests"),
+        ("unable to connect to here:80 Connection refused\n", "did not say what it measured"),
+        ("", "did not say what it measured"),
+    ],
+)
+def test_a_burst_with_a_failure_measures_nothing(output: str, reason: str) -> None:
+    with pytest.raises(CannotMeasure, match=reason):
+        wrk.read(output, "http://here")
+
+
+def test_any_byte_may_stand_in_a_body_and_a_quote_in_a_header(tmp_path: Path) -> None:
+    body = bytes(range(256))
+    script = wrk.write_script(tmp_path / "one.lua", body, {"Tandem-Note": 'a "b" \\ c'})
+    assert script.with_suffix(".body").read_bytes() == body
+    assert r'wrk.headers["Tandem-Note"] = "a \"b\" \\ c"' in script.read_text()
