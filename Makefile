@@ -23,7 +23,7 @@ check: .venv/.dev ## Lint, check types, run the tests that need no server: under
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton" $(ARGS)
+	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow" $(ARGS)
 
 models: .venv-export/.export ## Train, export and gate the models of model_repo/ (installs torch, 4.7 GB, into .venv-export/)
 	.venv-export/bin/python -m serving export digits --keep-slow --model-repository model_repo --payload loadtest/payloads/digits.npz $(ARGS)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -16,13 +16,26 @@ import pytest
 from serving.local.launch import free_ports
 from tests.local.harness import Program
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-build-isolation",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, timeout=100)
     [made] = folder.glob("tandem_serving-*.whl")
     return made

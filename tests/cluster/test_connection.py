@@ -16,6 +16,8 @@ import pytest
 from serving.cli import main
 from tests.cluster.servers import answering, nobody, silent
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 ROOT = Path(__file__).parents[2]
 LONGEST_S = 15.0  # the timeout that is met is 5 s; starting Python and the client takes 1 to 4
 
@@ -139,7 +141,9 @@ def test_a_context_that_leads_nowhere_is_the_users_to_fix(
     assert says in line
 
 
-@pytest.mark.parametrize("server", [None, "", "banana", "127.0.0.1:6443", "ftp://127.0.0.1", "https://"])
+@pytest.mark.parametrize(
+    "server", [None, "", "banana", "127.0.0.1:6443", "ftp://127.0.0.1", "https://", "https://h:99999", "https://[::1"]
+)
 def test_a_server_that_is_no_address_is_the_users_to_fix(
     preflight: Preflight, tmp_path: Path, server: str | None
 ) -> None:

@@ -19,6 +19,8 @@ from serving.repository import MODEL_FILE, Record, Repository
 
 from .conftest import ROOT
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 NEW_MODEL = b"a new model"
 
 

@@ -24,6 +24,8 @@ from serving.repository import MODEL_FILE, DigestMismatch, Repository, Variant, 
 from . import spoil
 from .conftest import PAYLOAD
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 QUICK = SpeedRun(batch_sizes=(1,), seconds=0.05, keep_slow=True)
 
 

@@ -17,6 +17,8 @@ from serving.repository import MODEL_FILE
 from . import spoil
 from .conftest import COMMITTED
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 SCRIPT = Path(speed.__file__)
 FP32 = COMMITTED / "digits-fp32" / MODEL_FILE
 

@@ -9,6 +9,8 @@ import pytest
 from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, write_settings
 from tests.local.harness import Program, free_ports, wait_until
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 
 @pytest.mark.triton
 def test_health_answers_in_json_with_the_status(gateway: Running) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from .conftest import ROOT, Object, Render, accepted
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 # 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
 KUBERNETES = ("1.30", "1.37")
 GPU = {"pools": {"gpu": {"enabled": True}}}

@@ -25,6 +25,8 @@ from serving.settings import GatewaySettings, read_settings
 
 from .conftest import ROOT, Object, Render
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 SHAPES: dict[str, Object] = {
     "the default": {},
     "a GPU pool": {"pools": {"gpu": {"enabled": True}}},

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 ROOT = Path(__file__).parents[2]
 GPU = ROOT / "loadtest" / "gpu"
 

@@ -23,6 +23,8 @@ from serving.local.up import MAX_KEPT_RUNS, last_line, run_folder
 from serving.repository import Repository
 from tests.local.harness import ROOT, Program, segments, still_there, wait_until
 
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
 COMMITTED = ROOT / "model_repo"
 TANDEM = [sys.executable, "-m", "serving"]
 

@@ -9,6 +9,7 @@ from serving.repository import Speed
 
 HERE = {"processor": "x86_64-avx512_vnni", "engine": "cpu", "engine_version": "1.31.1"}
 
+
 def speed(low: float, ratio: float, high: float, **changes: object) -> Speed:
     fields = {**HERE, "batch_size": 1, "num_threads": 1, "latency_s": 1e-4, "fp32_latency_s": ratio * 1e-4}
     return Speed(**{**fields, **changes}, ratio=ratio, ratio_low=low, ratio_high=high, measured="2026-11-21")  # type: ignore[arg-type]
