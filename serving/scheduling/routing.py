@@ -29,7 +29,7 @@ class Variant:
     digest: str
     device: str
     speed_ratio: float | None = None
-    by_hand: bool | None = None  # whether the configuration names this one for the public name; None where it names none
+    by_hand: bool | None = None  # whether the configuration names this one of a model's; None where it names none
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)
@@ -73,6 +73,15 @@ class Fleet:
 def preferred(variants: Sequence[Variant]) -> Variant:
     """The one that a model's public name means on a pool: named by hand, else the fastest that was measured, else FP32."""
     return max(variants, key=lambda v: (bool(v.by_hand), v.speed_ratio or float(v.variant == "fp32"), v.variant))
+
+
+def preference_for(variant: Variant) -> str:
+    """Why `preferred` took this one, in a word."""
+    if variant.by_hand:
+        return "named_by_hand"
+    if variant.speed_ratio is not None and variant.variant != "fp32":
+        return "measured_fastest"
+    return "none_measured_faster" if variant.variant == "fp32" else "only_variant"
 
 
 def decide(fleet: Fleet, name: str, pins: Pins = NO_PINS) -> list[Decision]:

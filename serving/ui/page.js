@@ -1,0 +1,77 @@
+// The page at `/`: what is served and why, asked again every 2 s. Drawing and asking a model are in try.js.
+
+import { $, classed, el, pairs, table } from "/ui/dom.js";
+import { offer } from "/ui/try.js";
+
+const EVERY_MS = 2000; // soon enough to watch a pool come and go, and nothing beside one inference
+const GIVE_UP_MS = 5000;
+const WHERE = { only_pool: "the only pool that serves it", first_ready: "the first ready pool in the order of tandem.yaml" };
+const WHY = {
+  named_by_hand: "tandem.yaml names it",
+  measured_fastest: "measured to be the fastest on this processor",
+  none_measured_faster: "no other variant is measured to be faster on this processor",
+  only_variant: "no FP32 is served there",
+};
+
+const named = (device) => /name="(.*)"/.exec(device ?? "")?.[1];
+const speed = (v) => (v.variant === "fp32" ? "1 (the yardstick)" : v.speed_ratio === null ? "not measured to be faster" : `${v.speed_ratio.toFixed(2)} × as fast`);
+
+function pool(name, p, variants) {
+  const mine = variants.find((v) => v.pool === name);
+  const servers = p.servers.map((s) => {
+    const refused = Object.entries(s.refused).map(([model, why]) => `; refuses ${model}: ${why}`);
+    return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? "answers" : "does not answer"}${refused.join("")}`);
+  });
+  const state = classed("state", el("span", p.state === "ready" ? "● ready" : `○ ${p.state}`));
+  const facts = el("dl", "", ...pairs([["Device", [p.device, named(mine?.device)].filter(Boolean).join(": ")], ["In flight", p.in_flight]]));
+  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers)));
+  return classed("card", el("article", "", el("h3", name, " ", state), facts));
+}
+
+function model(name, m) {
+  const now = m.public;
+  const means = now
+    ? `“${name}” means ${now.variant} on pool ${now.pool} now. Pool: ${WHERE[now.reason] ?? now.reason}. Variant: ${WHY[now.preference] ?? now.preference}.`
+    : `“${name}” is not served now.`;
+  const rows = m.variants.map((v) => [v.name, v.pool, v.engine, speed(v)]);
+  return el("article", "", el("h3", name), el("p", means), table(["Variant", "Pool", "Engine", "Speed against FP32"], rows));
+}
+
+let shown = "";
+let answered = "";
+
+function show(text) {
+  answered = new Date().toLocaleTimeString();
+  $("silent").hidden = true;
+  document.body.classList.remove("stale");
+  if (text === shown) return; // what someone is reading or selecting stays
+  shown = text;
+  const status = JSON.parse(text);
+  const variants = Object.values(status.models).flatMap((m) => m.variants);
+  const models = Object.entries(status.models).map(([name, m]) => model(name, m));
+  $("version").textContent = status.tandem + (status.closing ? ", stopping" : "");
+  $("pools").replaceChildren(...Object.entries(status.pools).map(([name, p]) => pool(name, p, variants)));
+  $("models").replaceChildren(...(models.length ? models : [el("p", "No variant with a passed gate is seen yet.")]));
+  offer([...Object.keys(status.models), ...new Set(variants.map((v) => v.name))]);
+}
+
+function silent(error) {
+  const last = answered ? `What stands here is from ${answered}. ` : "";
+  const said = `The gateway does not answer (${error.message}). ${last}Asking again every ${EVERY_MS / 1000} s.`;
+  if ($("silent").textContent !== said || $("silent").hidden) $("silent").textContent = said; // is read aloud once
+  $("silent").hidden = false;
+  document.body.classList.add("stale");
+}
+
+async function refresh() {
+  try {
+    const reply = await fetch("/admin/status", { signal: AbortSignal.timeout(GIVE_UP_MS) });
+    if (!reply.ok) throw new Error(`status ${reply.status}`);
+    show(await reply.text());
+  } catch (error) {
+    silent(error);
+  }
+  setTimeout(refresh, EVERY_MS);
+}
+
+refresh();
