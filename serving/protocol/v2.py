@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,10 @@ INTEGER_RANGES: dict[str, tuple[int, int]] = {
 DATATYPES = frozenset({*INTEGER_RANGES, "BOOL", "FP16", "FP32", "FP64", "BF16", "BYTES"})
 BINARY_ONLY = frozenset({"FP16", "BF16"})  # Triton carries them in the binary extension only
 MAX_DEPTH = 100  # where Triton refuses nested data; 50,000 levels kill Triton 2.51
+# What every binary request carries: where its tensors are. Its quotes cannot stand inside a JSON string, which would escape them.
+BINARY_PARAMETERS = re.compile(
+    rb'"parameters"\s*:\s*\{\s*"(?:binary_data_size"\s*:\s*\d+|binary_data(?:_output)?"\s*:\s*(?:true|false))\s*\}'
+)
 SEQUENCE_PARAMETERS = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 
 
@@ -62,13 +67,13 @@ def inference_header_length(value: bytes | None, body_size: int) -> int | None:
 def check_head(head: bytes) -> Head:
     """Refuses what must not reach Triton in the JSON part of a request (bytes, UTF-8).
 
-    Raises BadRequest or Unsupported. Bodies without parameters, integer tensors, escapes or many brackets, which are
-    nearly all, pass after four byte searches.
+    Raises BadRequest or Unsupported. Bodies without escapes, many brackets, integers in JSON, and parameters other than the
+    binary extension's own, which are nearly all, pass after a few byte searches.
     """
     if (
-        b"parameters" not in head
-        and b"INT" not in head
-        and b"\\u" not in head
+        b"\\u" not in head
+        and (b"INT" not in head or b'"data"' not in head)
+        and (b"parameters" not in head or head.count(b"parameters") == len(BINARY_PARAMETERS.findall(head)))
         and head.count(b"[") + head.count(b"{") <= MAX_DEPTH
     ):
         return PLAIN
