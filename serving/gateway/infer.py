@@ -149,7 +149,7 @@ class Infer:
             size = len(chunks[0])
         length = headers.get(b"inference-header-content-length")
         header_length = None if length is None else v2.inference_header_length(length, size)
-        if length is not None and sum(name == b"inference-header-content-length" for name, _ in scope["headers"]) > 1:
+        if length is not None and len(headers) < len(scope["headers"]) and _came_twice(scope["headers"]):
             raise errors.BadRequest("Inference-Header-Content-Length came more than once")
         if size == 0:
             raise errors.BadRequest("the request has no body; send a v2 inference request in JSON")
@@ -274,10 +274,14 @@ def _wait_s(header: bytes | None, timeout_us: int | None) -> float:
     return min(wait_s, asked_s)
 
 
+def _came_twice(headers: Headers) -> bool:
+    return sum(name == b"inference-header-content-length" for name, _ in headers) > 1
+
+
 def _head(chunks: list[bytes], length: int) -> bytes:
     """The first `length` bytes."""
-    if len(chunks) == 1 and len(chunks[0]) == length:
-        return chunks[0]
+    if len(chunks) == 1:
+        return chunks[0][:length]  # the very same object where that is all
     parts = []
     for chunk in chunks:
         parts.append(chunk[:length])

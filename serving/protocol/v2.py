@@ -70,10 +70,13 @@ def check_head(head: bytes) -> Head:
     Raises BadRequest or Unsupported. Bodies without escapes, many brackets, integers in JSON, and parameters other than the
     binary extension's own, which are nearly all, pass after a few byte searches.
     """
+    num_parameters = head.count(
+        b"parameters"
+    )  # find and count take half the time of `in`, which first tries bytes as a number
     if (
-        b"\\u" not in head
-        and (b"INT" not in head or b'"data"' not in head)
-        and (b"parameters" not in head or head.count(b"parameters") == len(BINARY_PARAMETERS.findall(head)))
+        head.find(b"\\u") < 0
+        and (head.find(b"INT") < 0 or head.find(b'"data"') < 0)
+        and (num_parameters == 0 or num_parameters == len(BINARY_PARAMETERS.findall(head)))
         and head.count(b"[") + head.count(b"{") <= MAX_DEPTH
     ):
         return PLAIN
