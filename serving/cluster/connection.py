@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -142,13 +143,21 @@ def _configuration(where: str, context: str) -> client.Configuration:
         logging.getLogger().removeHandler(complaints)
     if complaints.lines:
         raise UserError(f"the sign-in of context '{context}' in {where} failed: {complaints.lines[0]}")
-    if not re.match(r"https?://[^/]", configuration.host):
+    if not _is_address(configuration.host):
         raise UserError(
             f"context '{context}' of {where} names no server: '{configuration.host}' is not https://HOST:PORT"
         )
     if not configuration.verify_ssl:
         disable_warnings(http.InsecureRequestWarning)  # the kubeconfig says so, in as many words
     return configuration
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an open bracket, a port above 65535
+        return False
 
 
 class _Complaints(logging.Handler):
@@ -179,7 +188,10 @@ def _problem(error: Exception) -> tuple[str, str]:
     if isinstance(reason, http.ConnectTimeoutError):
         return f"does not connect within {CONNECT_TIMEOUT_S:g} s", "is the cluster up, and the VPN?"
     if isinstance(reason, http.ReadTimeoutError):
-        return "accepts the connection but does not answer in time", "try again; is that port an API server's?"
+        return (
+            "accepts the connection but does not answer in time",
+            "try again; is it overloaded, or is that port another's?",
+        )
     return f"ends the connection ({_one_line(reason)})", "is that port an API server's?"
 
 

@@ -113,11 +113,14 @@ def _gpus(nodes: tuple[Node, ...] | None) -> Finding:
         fix = "have an administrator run this, too; only a GPU pool needs it"
         return Finding(name, State.UNKNOWN, "this user may not see nodes", fix, is_required=False)
     carrying = [it for it in nodes if it.num_gpus and _is_usable(it)]
-    if not carrying:
-        waiting = sum(bool(it.num_gpus) for it in nodes)
-        found = f"no usable node carries {GPU}" + (f"; {waiting} not ready or cordoned" if waiting else "")
-        fix = "for a GPU pool, add nodes with NVIDIA's driver and device plugin: k8s/README.md"
+    waiting = [it.name for it in nodes if it.num_gpus and not _is_usable(it)]
+    if not carrying and waiting:
+        found = f"none that carries {GPU} is ready and not cordoned"
+        fix = f"kubectl describe node {waiting[0]} says why"
         return Finding(name, State.MISSING, found, fix, is_required=False)
+    if not carrying:
+        fix = "for a GPU pool, add nodes with NVIDIA's driver and device plugin: k8s/README.md"
+        return Finding(name, State.MISSING, f"none carries {GPU}", fix, is_required=False)
     num_allocatable = sum(it.num_allocatable_gpus for it in carrying)
     found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} {GPU}, {num_allocatable} allocatable"
     if not num_allocatable:

@@ -115,12 +115,10 @@ IDLE_CARD = replace(GPU_NODE, num_allocatable_gpus=0)
         pytest.param((GPU_NODE, GPU_NODE), OK, "2 carry nvidia.com/gpu, 8 allocatable", id="two nodes"),
         pytest.param((GPU_NODE, IDLE_CARD), OK, "2 carry nvidia.com/gpu, 4 allocatable", id="one of them unhealthy"),
         pytest.param((IDLE_CARD,), MISSING, "1 carries nvidia.com/gpu, 0 allocatable", id="announced, not allocatable"),
-        pytest.param((CPU_NODE,), MISSING, "no usable node carries nvidia.com/gpu", id="none has a card"),
-        pytest.param((), MISSING, "no usable node", id="no nodes"),
-        pytest.param((replace(GPU_NODE, is_ready=False),), MISSING, "1 not ready or cordoned", id="not ready"),
-        pytest.param(
-            (replace(GPU_NODE, is_cordoned=True), CPU_NODE), MISSING, "1 not ready or cordoned", id="cordoned"
-        ),
+        pytest.param((CPU_NODE,), MISSING, "none carries nvidia.com/gpu", id="none has a card"),
+        pytest.param((), MISSING, "none carries nvidia.com/gpu", id="no nodes"),
+        pytest.param((replace(GPU_NODE, is_ready=False),), MISSING, "none that carries", id="not ready"),
+        pytest.param((replace(GPU_NODE, is_cordoned=True), CPU_NODE), MISSING, "none that carries", id="cordoned"),
         pytest.param(None, UNKNOWN, "may not see nodes", id="may not be seen"),
     ],
 )
@@ -128,6 +126,11 @@ def test_gpus_are_counted_where_pods_can_have_them(nodes: tuple[Node, ...] | Non
     found = of("GPU nodes", nodes=nodes)
     assert (found.state, found.is_required) == (state, False)
     assert says in found.found
+
+
+def test_a_gpu_node_that_is_down_is_named_rather_than_more_nodes_asked_for() -> None:
+    found = of("GPU nodes", nodes=(CPU_NODE, replace(GPU_NODE, is_ready=False)))
+    assert found.fix == "kubectl describe node card says why"
 
 
 @pytest.mark.parametrize(
