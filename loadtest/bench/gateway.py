@@ -23,7 +23,7 @@ import numpy as np
 
 from loadtest.bench import wrk
 from loadtest.bench.compute import Compute, Net, compare, resnet50
-from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, cpu_s
+from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, Moment, cpu_s
 from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import ANSWER_TIMEOUT_S, Server, Stack, stack, yardstick
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
@@ -48,8 +48,8 @@ class Plan:
     busy_s: int = 2  # per target and body, at 32 connections; wrk takes whole seconds
     lone_s: int = 1  # the same at one connection
     warmup_s: int = 1
-    compute_rounds: int = 5
-    compute_s: float = 4.0
+    compute_rounds: int = 8  # short, because what else runs on the machine comes and goes
+    compute_s: float = 2.0
     compute_batch_size: int = 4  # a request of 2.4 MB
 
 
@@ -80,6 +80,7 @@ class Result:
     plan: Plan
     measured: Measured
     compute: Compute
+    others_ratio: float  # what other work took of the cores meanwhile, 0..1
 
     def cpu_ratio(self, body: str) -> Spread:
         return ratio(self.measured["gateway", body].cpu_us, self.measured["yardstick", body].cpu_us)
@@ -107,6 +108,7 @@ class Result:
             "date": self.date,
             "command": self.command,
             "served": self.served,
+            "others_ratio": self.others_ratio,
             "plan": asdict(self.plan),
             "targets": {f"{target}, {body}": series.to_json() for (target, body), series in self.measured.items()},
             "ratios": {
@@ -150,6 +152,7 @@ def main(arguments: Sequence[str]) -> int:
 def run(plan: Plan, command: str) -> Result:
     """Raises CannotMeasure."""
     generator = wrk.find()
+    machine, began = this_machine(), Moment.now()
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
         folder = Path(name)
         with stack(MODEL_REPOSITORY, MODEL, folder) as running, yardstick(running.triton, folder) as bare:
@@ -161,7 +164,9 @@ def run(plan: Plan, command: str) -> Result:
         else:
             net = resnet50(folder / "repository", plan.compute_batch_size)
         compute = compare(net, folder, num_rounds=plan.compute_rounds, round_s=plan.compute_s)
-    return Result(this_machine(), command, datetime.date.today().isoformat(), served, plan, measured, compute)
+    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
+    today = datetime.date.today().isoformat()
+    return Result(machine, command, today, served, plan, measured, compute, others_ratio)
 
 
 def served_name(gateway: Server) -> str:
@@ -230,6 +235,7 @@ def report(result: Result) -> str:
         f"{result.date}, {result.command}",
         f"{result.served}, one real digit per request, {result.plan.num_rounds} alternating rounds of {result.plan.busy_s} s; "
         "generator wrk on the same cores; median (min..max)",
+        f"other work took {result.others_ratio:.0%} of the cores meanwhile",
     ]
     return "\n\n".join(["\n".join(head), _target_table(result), _compared(result), _verdict_table(result.verdicts)])
 

@@ -78,6 +78,28 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How long the machine's cores have worked, and how long for this process and children that have ended, since each began."""
+
+    at_s: float
+    busy_s: float
+    ours_s: float
+
+    @staticmethod
+    def now() -> Moment:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        idle, waiting = ticks[3:5]  # guest time, from the ninth on, is contained in user time
+        ours = os.times()
+        spent_s = ours.user + ours.system + ours.children_user + ours.children_system
+        return Moment(time.monotonic(), (sum(ticks[:8]) - idle - waiting) / TICKS_PER_S, spent_s)
+
+    def others_ratio(self, end: Moment, num_cores: float) -> float:
+        """The part of the cores that others took between the two, 0..1; time stolen from the machine counts as theirs."""
+        others_s = (end.busy_s - self.busy_s) - (end.ours_s - self.ours_s)
+        return max(0.0, others_s / (num_cores * (end.at_s - self.at_s)))
+
+
 def _fields(pid: int) -> list[str]:
     """/proc/PID/stat from its third field on: the name before it may hold spaces."""
     return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench import gateway, wrk
-from loadtest.bench.processes import CannotMeasure, cpu_s, family, look, running, still_there
+from loadtest.bench.processes import CannotMeasure, Moment, cpu_s, family, look, running, still_there
 
 CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); sys.stdin.read(); p.kill()"
 
@@ -37,6 +37,20 @@ def test_processor_time_grows_with_work() -> None:
     before_s = cpu_s(os.getpid())
     while cpu_s(os.getpid()) - before_s < 0.02:
         sum(range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "ours_s", "ratio"), [(20.0, 20.0, 0.0), (15.0, 10.0, 0.25), (20.0, 0.0, 1.0), (9.99, 10.0, 0.0)]
+)
+def test_others_took_what_the_cores_did_and_we_did_not(busy_s: float, ours_s: float, ratio: float) -> None:
+    begin, end = Moment(100.0, 500.0, 7.0), Moment(110.0, 500.0 + busy_s, 7.0 + ours_s)
+    assert begin.others_ratio(end, num_cores=2) == pytest.approx(ratio)
+
+
+def test_the_machine_worked_at_least_as_long_as_we_did() -> None:
+    now = Moment.now()
+    assert now.busy_s > 0
+    assert now.ours_s > 0
 
 
 def test_a_process_that_ends_before_it_is_ready_is_quoted(tmp_path: Path) -> None:
