@@ -66,7 +66,8 @@ def document(app: FastAPI, public: FastAPI) -> Json:
     for item in paths.values():
         for operation in item.values():
             operation["responses"].pop("422", None)  # ours are 400, with v2's body
-            operation["responses"].setdefault("default", _answer("An error.", "Error", ERROR_HEADERS))
+            if path not in INFER_PATHS:  # those list their own
+                operation["responses"]["default"] = _answer("An error.", "Error", ERROR_HEADERS)
     made["components"] = {
         "schemas": {"Error": ERROR, "Tensor": TENSOR, "InferRequest": REQUEST, "InferResponse": RESPONSE}
     }

@@ -7,7 +7,7 @@ const TITLES = { v2: "Inference and models (v2)", health: "Health", admin: "For 
 function operation(method, path, o) {
   const parts = [el("summary", "", el("code", `${method.toUpperCase()} ${path}`), el("span", o.summary))];
   if (o.description) parts.push(el("p", o.description));
-  const taken = (o.parameters ?? []).map((p) => [p.name, `${p.description ?? ""} (${p.in}${p.required ? ", required" : ""})`]);
+  const taken = (o.parameters ?? []).map((p) => [p.name, `${p.description ?? "Part of the path."} (${p.in}${p.required ? ", required" : ""})`]);
   const bodies = Object.keys(o.requestBody?.content ?? {});
   if (bodies.length) taken.push(["body", bodies.join(" or ")]);
   if (taken.length) parts.push(el("h4", "Takes"), el("dl", "", ...pairs(taken)));
@@ -22,7 +22,8 @@ try {
   const reply = await fetch("/openapi.json");
   if (!reply.ok) throw new Error(`status ${reply.status}`);
   const api = await reply.json();
-  const all = Object.entries(api.paths).flatMap(([path, item]) => Object.entries(item).map(([method, o]) => [o.tags[0], operation(method, path, o)]));
+  const paths = Object.entries(api.paths).sort(([a], [b]) => a.localeCompare(b));
+  const all = paths.flatMap(([path, item]) => Object.entries(item).map(([method, o]) => [o.tags[0], operation(method, path, o)]));
   for (const [tag, title] of Object.entries(TITLES)) {
     const mine = all.filter(([t]) => t === tag).map(([, made]) => made);
     $("paths").append(el("h2", title), ...mine);

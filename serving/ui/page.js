@@ -20,7 +20,7 @@ function pool(name, p, variants) {
   const mine = variants.find((v) => v.pool === name);
   const servers = p.servers.map((s) => {
     const refused = Object.entries(s.refused).map(([model, why]) => `; refuses ${model}: ${why}`);
-    return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? "answers" : "does not answer"}${refused.join("")}`);
+    return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? `answers, Triton ${s.triton}` : "does not answer"}${refused.join("")}`);
   });
   const state = classed("state", el("span", p.state === "ready" ? "● ready" : `○ ${p.state}`));
   const facts = el("dl", "", ...pairs([["Device", [p.device, named(mine?.device)].filter(Boolean).join(": ")], ["In flight", p.in_flight]]));
@@ -43,7 +43,6 @@ let answered = "";
 function show(text) {
   answered = new Date().toLocaleTimeString();
   $("silent").hidden = true;
-  document.body.classList.remove("stale");
   if (text === shown) return; // what someone is reading or selecting stays
   shown = text;
   const status = JSON.parse(text);
@@ -60,7 +59,6 @@ function silent(error) {
   const said = `The gateway does not answer (${error.message}). ${last}Asking again every ${EVERY_MS / 1000} s.`;
   if ($("silent").textContent !== said || $("silent").hidden) $("silent").textContent = said; // is read aloud once
   $("silent").hidden = false;
-  document.body.classList.add("stale");
 }
 
 async function refresh() {

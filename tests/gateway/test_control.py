@@ -118,7 +118,7 @@ def test_an_open_address_needs_the_words_and_shows_no_admin_paths(tmp_path: Path
                 return False
 
         wait_until(live, "the admin listener answers")
-        for path in ("/metrics", "/admin/status", "/docs", "/openapi.json"):
+        for path in ("/", "/ui/page.js", "/metrics", "/admin/status", "/docs", "/openapi.json"):
             assert public.ask(path).status == 404, path
             assert private.ask(path).status == 200, path
         assert private.infer(SAMPLE).status == 404

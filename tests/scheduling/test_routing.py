@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import BadRequest, NotFound, NotReady, RequestError
-from serving.scheduling.routing import Decision, Fleet, Pins, Pool, Variant, decide, preferred
+from serving.scheduling.routing import Decision, Fleet, Pins, Pool, Variant, decide, preference_for, preferred
 
 
 def variant(
@@ -23,20 +23,23 @@ BOTH = Fleet((CPU, GPU), frozenset({"digits", "digits-fp32", "digits-int8", "dig
 
 
 @pytest.mark.parametrize(
-    ("variants", "chosen"),
+    ("variants", "chosen", "why"),
     [
-        ([FP32], "fp32"),
-        ([FP32, INT8], "fp32"),  # unmeasured, or not clearly faster
-        ([INT8, FP32], "fp32"),
-        ([FP32, FAST_INT8], "int8"),
-        ([FP32, FAST_INT8, variant("bf16", speed=2.5)], "bf16"),
-        ([INT8], "int8"),
-        ([variant("fp32", by_hand=True), variant("int8", speed=1.8, by_hand=False)], "fp32"),
-        ([variant("fp32", by_hand=False), variant("int8", by_hand=True)], "int8"),
+        ([FP32], "fp32", "none_measured_faster"),
+        ([FP32, INT8], "fp32", "none_measured_faster"),  # unmeasured, or not clearly faster
+        ([INT8, FP32], "fp32", "none_measured_faster"),
+        ([variant("fp32", speed=1.0), INT8], "fp32", "none_measured_faster"),
+        ([FP32, FAST_INT8], "int8", "measured_fastest"),
+        ([FP32, FAST_INT8, variant("bf16", speed=2.5)], "bf16", "measured_fastest"),
+        ([INT8], "int8", "only_variant"),
+        ([variant("fp32", by_hand=True), variant("int8", speed=1.8, by_hand=False)], "fp32", "named_by_hand"),
+        ([variant("fp32", by_hand=False), variant("int8", by_hand=True)], "int8", "named_by_hand"),
     ],
 )
-def test_a_public_name_means_the_variant_its_gates_prefer(variants: list[Variant], chosen: str) -> None:
-    assert preferred(variants).variant == chosen
+def test_a_public_name_means_the_variant_its_gates_prefer_and_says_why(
+    variants: list[Variant], chosen: str, why: str
+) -> None:
+    assert (preferred(variants).variant, preference_for(preferred(variants))) == (chosen, why)
 
 
 @pytest.mark.parametrize(
