@@ -91,7 +91,9 @@ PAGES = {"docs/settings.md": settings_page, "docs/cli.md": cli_page}
 
 def stale() -> list[str]:
     """The pages that are not what the code says."""
-    return [name for name, page in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text("utf-8") != page()]
+    return [
+        name for name, page in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text("utf-8") != page()
+    ]
 
 
 def main() -> int:

@@ -83,7 +83,14 @@ def build_admin(public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: 
 
 def _app(title: str) -> FastAPI:
     """An app without FastAPI's own documents, whose page loads its scripts from another host."""
-    app = FastAPI(title=title, version=serving.__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title=title,
+        version=serving.__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     _handle_errors(app)
     return app
 
