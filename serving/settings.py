@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import yaml
@@ -171,15 +171,6 @@ def _model_at(path: list[str]) -> type[Strict]:
     if path[:1] == ["limits"]:
         return LimitSettings
     return GatewaySettings
-
-
-def dump_settings(pools: Mapping[str, tuple[str, str]]) -> str:
-    """The text of a tandem.yaml for pools given as name -> (url, device)."""
-    body: dict[str, Any] = {
-        "version": 1,
-        "pools": {name: {"urls": [url], "device": device} for name, (url, device) in pools.items()},
-    }
-    return yaml.safe_dump(body, sort_keys=False)
 
 
 def is_loopback(host: str) -> bool:

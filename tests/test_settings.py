@@ -55,11 +55,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         settings.read_settings(tmp_path / "none.yaml")
 
 
-def test_settings_written_for_pools_are_read_back(tmp_path: Path) -> None:
-    text = settings.dump_settings({"cpu": ("http://127.0.0.1:9", "cpu"), "gpu": ("http://127.0.0.1:10", "gpu")})
-    assert list(read(tmp_path, text).pools) == ["cpu", "gpu"]
-
-
 @pytest.mark.parametrize(
     "environment",
     [

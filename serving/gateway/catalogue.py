@@ -117,7 +117,7 @@ class Catalogue:
         while True:
             try:
                 await self._poll(pool, server)
-            except (Lost, ValueError, KeyError, TypeError):
+            except (Lost, ValueError, KeyError, TypeError, AttributeError):  # not there, or not Triton
                 self.lost(server)
             await asyncio.sleep(POLL_S if server.alive else POLL_DOWN_S)
 

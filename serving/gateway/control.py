@@ -6,6 +6,7 @@ FastAPI itself refuses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from serving.gateway.upstream import Lost
 from serving.scheduling.routing import Decision, decide, preference_for
 
 EXTENSIONS = ["binary_tensor_data", "parameters"]  # only what the gateway really carries
+OTHER_METHODS = ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"]  # than POST, on the inference path
 NOT_OFFERED = {
     "trace": "tracing is set on Triton itself",
     "logging": "logging is set on Triton itself",
@@ -191,10 +193,10 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
             return _ready_model(model, False)
         return _ready_model(model, answer[0] == 200)
 
-    @app.api_route("/v2/models/{model}/infer", methods=["GET", "PUT", "DELETE", "PATCH"], include_in_schema=False)
+    @app.api_route("/v2/models/{model}/infer", methods=OTHER_METHODS, include_in_schema=False)
     @app.api_route(
         "/v2/models/{model}/versions/{version}/infer",
-        methods=["GET", "PUT", "DELETE", "PATCH"],
+        methods=OTHER_METHODS,
         include_in_schema=False,
     )
     async def infer_by_other_method() -> None:
@@ -225,7 +227,7 @@ def _ready_model(model: str, good: bool) -> JSONResponse:
 
 async def _fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tuple[int, bytes, Decision]:
     """Triton's answer about a model, from the first place that would serve it."""
-    if version and not version.isdigit():
+    if version and re.fullmatch(r"[0-9]{1,18}", version) is None:
         raise errors.NotFound(f"'{version}' is not a version number")
     for decision in decide(catalogue.fleet, model):
         server: Server | None = catalogue.pick(decision.pool, decision.variant.name)

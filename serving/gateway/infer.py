@@ -33,6 +33,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
+REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text
 DIED = re.compile(rb"Stub process|is not healthy|[Ff]ailed to (?:get|receive) .*stub")
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%bserver-timing: %b\r\n"
 BINARY_HEAD = (
@@ -158,7 +159,13 @@ class Infer:
             if length is None and len(chunks) == 1
             else _head(chunks, size if header_length is None else header_length)
         )
-        waits_s = v2.check_head(head).timeout_us
+        checked = v2.check_head(head)
+        if checked.rewritten is not None:
+            rest = [b"".join(chunks)[len(head) :]] if header_length is not None else []
+            head, chunks = checked.rewritten, [checked.rewritten, *rest]
+            size = sum(map(len, chunks))
+            header_length = None if header_length is None else len(head)
+        waits_s = checked.timeout_us
         header = headers.get(b"tandem-deadline-ms")
         deadline = None if header is None and waits_s is None else arrived + _wait_s(header, waits_s)
         return Asked(route, head, chunks, size, header_length, arrived + self._limits.upstream_timeout_s, deadline)
@@ -185,7 +192,7 @@ class Infer:
                     self._catalogue.lost(server)
                 died = str(lost)
             else:
-                if answer.status != 500 or not DIED.search(answer.body):
+                if answer.status != 500 or not DIED.search(REQUEST_ID.sub(b"", answer.body)):
                     return choice, answer
                 self._catalogue.suspend(server, choice.name, sent)
                 died = "the model's process died"
@@ -220,8 +227,11 @@ class Infer:
         if asked.deadline is None:
             connection = target.idle.pop() if target.idle and not fresh else await target.connect()
             return await connection.ask(head, asked.chunks, asked.give_up_at)
+        left_s = asked.deadline - perf_counter()
+        if left_s <= 0:
+            raise errors.DeadlineExpired("the deadline passed before the request was sent on")
         try:
-            async with asyncio.timeout(max(0.0, asked.deadline - perf_counter())):
+            async with asyncio.timeout(left_s):
                 return await target.ask(head, asked.chunks, asked.give_up_at, fresh=fresh)
         except TimeoutError:
             raise errors.DeadlineExpired("the deadline passed before there was an answer") from None

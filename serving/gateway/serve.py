@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import math
 import signal
 import socket
 import struct
@@ -51,13 +52,18 @@ def run(options: Options) -> int:
             f"{options.host} can be reached from other machines and this gateway has no API keys yet; "
             "listen on 127.0.0.1, or say --insecure-no-auth"
         )
+    if options.admin_port is not None and not is_loopback(options.admin_host) and not options.insecure_no_auth:
+        raise UserError(
+            f"{options.admin_host} can be reached from other machines and this gateway has no API keys yet; "
+            "leave --admin-host at 127.0.0.1, or say --insecure-no-auth"
+        )
     public = listen(options.host, options.port)
-    admin = listen(options.admin_host, options.admin_port) if options.admin_port is not None else None
+    admin = listen(options.admin_host, options.admin_port, "--admin-port") if options.admin_port is not None else None
     uvloop.run(_serve(options, settings, public, admin))
     return 0
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """A listening socket. Raises UserError where the address is taken or not ours."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
@@ -69,7 +75,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
-        raise UserError(f"port {port} on {host} {why}; choose another with --port") from None
+        raise UserError(f"port {port} on {host} {why}; choose another with {option}") from None
     listener.setblocking(False)
     return listener
 
@@ -108,7 +114,7 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(settings.limits.drain_s)),
+        timeout_graceful_shutdown=math.ceil(settings.limits.drain_s),
     )
 
 

@@ -20,11 +20,13 @@ import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import filelock
 
 from serving.errors import EnvironmentFault, UserError
 from serving.local.places import cache_dir
+from serving.local.processes import leashed
 
 # The newest wheel with a tritonserver in it (2.51), the last NumPy its stub reads, and an ONNX Runtime for Python 3.11 and
 # 3.12. Installed without dependencies: the wheels' own requirements are for parts that are not used here.
@@ -273,12 +275,12 @@ def _wheels() -> list[str]:
     return ["--no-index", "--find-links", folder]
 
 
-def _run(command: list[str], output: object, engine: Engine, log: Path) -> str:
+def _run(command: list[str], output: TextIO, engine: Engine, log: Path) -> str:
     """Runs a step of the making; its words go to the log, and a failure becomes one line."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     environment["ORT_DISABLE_TELEMETRY"] = "1"
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    output.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")  # type: ignore[attr-defined]
+    done = subprocess.run(leashed(command), capture_output=True, text=True, env=environment, check=False)
+    output.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
     if done.returncode:
         raise explain(done.stdout + done.stderr, engine, log)
     return done.stdout

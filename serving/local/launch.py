@@ -5,6 +5,7 @@ Pure but for the look at ports. Every flag that decides behaviour is written out
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -102,7 +103,7 @@ def require_free(host: str, port: int, option: str) -> None:
         except PermissionError:
             raise UserError(f"port {port} on {host} needs more rights: choose one above 1023 with {option}") from None
         except OSError as error:
-            why = "is taken" if error.errno == 98 else f"cannot be used ({error.strerror})"
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
             raise UserError(f"port {port} on {host} {why}: choose another with {option}") from None
 
 

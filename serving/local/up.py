@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,7 @@ STILL_WAITING_S = 10.0  # a plain line that often, so that a log shows it is ali
 GATEWAY_STOP_S = 15.0  # its own limits.drain_s is 10 s by default
 TRITON_EXIT_TIMEOUT_S = 5  # the gateway has left by then, so that nothing is in flight but what went past it
 TRITON_STOP_S = 15.0  # that, the kill after it, and a busy machine (guess, not measured)
+REMOTE_READY_S = 10.0  # a Triton that runs already is asked twice a second; one that serves is seen at once (guess)
 MAX_KEPT_RUNS = 20  # folders of logs; a few hundred kB each (guess, not measured)
 
 
@@ -204,6 +207,8 @@ class Session:
             self._raise_if_ended()
             if await status(f"{self._url}/health/ready") == 200 and await self._all_served():
                 return True
+            if not self._parts.tritons and time.monotonic() - self._began_s > REMOTE_READY_S:
+                raise await asyncio.to_thread(self._nothing_routable)
             names = ", ".join(part.name for part in self._parts)
             self._progress.waiting(f"starting: {names} ({time.monotonic() - self._began_s:.0f} s)")
             if time.monotonic() - said_s > STILL_WAITING_S and not self._progress.is_live:
@@ -212,6 +217,21 @@ class Session:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), READY_POLL_S)
         return False
+
+    def _nothing_routable(self) -> UserError:
+        """Why no model of Tritons that run already gets a request: the gateway knows."""
+        with urllib.request.urlopen(f"{self._url}/admin/status", timeout=REMOTE_READY_S) as answer:
+            pools = json.load(answer)["pools"]
+        refused = {
+            name: why
+            for pool in pools.values()
+            for server in pool["servers"]
+            for name, why in server["refused"].items()
+        }
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items())) or "it serves no model"
+        return UserError(
+            f"nothing to route to: {reasons}. Let it serve a repository that Tandem made, with its own --model-config-name"
+        )
 
     async def _all_served(self) -> bool:
         """Whether each Triton of ours has loaded what it can, and the gateway has seen it."""

@@ -28,20 +28,36 @@ INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "UINT64": (0, 2**64 - 1),
 }
 DATATYPES = frozenset({*INTEGER_RANGES, "BOOL", "FP16", "FP32", "FP64", "BF16", "BYTES"})
+# Types of JSON values, as Python reads them, that a tensor's elements may have; the other datatypes are integers.
+HOLDS: dict[str, set[type]] = {"BOOL": {bool, int}, "BYTES": {str}, "FP32": {int, float}, "FP64": {int, float}}
 BINARY_ONLY = frozenset({"FP16", "BF16"})  # Triton carries them in the binary extension only
-MAX_DEPTH = 100  # where Triton refuses nested data; 50,000 levels kill Triton 2.51
+# 50,000 levels of nesting kill Triton 2.51. What has more brackets than this is parsed, and orjson refuses over 1,024 levels; a batch of
+# 32 images as nested lists has about 300.
+MAX_BRACKETS = 1000
 # What every binary request carries: where its tensors are. Its quotes cannot stand inside a JSON string, which would escape them.
 BINARY_PARAMETERS = re.compile(
     rb'"parameters"\s*:\s*\{\s*"(?:binary_data_size"\s*:\s*\d+|binary_data(?:_output)?"\s*:\s*(?:true|false))\s*\}'
 )
+TYPED_PARAMETERS: dict[str, tuple[set[type], str]] = {
+    "binary_data": ({bool}, "true or false"),
+    "binary_data_output": ({bool}, "true or false"),
+    "binary_data_size": ({int}, "a number of bytes"),
+    "classification": ({int}, "a whole number"),
+    "priority": ({int}, "a whole number"),
+}
 SEQUENCE_PARAMETERS = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the gateway itself needs of a request's JSON. `timeout_us` is None where the client set none."""
+    """What the gateway needs of a request's JSON: `timeout_us`, None where the client set none, and what to send on.
+
+    `rewritten` is the JSON anew where it was parsed, so that Triton reads what was checked: of two equal keys it takes the first,
+    orjson the last. None where the bytes may go on as they came.
+    """
 
     timeout_us: int | None = None
+    rewritten: bytes | None = None
 
 
 PLAIN = Head()
@@ -77,7 +93,7 @@ def check_head(head: bytes) -> Head:
         head.find(b"\\u") < 0
         and (head.find(b"INT") < 0 or head.find(b'"data"') < 0)
         and (num_parameters == 0 or num_parameters == len(BINARY_PARAMETERS.findall(head)))
-        and head.count(b"[") + head.count(b"{") <= MAX_DEPTH
+        and head.count(b"[") + head.count(b"{") <= MAX_BRACKETS
     ):
         return PLAIN
     request = _parse(head)
@@ -89,7 +105,10 @@ def check_head(head: bytes) -> Head:
                 _check_parameters(entry.get("parameters"), f"{key}[{index}].parameters")
                 if key == "inputs" and "data" in entry:
                     _check_range(entry, f"inputs[{index}]")
-    return Head(timeout_us)
+    try:
+        return Head(timeout_us, orjson.dumps(request))
+    except TypeError:  # orjson reads 1,024 levels and writes 254
+        raise BadRequest("the request is nested more than 254 levels deep") from None
 
 
 def _parse(head: bytes) -> dict[str, Any]:
@@ -106,23 +125,7 @@ def _parse(head: bytes) -> dict[str, Any]:
         raise BadRequest(f"the request is not valid JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequest(f"the request must be a JSON object, not {_json_type(request)}")
-    if _deeper_than(request, MAX_DEPTH):
-        raise BadRequest(f"the request is nested more than {MAX_DEPTH} levels deep")
     return request
-
-
-def _deeper_than(value: object, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [child for item in level for child in _children(item)]
-        if not level:
-            return False
-    return True
-
-
-def _children(item: object) -> Iterator[object]:
-    values = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-    return (value for value in values if isinstance(value, dict | list))
 
 
 def _check_parameters(parameters: object, where: str) -> int | None:
@@ -137,6 +140,11 @@ def _check_parameters(parameters: object, where: str) -> int | None:
             raise BadRequest(f"{where}.{name}: shared memory is not offered here; send the tensor in the request")
         if lower.startswith(("triton_", "tandem_")) or lower == "headers":
             raise BadRequest(f"{where}.{name} is a reserved name")
+    for name, (kinds, what) in TYPED_PARAMETERS.items():
+        if name in parameters and type(parameters[name]) not in kinds:
+            raise BadRequest(f"{where}.{name} must be {what}, not {_json_type(parameters[name])}")
+    if type(parameters.get("classification")) is int and parameters["classification"] < 1:
+        raise BadRequest(f"{where}.classification must be 1 or more")
     if where == "parameters":
         if used := SEQUENCE_PARAMETERS & parameters.keys():
             raise Unsupported(f"parameters.{min(used)}: models that keep a sequence's state are not served")
@@ -154,25 +162,25 @@ def _check_range(entry: dict[str, Any], where: str) -> None:
     if bounds is None:
         return
     low, high = bounds
-    for index, value in enumerate(_flat(entry["data"])):
-        if type(value) is int and not low <= value <= high:
-            raise BadRequest(
-                f"{where} '{entry.get('name')}': element {index} is {value}, outside {datatype}'s {low}…{high}"
-            )
-        if (
-            type(value) is float
-        ):  # 64-bit integers that orjson reads as a float, and fractions, which Triton would cut off
-            raise BadRequest(
-                f"{where} '{entry.get('name')}': element {index} is {value}, not an integer that {datatype} holds"
-            )
+    for items, kinds in _lists(entry["data"]):
+        if float in kinds:  # 64-bit integers that orjson reads as a float, and fractions, which Triton would cut off
+            bad = next(item for item in items if type(item) is float)
+            raise BadRequest(f"{where} '{entry.get('name')}': {bad} is not an integer that {datatype} holds")
+        integers = items if kinds == {int} else [item for item in items if type(item) is int]
+        for bad in (min(integers, default=0), max(integers, default=0)):
+            if not low <= bad <= high:
+                raise BadRequest(f"{where} '{entry.get('name')}': {bad} is outside {datatype}'s {low}…{high}")
 
 
-def _flat(data: object) -> Iterator[object]:
-    if isinstance(data, list):
-        for item in data:
-            yield from _flat(item)
-    else:
-        yield data
+def _lists(data: object) -> Iterator[tuple[list[Any], set[type]]]:
+    """Each list in nested `data` with the types of its elements. Elements are only touched in C: a body may hold millions."""
+    waiting = [data] if isinstance(data, list) else []
+    while waiting:
+        items = waiting.pop()
+        kinds = set(map(type, items))
+        yield items, kinds
+        if list in kinds:
+            waiting.extend(item for item in items if type(item) is list)
 
 
 def _json_type(value: object) -> str:
@@ -245,15 +253,12 @@ def _explain_data(data: object, datatype: str, shape: list[int], where: str) -> 
     expected = 1
     for dimension in shape:
         expected *= dimension
+    holds = HOLDS.get(datatype, {int, bool})
     count = 0
-    for count, value in enumerate(_flat(data), start=1):
-        good = {
-            "BOOL": type(value) in (bool, int),
-            "BYTES": type(value) is str,
-            "FP32": type(value) in (int, float),
-            "FP64": type(value) in (int, float),
-        }.get(datatype, type(value) in (int, bool))
-        if not good:
-            raise BadRequest(f"{where}: element {count - 1} is {_json_type(value)}, which {datatype} does not hold")
+    for items, kinds in _lists(data):
+        count += len(items) if list not in kinds else sum(type(item) is not list for item in items)
+        if wrong := kinds - holds - {list}:
+            bad = next(item for item in items if type(item) in wrong)
+            raise BadRequest(f"{where}: an element is {_json_type(bad)}, which {datatype} does not hold")
     if count != expected:
         raise BadRequest(f"{where}: shape {shape} holds {expected} elements but 'data' has {count}")

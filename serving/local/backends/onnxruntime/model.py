@@ -300,7 +300,10 @@ class Member:
 
     def __init__(self, index, feed, wanted):
         self.index, self.feed, self.wanted = index, feed, wanted
-        self.rows = len(next(iter(feed.values()))) if feed else 0
+        first = next(iter(feed.values()), None)
+        self.rows = (
+            first.shape[0] if first is not None and first.ndim else 0
+        )  # a scalar has no rows, and is never batched
 
 
 def to_array(tensor):
