@@ -36,7 +36,7 @@ from loadtest.bench.processes import (
     running,
     still_there,
 )
-from loadtest.bench.stack import START_TIMEOUT_S, answers
+from loadtest.bench.stack import START_TIMEOUT_S
 from loadtest.bench.verdicts import AtMost, Verdict, exit_code, table
 from loadtest.connection import request_bytes
 from loadtest.machine import this_machine
@@ -90,10 +90,12 @@ def up(folder: Path, number: int) -> Iterator[Up]:
     variables = {"TANDEM_STATE": str(folder / f"state-{number}")}
     began_s = time.monotonic()
 
-    def is_ready() -> bool:
-        return answers(f"127.0.0.1:{port}", "/health/ready")
+    log = folder / f"up-{number}.log"
 
-    with running(command, folder / f"up-{number}.log", is_ready, START_TIMEOUT_S, variables) as process:
+    def is_ready() -> bool:
+        return log.exists() and "\nready in " in f"\n{log.read_text()}"
+
+    with running(command, log, is_ready, START_TIMEOUT_S, variables) as process:
         yield Up(process, port, time.monotonic() - began_s)
 
 

@@ -47,9 +47,10 @@ def stack(repository: Path, model: str, folder: Path) -> Iterator[Stack]:
     triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
     triton += ["--exit-timeout-s", "2"]
     gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(public)]
-    loaded = f"/v2/models/{model}-fp32/ready"
+    loaded = folder / "triton.ready"
+    triton += ["--ready-file", str(loaded)]
     with (
-        running(triton, folder / "triton.log", lambda: answers(triton_url, loaded), START_TIMEOUT_S) as below,
+        running(triton, folder / "triton.log", loaded.exists, START_TIMEOUT_S) as below,
         running(gateway, folder / "gateway.log", lambda: answers(gateway_url, "/health/ready"), START_S) as above,
     ):
         yield Stack(Server("Triton direct", triton_url, below.pid), Server("gateway", gateway_url, above.pid))
