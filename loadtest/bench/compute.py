@@ -110,7 +110,7 @@ def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compu
     python = _triton_python()
     served: list[float] = []
     alone: list[float] = []
-    with stack(net.repository, net.model, folder) as running:
+    with stack(net.repository, folder) as running:
         request = _request(net, running.gateway)
         settings = _settings(Gateway(running.gateway.url).get_json(f"/v2/models/{net.served_name}/config"))
         engine = ""

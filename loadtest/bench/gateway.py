@@ -155,7 +155,7 @@ def run(plan: Plan, command: str) -> Result:
     machine, began = this_machine(), Moment.now()
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
         folder = Path(name)
-        with stack(MODEL_REPOSITORY, MODEL, folder) as running, yardstick(running.triton, folder) as bare:
+        with stack(MODEL_REPOSITORY, folder) as running, yardstick(running.triton, folder) as bare:
             served = served_name(running.gateway)
             scripts = _scripts(running.gateway, folder)
             measured = _measure(plan, generator, scripts, _targets(running, bare), served)

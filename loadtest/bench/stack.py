@@ -37,7 +37,7 @@ class Stack:
 
 
 @contextmanager
-def stack(repository: Path, model: str, folder: Path) -> Iterator[Stack]:
+def stack(repository: Path, folder: Path) -> Iterator[Stack]:
     """Serves a repository on the CPU until the block ends; `folder` takes the logs. Raises CannotMeasure."""
     http, grpc, metrics, public = free_ports(4)
     triton_url, gateway_url = f"127.0.0.1:{http}", f"127.0.0.1:{public}"
