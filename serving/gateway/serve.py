@@ -84,11 +84,17 @@ def let_nobody_in(listener: socket.socket) -> None:
     """Drops new connections before the socket is closed.
 
     Closing alone resets those that the kernel has taken and the event loop has not, and their clients have sent a request by
-    then. With a filter that drops everything (one BPF instruction, `return 0`) clients try again a second later and are refused.
-    Established connections have sockets of their own and notice nothing. Where the system has no such filter, nothing is done.
+    then. A filter that drops SYN makes clients try again a second later and be refused; handshakes that have begun are finished,
+    and established connections have sockets of their own. Where the system has no such filter, nothing is done.
     """
-    drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
-    program = struct.pack("HL", 1, ctypes.addressof(drop))
+    instructions = (  # code, jump if true, jump if false, operand; the data begin at the TCP header
+        (0x30, 0, 0, 13),  # load the byte of flags
+        (0x45, 0, 1, 0x02),  # is SYN set?
+        (0x06, 0, 0, 0),  # return 0: drop
+        (0x06, 0, 0, 0xFFFFFFFF),  # return all: keep
+    )
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in instructions))
+    program = struct.pack("HL", len(instructions), ctypes.addressof(code))
     with contextlib.suppress(OSError, AttributeError):
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
