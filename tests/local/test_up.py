@@ -171,7 +171,12 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(start: Callable[
     assert program.end(signal.SIGINT) == 0
     assert still_there(family) == []
     assert segments(family) == []
-    assert {path.name for path in state.glob("runs/*/*")} == {"tandem.yaml", "gateway.log", "triton-cpu.log"}
+    assert {path.name for path in state.glob("runs/*/*")} == {
+        "tandem.yaml",
+        "gateway.log",
+        "triton-cpu.log",
+        "triton-cpu.ready",
+    }
 
 
 @pytest.mark.triton
