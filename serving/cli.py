@@ -184,6 +184,8 @@ def models(model_repository: Path | None, as_json: bool) -> None:
 def verify(model_repository: Path | None, as_json: bool) -> None:
     """Recompute every digest in a repository; exit code 1 if a file is not the one that was gated."""
     verification = room("serving.export.inventory").verify(_repository(model_repository))
+    if not verification.checks:
+        raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
     room("serving.export.table").show_verification(verification, as_json=as_json)
     sys.exit(0 if verification.is_whole else 1)
 

@@ -81,3 +81,15 @@ def test_a_changed_file_makes_verify_fail_with_code_1(tmp_path: Path) -> None:
     done = tandem("verify", "--model-repository", str(tmp_path / "repo"))
     assert done.returncode == 1
     assert "digits-int8: 1/model.onnx" in done.stdout
+
+
+def test_an_empty_folder_is_nothing_to_verify(tmp_path: Path) -> None:
+    done = tandem("verify", "--model-repository", str(tmp_path))
+    assert (done.returncode, "holds no variant" in done.stderr) == (2, True)
+
+
+def test_a_path_that_triton_cannot_start_from_is_refused(tmp_path: Path) -> None:
+    spaced = tmp_path / "with space"
+    spaced.mkdir()
+    done = tandem("up", "--model-repository", str(spaced))
+    assert (done.returncode, "holds ' '" in done.stderr) == (2, True)

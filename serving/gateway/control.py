@@ -227,7 +227,7 @@ def _ready_model(model: str, good: bool) -> JSONResponse:
 
 async def _fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tuple[int, bytes, Decision]:
     """Triton's answer about a model, from the first place that would serve it."""
-    if version and re.fullmatch(r"[0-9]{1,18}", version) is None:
+    if version and re.fullmatch(r"[0-9]{1,9}", version) is None:
         raise errors.NotFound(f"'{version}' is not a version number")
     for decision in decide(catalogue.fleet, model):
         server: Server | None = catalogue.pick(decision.pool, decision.variant.name)

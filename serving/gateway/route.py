@@ -11,7 +11,7 @@ from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
 from serving.scheduling.routing import Decision, Pins, decide
 
-PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]{1,18}))?/infer")
+PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]{1,9}))?/infer")
 MAX_ROUTES = 4096  # names and pins come from clients: past this many the kept routes are dropped and made again
 
 

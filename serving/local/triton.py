@@ -8,6 +8,7 @@ Keep: whatever way it ends, no process and no segment in /dev/shm stays behind.
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from serving.local.pool import PoolPlan, plan_pool
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
 from serving.repository import Repository, default_repository
+
+UNSAFE = re.compile(
+    r"[\s'\"\\$`&|;<>()*?!#]"
+)  # Triton starts its stubs by a shell line in which the path stands unquoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,11 @@ def prepare(pool: str, model_repository: Path | None, say: Say, *, may_measure: 
     if pool == "gpu":
         require_gpu()
     repository = Repository((model_repository or default_repository()).absolute())
+    if found := UNSAFE.search(str(repository.path)):
+        raise UserError(
+            f"Triton cannot start its processes from {repository.path}: the path holds {found[0]!r}; move or link the repository "
+            "to a path without spaces, quotes and the shell's own characters"
+        )
     repository.variants()  # a broken repository is told before the long part
     environment = ensure(ENGINES[pool], say)
     plan = plan_pool(repository, pool, environment, usable_cores(), may_measure=may_measure, say=say)
