@@ -68,4 +68,4 @@ clean: ## Remove environments, results and caches of this clone (not the cache i
 	@scripts/setup.sh .venv dev && touch $@ .venv/.local .venv/.loadtest
 
 .venv-export/.export: $(SETUP)
-	@scripts/setup.sh .venv-export export,dev && touch $@
+	@scripts/setup.sh .venv-export export,keras,dev && touch $@
