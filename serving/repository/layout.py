@@ -1,6 +1,8 @@
 """Where things lie in a model repository, and whether they are still what was gated.
 
-    <model>-<variant>/{config.pbtxt, configs/<pool>.pbtxt, 1/model.onnx, labels.txt, sample.json, tandem.json}
+    <model>-<variant>/{config.pbtxt, configs/<pool>.pbtxt, <version>/model.onnx, tandem.json}
+
+and, where a model has them, labels.txt, sample.json, preprocessing.json with a tokenizer's file, and gate.npz (in FP32's).
 
 A directory without tandem.json has no proof and is never served. Writing is `export/publish.py`'s. Rule: a public
 name is read from a record, never split off a directory's name.
@@ -15,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.errors import UserError
-from serving.repository.record import Record, nearest
+from serving.repository.record import UNTRAINED, Record, nearest
 from serving.repository.triton_config import CUDA_PARAMETERS, ModelConfig
 
 RECORD_FILE = "tandem.json"
-MODEL_FILE = "1/model.onnx"
 CONFIG_FILE = "config.pbtxt"
 LABELS_FILE = "labels.txt"
 SAMPLE_FILE = "sample.json"
+PREPROCESSING_FILE = "preprocessing.json"
+GATE_DATA_FILE = "gate.npz"  # what the gate ran on, so that `tandem verify` can run it again
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
@@ -92,14 +95,18 @@ class Variant:
     @property
     def digest(self) -> str:
         """SHA-256 of the model file, as the gate recorded it."""
-        return self.record.files[MODEL_FILE]
+        return self.record.digest
+
+    @property
+    def model_path(self) -> Path:
+        return self.directory / self.record.model_file
 
     @property
     def loadable_pools(self) -> tuple[str, ...]:
         return tuple(pool for pool, gate in self.record.pools.items() if gate.is_loadable)
 
     def size_bytes(self) -> int:
-        return (self.directory / MODEL_FILE).stat().st_size
+        return self.model_path.stat().st_size
 
     def verify(self) -> None:
         """Raises DigestMismatch for the first file that changed, went missing or was added since the gate."""
@@ -115,11 +122,25 @@ class Variant:
                 raise DigestMismatch(self.name, path, "was added after the gate")
 
     def config(
-        self, pool: str, *, num_instances: int = 1, num_threads: int = 1, allow_spinning: bool = False
+        self,
+        pool: str,
+        *,
+        engine: str | None = None,
+        num_instances: int = 1,
+        num_threads: int = 1,
+        allow_spinning: bool = False,
     ) -> ModelConfig:
-        """What Triton is told on this pool. `num_threads` is per instance: instances × threads = the pool's cores."""
+        """What Triton is told on this pool. `num_threads` is per instance: instances × threads = the pool's cores.
+
+        `engine` stands in for the one that won where the variant was exported.
+        """
         return model_config(
-            self.record, pool, num_instances=num_instances, num_threads=num_threads, allow_spinning=allow_spinning
+            self.record,
+            pool,
+            engine=engine,
+            num_instances=num_instances,
+            num_threads=num_threads,
+            allow_spinning=allow_spinning,
         )
 
     def config_files(self) -> dict[str, str]:
@@ -128,15 +149,25 @@ class Variant:
 
 
 def model_config(
-    record: Record, pool: str, *, num_instances: int, num_threads: int, allow_spinning: bool
+    record: Record,
+    pool: str,
+    *,
+    engine: str | None = None,
+    num_instances: int,
+    num_threads: int,
+    allow_spinning: bool,
 ) -> ModelConfig:
     if pool not in record.pools:
         raise UserError(f"{record.name} knows nothing of pool {pool!r}{nearest(pool, list(record.pools))}")
     gate = record.pools[pool]
     config = ModelConfig(
         name=record.name,
-        engine=gate.engine,
+        engine=engine or gate.engine,
+        variant=record.variant,
+        version=record.model_version,
         max_batch_size=record.max_batch_size,
+        queue_delay_us=record.queue_delay_us,
+        warmup_batch_sizes=record.warmup_batch_sizes,
         inputs=record.inputs,
         outputs=record.outputs,
         labels=record.labels,
@@ -148,9 +179,10 @@ def model_config(
             "session.intra_op.allow_spinning": "1" if allow_spinning else "0",
             "tandem_model": record.model,
             "tandem_variant": record.variant,
-            "tandem_engine": gate.engine,
-            "tandem_digest": record.files[MODEL_FILE],
-            "tandem_gate": gate.status,
+            "tandem_engine": engine or gate.engine,
+            "tandem_digest": record.digest,
+            "tandem_gate": UNTRAINED if record.is_untrained and gate.is_loadable else gate.status,
+            **({"tandem_space": record.space} if record.space else {}),
         },
     )
     return config.with_parameters(CUDA_PARAMETERS) if config.kind == "KIND_GPU" else config
@@ -208,6 +240,6 @@ class Repository:
             )
         check_model_name(record.model)
         check_variant(record.variant)
-        if MODEL_FILE not in record.files:
-            raise UserError(f"{file} has no digest of {MODEL_FILE}; export the model again")
+        if record.model_file not in record.files:
+            raise UserError(f"{file} has no digest of {record.model_file}; export the model again")
         return Variant(directory.name, directory, record)

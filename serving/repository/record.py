@@ -18,12 +18,26 @@ from typing import Any, Self, TypeVar
 from serving.errors import UserError
 
 VERSION = 1
+MODEL_NAME = "model.onnx"
 
 PASSED = "passed"
 REFUSED = "refused"  # accuracy failed: never loaded
 NOT_USEFUL = "not_useful"  # right answers, but no gain over FP32 where measured: can be pinned, gets no default traffic
 NOT_ALLOWED = "not_allowed"  # this precision must not run on this kind of pool
-STATUSES = (PASSED, REFUSED, NOT_USEFUL, NOT_ALLOWED)
+UNGATED = "ungated"  # served because somebody accepted it without any proof; every receipt says so
+STATUSES = (PASSED, REFUSED, NOT_USEFUL, NOT_ALLOWED, UNGATED)
+
+# What a gate's numbers rest on
+LABELS = "labels"  # right answers that came with the data
+AGREEMENT = "agreement"  # the reference's own answers on the given inputs; nobody said which are right
+NOTHING = "nothing"  # no data: whoever exported it accepted it ungated
+UNTRAINED = "untrained: speed only"  # random weights: there is nothing to be right about
+BASES = (LABELS, AGREEMENT, NOTHING, UNTRAINED)
+
+CLASSIFICATION = "classification"
+EMBEDDING = "embedding"
+OTHER = "other"
+TASKS = (CLASSIFICATION, EMBEDDING, OTHER)
 
 CPU_ENGINES = ("cpu", "openvino")
 GPU_ENGINES = ("cuda", "tensorrt")
@@ -71,22 +85,45 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """The proof of accuracy against FP32 on held-out data. Probabilities are 0..1, `max_drop` has the metric's unit."""
+class Check:
+    """One number of a gate with its limit. `limit` None: told, not judged. `reference` is the same metric of FP32."""
 
     metric: str
     value: float
-    fp32_value: float
-    max_drop: float
-    max_probability_difference: float
-    max_probability_difference_allowed: float
-    non_finite: int
+    limit: float | None
+    is_minimum: bool  # True: value >= limit passes; False: value <= limit
+    reference: float | None
+    is_default_limit: bool  # False: the limit was chosen on the command line
+
+    @property
+    def has_passed(self) -> bool:
+        """NaN never passes."""
+        if self.limit is None:
+            return True
+        return self.value >= self.limit if self.is_minimum else self.value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The proof that a variant answers as it should. The first check is the one that tables show."""
+
+    basis: str
+    reference: str  # whose answers it was compared with: "fp32", or the framework that FP32 was exported from
+    checks: tuple[Check, ...]
     num_samples: int
     dataset: str
     dataset_digest: str
     batch_sizes: tuple[int, ...]  # whose rows were compared with the rows computed alone
-    max_row_difference: float
-    max_row_difference_allowed: float
+
+    def __post_init__(self) -> None:
+        _known(self.basis, BASES, "basis")
+
+    @property
+    def headline(self) -> Check | None:
+        return self.checks[0] if self.checks else None
+
+    def check(self, metric: str) -> Check | None:
+        return next((check for check in self.checks if check.metric == metric), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +140,21 @@ class PoolGate:
 
     @property
     def is_loadable(self) -> bool:
-        return self.status in (PASSED, NOT_USEFUL)
+        return self.status in (PASSED, NOT_USEFUL, UNGATED)
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Time beside FP32, measured in turns on one processor. ratio = FP32's latency / this one's: above 1 is faster."""
+    """Time beside FP32, measured in turns on one processor. ratio = FP32's latency / this one's: above 1 is faster.
+
+    FP32 ran on `baseline_engine`: on `cpu`, ONNX Runtime's own, in one entry, and where another engine runs FP32
+    faster there, on that one in a second entry, because a gain over an engine that is used badly is no gain.
+    """
 
     processor: str
     engine: str
     engine_version: str
+    baseline_engine: str
     batch_size: int
     num_threads: int
     ratio: float
@@ -124,17 +166,18 @@ class Speed:
 
     def __post_init__(self) -> None:
         _known(self.engine, CPU_ENGINES + GPU_ENGINES, "engine")
+        _known(self.baseline_engine, CPU_ENGINES + GPU_ENGINES, "engine")
         if not 0 < self.ratio_low <= self.ratio <= self.ratio_high:
             raise ValueError(f"ratio {self.ratio} is not inside its interval {self.ratio_low}..{self.ratio_high}")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A request body that can be sent as it is, and the right answer to it."""
+    """A request body that can be sent as it is, and the right answer to it where one is known."""
 
     file: str
-    label: str
-    index: int  # of that label in the labels file, and so in the output
+    label: str | None
+    index: int | None  # of that label in the labels file, and so in the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +186,19 @@ class Record:
 
     model: str
     variant: str
+    model_version: int  # of the source, shared by its variants; also the name of the folder that holds model.onnx
     created: str
     source: str
+    task: str
     toolchain: Mapping[str, str]
     max_batch_size: int  # 0: the model has no batch dimension
+    queue_delay_us: int  # how long Triton's batcher waits for more; 0: batches form from what waits anyway
+    warmup_batch_sizes: tuple[int, ...]  # run before the model is ready
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    labels: str | None
+    labels: str | None  # file
+    preprocessing: str | None  # file
+    space: str | None  # of an embedding: vectors of different spaces must not be compared
     sample: Sample | None
     gate: Gate
     pools: Mapping[str, PoolGate]
@@ -157,8 +206,14 @@ class Record:
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        if self.max_batch_size < 0:
-            raise ValueError(f"max_batch_size {self.max_batch_size} is negative")
+        _known(self.task, TASKS, "task")
+        if self.model_version < 1:
+            raise ValueError(f"model_version {self.model_version} is not 1 or more")
+        for name in ("max_batch_size", "queue_delay_us"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} {getattr(self, name)} is negative")
+        if any(not 1 <= size <= max(1, self.max_batch_size) for size in self.warmup_batch_sizes):
+            raise ValueError(f"warmup_batch_sizes {list(self.warmup_batch_sizes)} are not within 1..max_batch_size")
         for path, digest in self.files.items():
             if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
                 raise ValueError(f"file {path!r} is outside the variant's directory")
@@ -169,6 +224,20 @@ class Record:
     def name(self) -> str:
         """The name of the directory, and of the model in Triton."""
         return f"{self.model}-{self.variant}"
+
+    @property
+    def model_file(self) -> str:
+        """Path of the ONNX file inside the variant's directory."""
+        return f"{self.model_version}/{MODEL_NAME}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the ONNX file."""
+        return self.files[self.model_file]
+
+    @property
+    def is_untrained(self) -> bool:
+        return self.gate.basis == UNTRAINED
 
     @classmethod
     def from_json(cls, text: str, where: str = "tandem.json") -> Self:
@@ -181,13 +250,19 @@ class Record:
             cls,
             model=read.text("model"),
             variant=read.text("variant"),
+            model_version=read.whole("model_version"),
             created=read.text("created"),
             source=read.text("source"),
+            task=read.text("task"),
             toolchain=read.texts("toolchain"),
             max_batch_size=read.whole("max_batch_size"),
+            queue_delay_us=read.whole("queue_delay_us"),
+            warmup_batch_sizes=read.wholes("warmup_batch_sizes"),
             inputs=tuple(_tensor(entry) for entry in read.objects("inputs")),
             outputs=tuple(_tensor(entry) for entry in read.objects("outputs")),
             labels=read.text_or_none("labels"),
+            preprocessing=read.text_or_none("preprocessing"),
+            space=read.text_or_none("space"),
             sample=_sample(read.object_or_none("sample")),
             gate=_gate(read.object("gate")),
             pools={pool: _pool(entry) for pool, entry in read.object("pools").members()},
@@ -266,6 +341,9 @@ class _Object:
         value: int = self._of(key, int)
         return value
 
+    def whole_or_none(self, key: str) -> int | None:
+        return None if self._get(key) is None else self.whole(key)
+
     def wholes(self, key: str) -> tuple[int, ...]:
         values = self._of(key, list)
         if bad := [value for value in values if type(value) is not int]:
@@ -277,6 +355,13 @@ class _Object:
         if type(value) not in (int, float) or not math.isfinite(value):
             raise RecordError(f"{self._where}.{key}", f"want a number, got {_kind(value)}")
         return float(value)
+
+    def number_or_none(self, key: str) -> float | None:
+        return None if self._get(key) is None else self.number(key)
+
+    def flag(self, key: str) -> bool:
+        value: bool = self._of(key, bool)
+        return value
 
     def texts(self, key: str) -> dict[str, str]:
         values = self._of(key, dict)
@@ -330,7 +415,9 @@ def _tensor(read: _Object) -> Tensor:
 def _sample(read: _Object | None) -> Sample | None:
     if read is None:
         return None
-    return read.build(Sample, file=read.text("file"), label=read.text("label"), index=read.whole("index"))
+    return read.build(
+        Sample, file=read.text("file"), label=read.text_or_none("label"), index=read.whole_or_none("index")
+    )
 
 
 def _pool(read: _Object) -> PoolGate:
@@ -340,19 +427,25 @@ def _pool(read: _Object) -> PoolGate:
 def _gate(read: _Object) -> Gate:
     return read.build(
         Gate,
-        metric=read.text("metric"),
-        value=read.number("value"),
-        fp32_value=read.number("fp32_value"),
-        max_drop=read.number("max_drop"),
-        max_probability_difference=read.number("max_probability_difference"),
-        max_probability_difference_allowed=read.number("max_probability_difference_allowed"),
-        non_finite=read.whole("non_finite"),
+        basis=read.text("basis"),
+        reference=read.text("reference"),
+        checks=tuple(_check(entry) for entry in read.objects("checks")),
         num_samples=read.whole("num_samples"),
         dataset=read.text("dataset"),
         dataset_digest=read.text("dataset_digest"),
         batch_sizes=read.wholes("batch_sizes"),
-        max_row_difference=read.number("max_row_difference"),
-        max_row_difference_allowed=read.number("max_row_difference_allowed"),
+    )
+
+
+def _check(read: _Object) -> Check:
+    return read.build(
+        Check,
+        metric=read.text("metric"),
+        value=read.number("value"),
+        limit=read.number_or_none("limit"),
+        is_minimum=read.flag("is_minimum"),
+        reference=read.number_or_none("reference"),
+        is_default_limit=read.flag("is_default_limit"),
     )
 
 
@@ -362,6 +455,7 @@ def _speed(read: _Object) -> Speed:
         processor=read.text("processor"),
         engine=read.text("engine"),
         engine_version=read.text("engine_version"),
+        baseline_engine=read.text("baseline_engine"),
         batch_size=read.whole("batch_size"),
         num_threads=read.whole("num_threads"),
         ratio=read.number("ratio"),

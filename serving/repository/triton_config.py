@@ -43,7 +43,11 @@ class ModelConfig:
 
     name: str
     engine: str
+    variant: str
+    version: int
     max_batch_size: int
+    queue_delay_us: int
+    warmup_batch_sizes: tuple[int, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     labels: str | None
@@ -76,18 +80,18 @@ class ModelConfig:
             "max_batch_size": self.max_batch_size,
             "input": [_tensor(tensor) for tensor in self.inputs],
             "output": [_tensor(tensor) for tensor in self.outputs],
-            "version_policy": {"latest": {"num_versions": 1}},
+            "version_policy": {"specific": {"versions": [self.version]}},
             "instance_group": [{"count": self.num_instances, "kind": Name(self.kind)}],
         }
         if self.labels is not None:
             message["output"][0]["label_filename"] = self.labels
         if self.max_batch_size > 0:
-            # no delay: batches form from what waits while an instance is busy
-            message["dynamic_batching"] = {"max_queue_delay_microseconds": 0}
-        if block := _accelerator(self.engine):
+            # without a delay, batches form from what waits while an instance is busy
+            message["dynamic_batching"] = {"max_queue_delay_microseconds": self.queue_delay_us}
+        if block := _accelerator(self.engine, self.variant):
             message["optimization"] = {"execution_accelerators": block}
         message["parameters"] = Map({key: {"string_value": value} for key, value in self.parameters.items()})
-        message["model_warmup"] = [_warmup(size, self.inputs) for size in sorted({1, max(1, self.max_batch_size)})]
+        message["model_warmup"] = [_warmup(size, self.inputs) for size in self.warmup_batch_sizes]
         return message
 
 
@@ -95,11 +99,17 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     return {"name": tensor.name, "data_type": Name(TRITON_TYPES[tensor.datatype]), "dims": list(tensor.shape)}
 
 
-def _accelerator(engine: str) -> dict[str, Any] | None:
+def _accelerator(engine: str, variant: str) -> dict[str, Any] | None:
+    """The block of an engine that is not its pool's own. BF16 on OpenVINO is FP32's file, computed in BF16: only our
+    backend reads that; NVIDIA's would compute in FP32 without a word, so that `tandem verify --server nvidia` refuses it.
+    """
     if engine == "tensorrt":
-        return {"gpu_execution_accelerator": [{"name": "tensorrt", "parameters": Map({"precision_mode": "INT8"})}]}
+        return {
+            "gpu_execution_accelerator": [{"name": "tensorrt", "parameters": Map({"precision_mode": variant.upper()})}]
+        }
     if engine == "openvino":
-        return {"cpu_execution_accelerator": [{"name": "openvino"}]}
+        precision = {"parameters": Map({"precision": "BF16"})} if variant == "bf16" else {}
+        return {"cpu_execution_accelerator": [{"name": "openvino", **precision}]}
     return None
 
 

@@ -1,0 +1,58 @@
+"""What every source gives, whatever it was: an FP32 file with all that is needed to judge, quantise and serve it.
+
+Made by `sources/` and `recipes/`, used by everything after them. Rule: nothing behind this knows where a model came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from serving.repository import Tensor
+from serving.repository.preprocessing import Preprocessing
+
+Arrays = Mapping[str, NDArray[Any]]
+Run = Callable[[Arrays], list[NDArray[Any]]]
+
+DEFAULT_OPSET = 18  # the exporter's native one, and every Triton since 24.10 reads it
+DEFAULT_MAX_BATCH_SIZE = 32  # guess, not measured: where a small net's throughput stops growing
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What may be asked of a source. None: what the source itself says."""
+
+    opset: int = DEFAULT_OPSET
+    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    is_trusted: bool = False  # code that came with the model may run
+    task: str | None = None
+    max_length: int | None = None  # tokens
+    image_size: int | None = None  # pixels, both edges
+    pooling: str | None = None
+    is_normalised: bool | None = None
+    example: Arrays | None = None  # inputs [n, …] for a source that has none of its own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """A model on its way into a repository. Tensor shapes leave out the batch dimension."""
+
+    model: bytes  # one ONNX file, FP32, IR version at most 10
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    max_batch_size: int  # 0: the graph has no batch dimension
+    task: str
+    source: str  # for the record: what it was, without a path of this machine
+    framework: str  # whose answers `run` gives: "pytorch", "scikit-learn", "keras"; "onnx" where there is no other
+    run: Run | None  # all outputs of the framework itself; None: there is none beside the file
+    example: Arrays  # valid inputs [n, …], n at least 4, different rows; dynamic dimensions longer than 1
+    labels: tuple[str, ...] | None = None
+    preprocessing: Preprocessing | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)  # that go beside the model: tokenizer.json
+    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16", "int8")  # worth trying
+    is_cpu_only: bool = False  # GPU providers have no kernels for it
+    is_untrained: bool = False
+    toolchain: Mapping[str, str] = field(default_factory=dict)  # package -> version, of what made it

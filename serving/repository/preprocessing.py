@@ -1,0 +1,103 @@
+"""How raw images or texts become a model's inputs: preprocessing.json beside the model, as values.
+
+Data only: who decodes and resizes is elsewhere. Reading is strict, as for gate records. Rule: whatever a client would
+have to know to get the answers that the gate saw is in here, and nothing is implied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from serving.repository.record import RecordError, nearest
+
+VERSION = 1
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
+POOLINGS = ("none", "mean", "cls", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePreprocessing:
+    """RGB image -> float32 [3, height, width]: resize, cut the centre, divide by 255, subtract mean, divide by std.
+
+    `resize_shortest` scales the shorter edge to that many pixels and keeps the aspect; None: straight to the size.
+    `mean` and `std` are per channel, for values 0..1.
+    """
+
+    input: str
+    height: int
+    width: int
+    resize_shortest: int | None
+    interpolation: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def __post_init__(self) -> None:
+        if min(self.height, self.width, self.resize_shortest or 1) < 1:
+            raise ValueError("height, width and resize_shortest are pixels, 1 or more")
+        if self.interpolation not in INTERPOLATIONS:
+            raise ValueError(
+                f"unknown interpolation {self.interpolation!r}{nearest(self.interpolation, INTERPOLATIONS)}"
+            )
+        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+            raise ValueError("mean and std are three numbers each, one per channel, and std above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class TextPreprocessing:
+    """Text -> int64 [length] each. `inputs` maps the tokenizer's words (input_ids, attention_mask, token_type_ids) to the
+    model's input names. Rows of a batch are padded on the right to the longest with `pad_token_id`, mask 0.
+
+    `pooling` and `is_normalised` say what the graph already does: a client does neither.
+    """
+
+    tokenizer: str  # file
+    inputs: Mapping[str, str]
+    max_length: int
+    pad_token_id: int
+    pooling: str
+    is_normalised: bool
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise ValueError(f"max_length {self.max_length} is not 1 or more")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"unknown pooling {self.pooling!r}{nearest(self.pooling, POOLINGS)}")
+
+
+Preprocessing = ImagePreprocessing | TextPreprocessing
+KINDS: Mapping[str, type[ImagePreprocessing] | type[TextPreprocessing]] = {
+    "image": ImagePreprocessing,
+    "text": TextPreprocessing,
+}
+
+
+def to_json(preprocessing: Preprocessing) -> str:
+    kind = next(name for name, cls in KINDS.items() if isinstance(preprocessing, cls))
+    return json.dumps({"version": VERSION, "kind": kind, **asdict(preprocessing)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str, where: str = "preprocessing.json") -> Preprocessing:
+    """Raises RecordError that names the place."""
+    try:
+        data: dict[str, Any] = json.loads(text)
+        version, kind = data.pop("version", None), data.pop("kind", None)
+    except (ValueError, AttributeError) as error:
+        raise RecordError(where, f"is not a JSON object: {error}") from None
+    if version != VERSION:
+        raise RecordError(where, f"version is {version!r}, want {VERSION}; export the model again with this Tandem")
+    if kind not in KINDS:
+        raise RecordError(where, f"unknown kind {kind!r}{nearest(str(kind), KINDS)}")
+    cls = KINDS[kind]
+    known = list(cls.__dataclass_fields__)
+    for name in data:
+        if name not in known:
+            raise RecordError(where, f"unknown key {name!r}{nearest(name, known)}")
+    if missing := [name for name in known if name not in data]:
+        raise RecordError(where, f"key {missing[0]!r} is missing")
+    try:
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+    except (ValueError, TypeError) as error:
+        raise RecordError(where, str(error)) from None
