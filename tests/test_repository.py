@@ -16,8 +16,8 @@ from tritonclient.grpc import model_config_pb2
 from serving.errors import UserError, exit_code
 from serving.repository import (
     CONFIG_FILE,
-    MODEL_FILE,
     RECORD_FILE,
+    Check,
     DigestMismatch,
     ModelConfig,
     PoolGate,
@@ -32,6 +32,7 @@ from serving.repository import (
 )
 from serving.repository.layout import config_files, model_config
 
+MODEL_FILE = "1/model.onnx"
 COMMITTED = Path(__file__).parents[1] / "model_repo"
 VARIANTS = ("digits-fp16", "digits-fp32", "digits-int8")
 
@@ -244,8 +245,8 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d.update(sped=[]), "unknown key 'sped', did you mean 'speed'"),
         (lambda d: d.update(colour="red"), "unknown key 'colour', known are model, variant"),
         (
-            lambda d: d["gate"].update(max_dropp=1),
-            r"tandem.json.gate: unknown key 'max_dropp', did you mean 'max_drop'",
+            lambda d: d["gate"].update(dataset_digst="1"),
+            r"tandem.json.gate: unknown key 'dataset_digst', did you mean 'dataset_digest'",
         ),
         (lambda d: d["pools"]["cpu"].update(note=""), r"tandem.json.pools.cpu: unknown key 'note'"),
         (lambda d: d["speed"][0].update(speed=1), r"tandem.json.speed\[0\]: unknown key 'speed'"),
@@ -253,14 +254,22 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d["sample"].update(body=""), r"tandem.json.sample: unknown key 'body'"),
         (lambda d: d.pop("gate"), "key 'gate' is missing"),
         (lambda d: d.update(modell=d.pop("model")), "key 'model' is missing; is 'modell' a misspelling of it"),
-        (lambda d: d["gate"].pop("value"), "key 'value' is missing"),
+        (lambda d: d["gate"]["checks"][0].pop("value"), r"gate.checks\[0\]: key 'value' is missing"),
+        (lambda d: d["gate"]["checks"][0].update(limt=1), "unknown key 'limt', did you mean 'limit'"),
+        (lambda d: d["gate"]["checks"][0].update(is_minimum=1), "is_minimum: want true or false, got a whole number"),
+        (lambda d: d["gate"].update(basis="label"), "unknown basis 'label', did you mean 'labels'"),
+        (lambda d: d.update(task="classify"), "unknown task 'classify', did you mean 'classification'"),
+        (lambda d: d.update(model_version=0), "model_version 0 is not 1 or more"),
+        (lambda d: d.update(queue_delay_us=-1), "queue_delay_us -1 is negative"),
+        (lambda d: d.update(warmup_batch_sizes=[33]), r"warmup_batch_sizes \[33\] are not within"),
+        (lambda d: d["speed"][0].update(baseline_engine="cpuu"), "unknown engine 'cpuu', did you mean 'cpu'"),
         (lambda d: d.update(max_batch_size="32"), "max_batch_size: want a whole number, got text"),
         (lambda d: d.update(max_batch_size=True), "max_batch_size: want a whole number, got true or false"),
         (lambda d: d.update(max_batch_size=-1), "max_batch_size -1 is negative"),
-        (lambda d: d["gate"].update(value="0.9"), "gate.value: want a number, got text"),
-        (lambda d: d["gate"].update(value=None), "gate.value: want a number, got null"),
-        (lambda d: d["gate"].update(value=float("nan")), "NaN is no number that a record may hold"),
-        (lambda d: d["gate"].update(value=float("inf")), "Infinity is no number"),
+        (lambda d: d["gate"]["checks"][0].update(value="0.9"), r"gate.checks\[0\].value: want a number, got text"),
+        (lambda d: d["gate"]["checks"][0].update(value=None), r"gate.checks\[0\].value: want a number, got null"),
+        (lambda d: d["gate"]["checks"][0].update(value=float("nan")), "NaN is no number that a record may hold"),
+        (lambda d: d["gate"]["checks"][0].update(value=float("inf")), "Infinity is no number"),
         (lambda d: d.update(gate=[]), "gate: want an object, got a list"),
         (lambda d: d.update(toolchain={"torch": 2}), "toolchain: want text, got a whole number"),
         (lambda d: d.update(inputs={}), "inputs: want a list, got an object"),
@@ -306,6 +315,8 @@ ODD = replace(
     Record.from_json(record_text()),
     model='q"uo\\te',
     max_batch_size=0,
+    queue_delay_us=200,
+    warmup_batch_sizes=(1,),
     labels=None,
     inputs=(Tensor("ids", "INT64", (-1,)), Tensor("text", "BYTES", (1,)), Tensor("flag", "BOOL", ())),
     outputs=(Tensor("a", "FP16", (2,)), Tensor("b", "BF16", (-1, 3))),
@@ -331,10 +342,10 @@ def test_a_configuration_leaves_nothing_for_a_server_to_fill_in(pool: str) -> No
     assert (config.name, config.backend, config.max_batch_size) == ("digits-fp32", "onnxruntime", 32)
     assert [(t.name, list(t.dims)) for t in config.input] == [("image", [1, 8, 8])]
     assert [(t.name, list(t.dims), t.label_filename) for t in config.output] == [("probabilities", [10], "labels.txt")]
-    assert config.version_policy.latest.num_versions == 1
+    assert list(config.version_policy.specific.versions) == [1]
     assert config.HasField("dynamic_batching")
     assert not config.dynamic_batching.HasField("default_queue_policy")
-    assert [warmup.batch_size for warmup in config.model_warmup] == [1, 32]
+    assert [warmup.batch_size for warmup in config.model_warmup] == [1, 8, 32]
     parameters = {key: value.string_value for key, value in config.parameters.items()}
     expected = {
         "tandem_model": "digits",
@@ -374,6 +385,66 @@ def test_a_model_without_a_batch_dimension_gets_no_batcher_and_a_warm_up_that_fi
         "text": ([1], True),
         "flag": ([], True),
     }
+
+
+def test_queue_delay_version_and_space_are_stated() -> None:
+    record = replace(
+        ODD, max_batch_size=4, queue_delay_us=200, model_version=3, space="minilm@0a", files={"3/model.onnx": "0" * 64}
+    )
+    message = parse(model_config(record, "cpu", num_instances=1, num_threads=1, allow_spinning=False))
+    assert message.dynamic_batching.max_queue_delay_microseconds == 200
+    assert list(message.version_policy.specific.versions) == [3]
+    assert message.parameters["tandem_space"].string_value == "minilm@0a"
+
+
+def test_another_engine_can_be_asked_for_than_the_one_that_won_at_export() -> None:
+    message = parse(Repository(COMMITTED).variant("digits-fp32").config("cpu", engine="openvino"))
+    assert message.parameters["tandem_engine"].string_value == "openvino"
+    assert [a.name for a in message.optimization.execution_accelerators.cpu_execution_accelerator] == ["openvino"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "engine", "wanted"),
+    [
+        ("bf16", "openvino", {"precision": "BF16"}),
+        ("int8", "openvino", {}),
+        ("fp16", "tensorrt", {"precision_mode": "FP16"}),
+        ("int8", "tensorrt", {"precision_mode": "INT8"}),
+    ],
+)
+def test_an_engines_block_says_the_precision_where_the_file_alone_does_not(
+    variant: str, engine: str, wanted: dict[str, str]
+) -> None:
+    record = replace(ODD, variant=variant)
+    block = parse(model_config(record, engine, num_instances=1, num_threads=1, allow_spinning=False))
+    accelerators = block.optimization.execution_accelerators
+    [found] = [*accelerators.cpu_execution_accelerator, *accelerators.gpu_execution_accelerator]
+    assert (found.name, dict(found.parameters)) == (engine, wanted)
+
+
+def test_random_weights_are_told_to_whoever_routes_there() -> None:
+    record = Record.from_json(record_text("digits-fp32"))
+    untrained = replace(record, gate=replace(record.gate, basis="untrained: speed only"))
+    config = model_config(untrained, "cpu", num_instances=1, num_threads=1, allow_spinning=False)
+    assert config.parameters["tandem_gate"] == "untrained: speed only"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "is_minimum", "passes"),
+    [
+        (0.99, 0.99, True, True),
+        (0.98, 0.99, True, False),
+        (0.1, 0.1, False, True),
+        (0.2, 0.1, False, False),
+        (float("nan"), 0.1, True, False),
+        (float("nan"), 0.1, False, False),
+        (5.0, None, True, True),
+    ],
+)
+def test_a_check_passes_on_the_right_side_of_its_limit_and_never_with_nan(
+    value: float, limit: float | None, is_minimum: bool, passes: bool
+) -> None:
+    assert Check("x", value, limit, is_minimum, None, is_default_limit=True).has_passed is passes
 
 
 def test_a_pool_that_a_variant_does_not_know_is_an_error() -> None:

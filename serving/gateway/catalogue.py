@@ -27,7 +27,7 @@ POLL_TIMEOUT_S = (
 )
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
-GATED = ("passed", "not_useful")
+ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what `tandem_gate` may say
 KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU"}
 
 
@@ -196,7 +196,7 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
     if missing:
         raise NotRoutable("it has no gate record (its configuration lacks the tandem_ parameters)")
     gate = parameters["tandem_gate"]
-    if gate not in GATED:
+    if gate not in ROUTABLE:
         raise NotRoutable(f"its gate says '{gate}' for this pool")
     groups = config.get("instance_group", [])
     kinds = {group.get("kind") for group in groups}
@@ -215,6 +215,7 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         engine=parameters.get("tandem_engine", "unknown"),
         digest=parameters["tandem_digest"],
         device=f'{device}; name="{label}"' if label else device,
+        gate=gate,
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
 

@@ -44,6 +44,7 @@ RECEIPT_HEADERS = {
     "Tandem-Variant": "The precision that computed it.",
     "Tandem-Engine": "What computed it.",
     "Tandem-Model-Digest": "sha256 of the model file.",
+    "Tandem-Gate": "What proves it on that pool: passed, not_useful (right, but not faster), ungated, or untrained: speed only.",
     "Tandem-Reason": "Why it went there: only_pool, first_ready, next_ready or pinned.",
     "Server-Timing": "Milliseconds in the queue, at the backend and in all.",
 }

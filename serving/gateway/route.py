@@ -93,6 +93,7 @@ def receipt_headers(decision: Decision) -> Headers:
         "tandem-variant": variant.variant,
         "tandem-engine": variant.engine,
         "tandem-model-digest": f"sha256:{variant.digest}",
+        "tandem-gate": variant.gate,
         "tandem-reason": decision.reason,
     }
     return [(key.encode(), re.sub(r"[^ -~]", "", value).encode()) for key, value in receipt.items()]

@@ -82,15 +82,17 @@ def to_json(preprocessing: Preprocessing) -> str:
 def from_json(text: str, where: str = "preprocessing.json") -> Preprocessing:
     """Raises RecordError that names the place."""
     try:
-        data: dict[str, Any] = json.loads(text)
-        version, kind = data.pop("version", None), data.pop("kind", None)
-    except (ValueError, AttributeError) as error:
+        data: Any = json.loads(text)
+    except ValueError as error:
         raise RecordError(where, f"is not a JSON object: {error}") from None
+    if not isinstance(data, dict):
+        raise RecordError(where, "is not a JSON object")
+    version, kind = data.pop("version", None), data.pop("kind", None)
     if version != VERSION:
         raise RecordError(where, f"version is {version!r}, want {VERSION}; export the model again with this Tandem")
     if kind not in KINDS:
         raise RecordError(where, f"unknown kind {kind!r}{nearest(str(kind), KINDS)}")
-    cls = KINDS[kind]
+    cls: Any = KINDS[kind]
     known = list(cls.__dataclass_fields__)
     for name in data:
         if name not in known:
@@ -98,6 +100,7 @@ def from_json(text: str, where: str = "preprocessing.json") -> Preprocessing:
     if missing := [name for name in known if name not in data]:
         raise RecordError(where, f"key {missing[0]!r} is missing")
     try:
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+        made: Preprocessing = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
     except (ValueError, TypeError) as error:
         raise RecordError(where, str(error)) from None
+    return made

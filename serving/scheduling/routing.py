@@ -18,8 +18,9 @@ RETRY_AFTER_S = 1.0  # embedded Triton is back about a second after a crash (doc
 class Variant:
     """A variant as a pool's Triton reports it.
 
-    `name` is Triton's model name (and the name that pins it), `device` the value of the `Tandem-Device` header,
-    `speed_ratio` its speed beside FP32 where it was measured to be clearly faster on that pool's processor, else None.
+    `name` is Triton's model name (and the name that pins it), `device` and `gate` the values of the headers `Tandem-Device`
+    and `Tandem-Gate`, `speed_ratio` its speed beside FP32 where it was measured to be clearly faster on that pool's
+    processor, else None.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Variant:
     device: str
     speed_ratio: float | None = None
     by_hand: bool | None = None  # whether the configuration names this one of a model's; None where it names none
+    gate: str = "passed"
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)

@@ -4,7 +4,7 @@ import { $, classed, el, pairs } from "/ui/dom.js";
 
 const SIDE = 8;
 const SHAPE = [-1, 1, SIDE, SIDE];
-const RECEIPT = ["tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-model-digest", "tandem-reason", "server-timing", "tandem-error", "retry-after"];
+const RECEIPT = ["tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-model-digest", "tandem-gate", "tandem-reason", "server-timing", "tandem-error", "retry-after"];
 const REACH = 1.4; // pixels from the pen to where it leaves no ink: strokes two pixels wide, as in the images the model learned from
 const FALL = 1.5; // ink lost per pixel from there inwards; by trial with 13 scripted digits, of which 12 were read right
 

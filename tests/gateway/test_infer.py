@@ -53,6 +53,7 @@ def test_a_held_out_digit_is_recognised_and_the_receipt_says_by_what(gateway: Ru
     assert re.fullmatch(r'cpu; name="[^"]+"', reply.headers["Tandem-Device"])
     assert reply.headers["Tandem-Variant"] in ("fp32", "int8")
     assert reply.headers["Tandem-Engine"] == "cpu"
+    assert reply.headers["Tandem-Gate"] in ("passed", "not_useful")
     assert reply.headers["Tandem-Reason"] == "only_pool"
     assert re.fullmatch(r"queue;dur=[\d.]+, backend;dur=[\d.]+, total;dur=[\d.]+", reply.headers["Server-Timing"])
 
