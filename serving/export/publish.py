@@ -1,8 +1,8 @@
-"""How a variant gets into a repository: whole or not at all, whatever interrupts it.
+"""How the variants of a model get into a repository: whole or not at all, whatever interrupts it.
 
-It is built in a hidden sibling, flushed to disk, and then changes places with the old one in one step; the old one is
-removed afterwards. A lock keeps a second writer out. Gates are not here. Rule: nothing outside a hidden name is ever
-written to, only renamed.
+They are built in hidden siblings, flushed to disk, and then change places with the old ones, one step each; a journal
+lets the next writer finish what a killed one began. A lock keeps a second writer out. Gates are not here. Rule: nothing
+outside a hidden name is ever written to, only renamed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 from serving.errors import EnvironmentFault, UserError
-from serving.repository import RECORD_FILE, Record, Repository, Variant
+from serving.repository import MODEL_NAME, RECORD_FILE, Record, Repository, Variant, file_digest
 from serving.repository.layout import config_files
 
 LOCK_FILE = ".tandem-lock"
+JOURNAL_FILE = ".tandem-journal"  # {variant: SHA-256 of its new record}, while they change places
+NUM_KEPT_VERSIONS = 1  # of a model's earlier ones: enough to go back by hand, and disks are finite
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # linux/fs.h: swap two names atomically
+_USERS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR)  # the user can mend these
+
+Publication = tuple[Record, Mapping[str, bytes]]
 
 
 @contextmanager
@@ -44,48 +50,107 @@ def writing(repository: Path) -> Iterator[None]:
         yield
 
 
+def next_version(repository: Path, model: str, fp32: bytes) -> int:
+    """1 for a new model, the present version for the same FP32 file, else one more. Version numbers are the source's."""
+    directory = repository / f"{model}-fp32"
+    if not (directory / RECORD_FILE).is_file():
+        return 1
+    present = Repository(repository).variant(directory.name).record
+    return present.model_version + (present.digest != sha256(fp32).hexdigest())
+
+
 def publish(repository: Path, record: Record, files: Mapping[str, bytes]) -> Variant:
-    """Write one variant. `files`: path inside it -> content, without configurations and record; `record.files` is filled in.
+    """`publish_all` of one variant."""
+    return publish_all(repository, [(record, files)])[0]
 
-    Call it inside `writing`.
+
+def publish_all(repository: Path, publications: Sequence[Publication]) -> list[Variant]:
+    """Write variants. `files`: path inside one -> content, without configurations and record; `record.files` is filled in.
+
+    A model file of an earlier version stays in its folder beside the new one. Call it inside `writing`.
     """
-    record, contents = complete(record, files)
-    target, new = repository / record.name, repository / f".{record.name}.new"
+    names, journal = [record.name for record, _ in publications], repository / JOURNAL_FILE
     try:
-        _write(new, contents)
-        _replace(target, new)
+        made = {record.name: _prepare(repository, record, files) for record, files in publications}
+        _write_file(journal.with_suffix(".new"), json.dumps(made).encode())
+        journal.with_suffix(".new").rename(journal)
+        _sync(repository)
+        for name in names:
+            _replace(repository / name, repository / f".{name}.new")
+        journal.unlink()
     except OSError as error:
-        raise EnvironmentFault(f"cannot write {target}: {error.strerror}; the repository is as it was") from None
+        state = "the next export finishes it" if journal.exists() else "the repository is as it was"
+        kind = UserError if error.errno in _USERS else EnvironmentFault
+        raise kind(f"cannot write {', '.join(names)} into {repository}: {error.strerror}; {state}") from None
     finally:
-        if new.exists():
-            shutil.rmtree(new, ignore_errors=True)
-    return Repository(repository).variant(record.name)
+        if not journal.exists():
+            _remove_unfinished(repository)
+    return [Repository(repository).variant(name) for name in names]
 
 
-def complete(record: Record, files: Mapping[str, bytes]) -> tuple[Record, dict[str, bytes]]:
-    """The record with every digest, and every file of the variant with the generated ones among them."""
-    contents = dict(files)
-    record = replace(record, files=_digests(contents))  # the configurations state the model's digest
+def complete(
+    record: Record, files: Mapping[str, bytes], kept: Mapping[str, str] | None = None
+) -> tuple[Record, dict[str, bytes]]:
+    """The record with every digest, and every file of the variant with the generated ones among them.
+
+    `kept`: path -> digest of files that are in the directory already.
+    """
+    contents, kept = dict(files), dict(kept or {})
+    record = replace(record, files=_digests(contents, kept))  # the configurations state the model's digest
     contents |= {path: text.encode() for path, text in config_files(record).items()}
-    record = replace(record, files=_digests(contents))
+    record = replace(record, files=_digests(contents, kept))
     return record, {**contents, RECORD_FILE: record.to_json().encode()}
 
 
-def _digests(contents: Mapping[str, bytes]) -> dict[str, str]:
-    return {path: sha256(content).hexdigest() for path, content in sorted(contents.items())}
+def _digests(contents: Mapping[str, bytes], kept: Mapping[str, str]) -> dict[str, str]:
+    digests = {path: sha256(content).hexdigest() for path, content in contents.items()}
+    return dict(sorted({**digests, **kept}.items()))
+
+
+def _prepare(repository: Path, record: Record, files: Mapping[str, bytes]) -> str:
+    """The new variant beside the old one, under its hidden name. Returns the SHA-256 of its record."""
+    new = repository / f".{record.name}.new"
+    new.mkdir()
+    kept = _keep_versions(repository / record.name, new, record.model_version)
+    _, contents = complete(record, files, kept)
+    _write(new, contents)
+    return sha256(contents[RECORD_FILE]).hexdigest()
+
+
+def _keep_versions(old: Path, new: Path, version: int) -> dict[str, str]:
+    """Earlier versions' model files, linked into the new directory. Path -> digest."""
+    found = sorted((int(path.name) for path in old.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
+    kept = {}
+    for earlier in [number for number in found if number < version][:NUM_KEPT_VERSIONS]:
+        path = f"{earlier}/{MODEL_NAME}"
+        if (old / path).is_file():
+            (new / path).parent.mkdir()
+            _link(old / path, new / path)
+            kept[path] = file_digest(new / path)
+    return kept
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
 
 
 def _write(directory: Path, contents: Mapping[str, bytes]) -> None:
-    directory.mkdir()
     for path, content in contents.items():
         file = directory / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        _write_file(file, content)
     for folder in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
         _sync(folder)
+
+
+def _write_file(file: Path, content: bytes) -> None:
+    with file.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _replace(target: Path, new: Path) -> None:
@@ -117,15 +182,37 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _recover(repository: Path) -> None:
-    """Undo what a killed writer left: its new variant is dropped, an old one that was set aside comes back."""
+    """Finish or undo what a killed writer left: with a journal all its variants go in, without one none does."""
     for old in repository.glob(".*.old"):
         target = repository / old.name.removeprefix(".").removesuffix(".old")
         if target.exists():
             shutil.rmtree(old)
         else:
             old.rename(target)
+    for name, digest in _journal(repository).items():
+        new = repository / f".{name}.new"
+        record = new / RECORD_FILE
+        if record.is_file() and file_digest(record) == digest:  # else it has changed places already
+            _replace(repository / name, new)
+    (repository / JOURNAL_FILE).unlink(missing_ok=True)
+    _remove_unfinished(repository)
+
+
+def _remove_unfinished(repository: Path) -> None:
     for new in repository.glob(".*.new"):
-        shutil.rmtree(new)
+        if new.is_dir():
+            shutil.rmtree(new, ignore_errors=True)
+        else:
+            new.unlink()
+
+
+def _journal(repository: Path) -> dict[str, str]:
+    """A journal that cannot be read was being written: nothing has changed places yet."""
+    try:
+        journal: dict[str, str] = json.loads((repository / JOURNAL_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return journal
 
 
 def _sync(directory: Path) -> None:

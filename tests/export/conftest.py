@@ -10,8 +10,9 @@ import pytest
 
 from serving.export.data import Dataset, read_npz
 from serving.export.gates import Interface
-from serving.repository import MODEL_FILE, Repository
+from serving.repository import Repository
 
+MODEL_FILE = "1/model.onnx"  # of every committed variant
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "model_repo"
 PAYLOAD = ROOT / "loadtest" / "payloads" / "digits.npz"

@@ -14,19 +14,19 @@ import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export import publish as publishing
-from serving.export.publish import LOCK_FILE, complete, publish, writing
-from serving.repository import MODEL_FILE, Record, Repository
+from serving.export.publish import LOCK_FILE, complete, next_version, publish, writing
+from serving.repository import Record, Repository
 
-from .conftest import ROOT
+from .conftest import MODEL_FILE, ROOT
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
 NEW_MODEL = b"a new model"
 
 
-def new_record(repository: Path) -> tuple[Record, dict[str, bytes]]:
-    """digits-int8 with another model file."""
-    variant = Repository(repository).variant("digits-int8")
+def new_record(repository: Path, name: str = "digits-int8") -> tuple[Record, dict[str, bytes]]:
+    """A variant with another model file."""
+    variant = Repository(repository).variant(name)
     files = {path: (variant.directory / path).read_bytes() for path in ("labels.txt", "sample.json")}
     return replace(variant.record, source="a test"), {MODEL_FILE: NEW_MODEL, **files}
 
@@ -85,16 +85,18 @@ for kill_at in range(1, 1000):
                     os.kill(os.getpid(), signal.SIGKILL)
         sys.addaudithook(hook)
         with publishing.writing(repository):
-            publishing.publish(repository, record, files)
+            publishing.publish_all(repository, [(record, files), new_record(repository, "digits-fp32")])
         os._exit(0)
     _, status = os.waitpid(child, 0)
     present = (repository / "digits-int8").is_dir()
     with publishing.writing(repository):
         pass  # the next writer finishes what the killed one left
-    variant = Repository(repository).variant("digits-int8")
-    variant.verify()
-    model = (variant.directory / "1/model.onnx").read_bytes()
-    seen.append([present, model == NEW_MODEL, hidden(repository), status == 0])
+    variants = [Repository(repository).variant(name) for name in ("digits-int8", "digits-fp32")]
+    for variant in variants:
+        variant.verify()
+    is_new = {(variant.directory / "1/model.onnx").read_bytes() == NEW_MODEL for variant in variants}
+    assert len(is_new) == 1, "one variant is new and the other is old"
+    seen.append([present, is_new.pop(), hidden(repository), status == 0])
     shutil.rmtree(repository)
     if status == 0:
         break
@@ -157,11 +159,43 @@ def test_a_full_disk_is_one_line_and_leaves_the_repository_as_it_was(
 
     monkeypatch.setattr(os, "fsync", full)
     with (
-        pytest.raises(EnvironmentFault, match="No space left on device; the repository is as it was"),
+        pytest.raises(UserError, match="No space left on device; the repository is as it was"),
         writing(repository),
     ):
         publish(repository, record, files)
     assert content(repository) == before
+
+
+def test_a_broken_disk_is_the_environments(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    record, files = new_record(repository)
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(EnvironmentFault, match="Input/output error"), writing(repository):
+        publish(repository, record, files)
+
+
+def test_a_new_version_is_a_new_folder_and_one_earlier_model_stays_beside_it(repository: Path) -> None:
+    record, files = new_record(repository)
+    shared = {path: content for path, content in files.items() if path != MODEL_FILE}
+    first = (repository / "digits-int8" / MODEL_FILE).read_bytes()
+    with writing(repository):
+        for version in (2, 3):
+            new = replace(record, model_version=version)
+            variant = publish(repository, new, {f"{version}/model.onnx": b"version %d" % version, **shared})
+            variant.verify()
+            earlier = variant.directory / f"{version - 1}/model.onnx"
+            assert earlier.read_bytes() == (first if version == 2 else b"version 2")
+    assert sorted(path.name for path in variant.directory.iterdir() if path.name.isdigit()) == ["2", "3"]
+    assert "specific { versions: [3] }" in (variant.directory / "config.pbtxt").read_text()
+
+
+def test_the_same_fp32_file_keeps_its_version_and_another_one_gets_the_next(repository: Path) -> None:
+    fp32 = (repository / "digits-fp32" / MODEL_FILE).read_bytes()
+    assert next_version(repository, "digits", fp32) == 1
+    assert next_version(repository, "digits", b"other") == 2
+    assert next_version(repository, "new", fp32) == 1
 
 
 def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first(repository: Path) -> None:
