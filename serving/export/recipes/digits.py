@@ -6,24 +6,23 @@ pixel's 0..16 divided by 16), output `probabilities` float32 [n, 10], softmax in
 
 from __future__ import annotations
 
-import io
-import logging
 from typing import Any
 
 import numpy as np
-import onnx
 import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.export.data import Dataset
-from serving.export.precision import cleaned
+from serving.export.data import digits as digits_data
+from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.repository import Tensor
+from serving.export.sources.torch_export import to_onnx
+from serving.repository import CLASSIFICATION, Tensor
 
 INPUT = Tensor("image", "FP32", (1, 8, 8))
 OUTPUT = Tensor("probabilities", "FP32", (10,))
 LABELS = tuple("0123456789")
-OPSET = 18
+NUM_EXAMPLES = 8
 
 _SEED = 0
 _NUM_EPOCHS = 40  # the training loss is flat from about 30
@@ -31,8 +30,37 @@ _BATCH_SIZE = 64
 _LEARNING_RATE = 1e-3  # Adam's own default
 
 
+def load(options: SourceOptions, progress: Progress) -> Exported:
+    learn, _ = digits_data()
+    net = train(learn, progress)
+    example = {INPUT.name: learn.inputs[INPUT.name][:NUM_EXAMPLES]}
+    model = to_onnx(net, example, [OUTPUT.name], {INPUT.name: {0: "batch"}}, options.opset, progress)
+    return Exported(
+        model=model,
+        inputs=(INPUT,),
+        outputs=(OUTPUT,),
+        max_batch_size=options.max_batch_size,
+        task=CLASSIFICATION,
+        source="digits: a small convolutional net trained on scikit-learn's load_digits",
+        framework="pytorch",
+        run=lambda inputs: [_answers(net, inputs)],
+        example=example,
+        labels=LABELS,
+        toolchain={"torch": torch.__version__.partition("+")[0]},
+    )
+
+
+def gate_data(_: Exported) -> Dataset:
+    return digits_data()[1]
+
+
+def calibration(_: Exported) -> Arrays:
+    return digits_data()[0].inputs
+
+
 def train(data: Dataset, progress: Progress) -> Any:
     """A torch module from images to probabilities, in evaluation mode. The seed makes it repeatable on one machine."""
+    assert data.labels is not None
     torch.manual_seed(_SEED)
     torch.set_num_threads(1)  # the order of sums, and so the weights, would depend on the number of cores
     net = _logits_net()
@@ -48,32 +76,11 @@ def train(data: Dataset, progress: Progress) -> Any:
     return torch.nn.Sequential(net, torch.nn.Softmax(dim=1)).eval()
 
 
-def run(net: Any, data: Dataset) -> NDArray[np.float32]:
+def _answers(net: Any, inputs: Arrays) -> NDArray[np.float32]:
     """What the framework itself answers, float32 [n, 10]."""
     with torch.no_grad():
-        answers: NDArray[np.float32] = net(torch.from_numpy(data.inputs[INPUT.name])).numpy()
+        answers: NDArray[np.float32] = net(torch.from_numpy(inputs[INPUT.name])).numpy()
     return answers
-
-
-def to_onnx(net: Any) -> bytes:
-    # torch names every torchvision operator that is not there; none is used
-    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-    example = torch.zeros(2, *INPUT.shape)  # a batch of 1 would become a constant of the graph
-    program = torch.onnx.export(
-        net,
-        (example,),
-        dynamo=True,
-        input_names=[INPUT.name],
-        output_names=[OUTPUT.name],
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        opset_version=OPSET,
-        verbose=False,
-    )
-    buffer = io.BytesIO()
-    program.save(buffer, external_data=False)
-    model = cleaned(onnx.load_from_string(buffer.getvalue()))
-    onnx.checker.check_model(model, full_check=True)
-    return bytes(model.SerializeToString(deterministic=True))
 
 
 def _logits_net() -> Any:

@@ -1,1 +1,54 @@
-"""Where models come from: one file per kind of source, each with `load(..., options, progress) -> Exported`."""
+"""Where models come from: one file per kind of source, each with `load(..., options, progress) -> Exported`.
+
+`load` here only reads how a source is spelled. Frameworks are imported when their kind of source is used, so that each
+installs alone. Rule: what runs foreign code asks for `options.is_trusted` before it opens anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from serving.errors import UserError
+from serving.export.exported import Exported, SourceOptions
+from serving.export.progress import Progress
+from serving.repository.record import nearest
+
+KINDS = {  # how it is spelled -> the module that reads it
+    "hf": "hugging_face",
+    "module": "torch_module",
+    "onnx": "onnx_file",
+    "sklearn": "sklearn_file",
+    "keras": "keras_file",
+}
+SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
+NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
+
+
+def split(spec: str) -> tuple[str, str]:
+    """(kind, the rest). UserError for a spelling that nothing reads."""
+    kind, colon, rest = spec.partition(":")
+    if spec.endswith(".onnx"):
+        return "onnx", rest if kind == "onnx" else spec
+    if colon and kind in KINDS:
+        if not rest:
+            raise UserError(f"'{spec}' names nothing after '{kind}:'; sources are: {SPELLINGS}")
+        return kind, rest
+    if colon and _is_import(spec):  # PKG.MOD:CALLABLE, as import strings are spelled elsewhere
+        return "module", spec
+    hint = nearest(kind, KINDS) if colon else f"; sources are: {SPELLINGS}"
+    raise UserError(f"'{spec}' is no source{hint}")
+
+
+def _is_import(spec: str) -> bool:
+    module, _, name = spec.partition(":")
+    return name.isidentifier() and "." in module and all(part.isidentifier() for part in module.split("."))
+
+
+def load(spec: str, options: SourceOptions, progress: Progress) -> Exported:
+    """The model as FP32 ONNX with all that is known of it. UserError for what cannot be read or exported."""
+    kind, rest = split(spec)
+    module = importlib.import_module(f"serving.export.sources.{KINDS[kind]}")
+    what: str | Path = Path(rest) if kind in ("onnx", "sklearn", "keras") else rest
+    exported: Exported = module.load(what, options, progress)
+    return exported

@@ -1,0 +1,58 @@
+"""Models that Tandem can build by itself: one file per model, with `load`, and the data to judge and calibrate it on.
+
+    digits, minilm, efficientnet-lite0: really trained, so that their gates mean something.
+    speed:NAME: real architectures with random weights, for timing alone.
+
+`python -m serving.export.recipes` builds them all (`make models`). Rule: a recipe's calibration rows are never in its
+gate's data.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from serving.errors import UserError
+from serving.export import speed_nets
+from serving.export.data import Dataset
+from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.progress import Progress
+from serving.repository.record import nearest
+
+TRAINED = {"digits": "digits", "minilm": "minilm", "efficientnet-lite0": "efficientnet_lite0"}  # name -> its module
+SPEED = "speed"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model with its own data. `data` None: random weights, nothing to be right about."""
+
+    model: str
+    exported: Exported
+    data: Dataset | None
+    calibration: Arrays | None
+
+
+def is_recipe(spec: str) -> bool:
+    return spec in TRAINED or spec.startswith(f"{SPEED}:")
+
+
+def public_name(spec: str) -> str:
+    """The name of the model; random nets have one that no trained model has."""
+    return spec if spec in TRAINED else speed_nets.public_name(_net(spec))
+
+
+def build(spec: str, options: SourceOptions, progress: Progress) -> Built:
+    if spec in TRAINED:
+        module = importlib.import_module(f"serving.export.recipes.{TRAINED[spec]}")
+        exported = module.load(options, progress)
+        return Built(spec, exported, module.gate_data(exported), module.calibration(exported))
+    exported = speed_nets.load(_net(spec), options, progress)
+    return Built(public_name(spec), exported, None, exported.example)
+
+
+def _net(spec: str) -> str:
+    name = spec.removeprefix(f"{SPEED}:")
+    if name not in speed_nets.NETS:
+        raise UserError(f"there is no random net '{name}'{nearest(name, list(speed_nets.NETS))}")
+    return name

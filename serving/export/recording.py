@@ -1,0 +1,195 @@
+"""What is written beside a model: its record, labels, preprocessing, a sample request and the data that its gate ran on.
+
+Values in, values and bytes out; `publish` writes them. Rule: nothing of the machine that exported it gets in, and a
+file is the same bytes for the same content.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import platform
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.export.data import Dataset
+from serving.export.exported import Arrays, Exported
+from serving.repository import (
+    EMBEDDING,
+    GATE_DATA_FILE,
+    LABELS_FILE,
+    PREPROCESSING_FILE,
+    SAMPLE_FILE,
+    Gate,
+    PoolGate,
+    Record,
+    Sample,
+    Speed,
+    Tensor,
+)
+from serving.repository.preprocessing import to_json
+
+MAX_GATE_DATA_BYTES = 4 * 2**20  # compressed; a committed file may have 5 MB, and a re-run on this much says enough
+MAX_SAMPLE_BYTES = 64 * 2**10  # a request to be looked at and sent by hand; an image of 224² has 1.5 MB as JSON
+SAME_SPACE_COSINE = 0.999  # of the worst vector: neighbours keep their order; INT8's 0.99 does not promise that
+_TOOLS = ("onnx", "onnxruntime", "numpy")
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # zip's first moment: the time of writing would make every file another
+WARMUP_BATCH_SIZE = 8  # between one request and a full batch, where dynamic batches mostly land (guess, not measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """A variant that passed its gates and is not written yet. `how` says in words how it was made."""
+
+    variant: str
+    model: bytes
+    how: str
+    gate: Gate
+    pools: Mapping[str, PoolGate]
+    speed: tuple[Speed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """The files that all variants of a model have beside them, and what the record says of them."""
+
+    files: Mapping[str, bytes]
+    labels: str | None
+    preprocessing: str | None
+    sample: Sample | None
+
+
+def belongings(exported: Exported, data: Dataset | None) -> Belongings:
+    files = dict(exported.files)
+    if exported.labels:
+        files[LABELS_FILE] = ("\n".join(exported.labels) + "\n").encode()
+    if exported.preprocessing:
+        files[PREPROCESSING_FILE] = to_json(exported.preprocessing).encode()
+    sample = None
+    inputs = data.inputs if data else exported.example
+    if len(body := request(exported.inputs, inputs, has_batch=exported.max_batch_size > 0)) <= MAX_SAMPLE_BYTES:
+        files[SAMPLE_FILE] = body
+        sample = _sample(exported.labels, data)
+    return Belongings(
+        files=files,
+        labels=LABELS_FILE if exported.labels else None,
+        preprocessing=PREPROCESSING_FILE if exported.preprocessing else None,
+        sample=sample,
+    )
+
+
+def _sample(labels: tuple[str, ...] | None, data: Dataset | None) -> Sample:
+    if data is None or data.labels is None:
+        return Sample(SAMPLE_FILE, None, None)
+    index = int(data.labels[0])
+    return Sample(SAMPLE_FILE, labels[index] if labels else str(index), index)
+
+
+def request(inputs: Sequence[Tensor], arrays: Arrays, *, has_batch: bool = True) -> bytes:
+    """The first row as a whole v2 JSON infer body."""
+    tensors = []
+    for tensor in inputs:
+        row = arrays[tensor.name][:1] if has_batch else arrays[tensor.name]
+        tensors.append({"name": tensor.name, "shape": list(row.shape), "datatype": tensor.datatype, "data": _flat(row)})
+    return (json.dumps({"inputs": tensors}) + "\n").encode()
+
+
+def _flat(values: NDArray[Any]) -> list[Any]:
+    flat: list[Any] = values.ravel().tolist()
+    return [value.decode() if isinstance(value, bytes) else value for value in flat]
+
+
+def gate_data(data: Dataset) -> bytes:
+    """npz with as many of the first rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any."""
+    num_rows = data.num_samples
+    while True:
+        packed = npz({name: values[:num_rows] for name, values in arrays_of(data).items()})
+        if len(packed) <= MAX_GATE_DATA_BYTES or num_rows == 1:
+            return packed
+        num_rows = max(1, min(num_rows - 1, num_rows * MAX_GATE_DATA_BYTES // len(packed)))
+
+
+def arrays_of(data: Dataset) -> Arrays:
+    return data.inputs if data.labels is None else {**data.inputs, "labels": data.labels}
+
+
+def npz(arrays: Arrays) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, values in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
+            file.writestr(zipfile.ZipInfo(f"{name}.npy", _EPOCH), member.getvalue(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def space(model: str, fp32_digest: str, variant: str, digest: str, gate: Gate, task: str) -> str | None:
+    """Which vectors may be compared: those of FP32's space, unless a variant's lie too far from them."""
+    if task != EMBEDDING:
+        return None
+    worst = gate.check("cosine_worst")
+    if variant == "fp32" or (worst is not None and worst.value >= SAME_SPACE_COSINE):
+        return f"{model}@{fp32_digest[:12]}"
+    return f"{model}-{variant}@{digest[:12]}"
+
+
+def record(
+    exported: Exported,
+    proven: Proven,
+    shared: Belongings,
+    *,
+    model: str,
+    model_version: int,
+    queue_delay_us: int,
+    vector_space: str | None,
+) -> Record:
+    size = exported.max_batch_size
+    return Record(
+        model=model,
+        variant=proven.variant,
+        model_version=model_version,
+        created=today(),
+        source=f"{exported.source}; {proven.how}" if proven.how else exported.source,
+        task=exported.task,
+        toolchain={**toolchain(), **exported.toolchain},
+        max_batch_size=size,
+        queue_delay_us=queue_delay_us if size else 0,
+        warmup_batch_sizes=tuple(sorted({1, min(WARMUP_BATCH_SIZE, max(1, size)), max(1, size)})),
+        inputs=exported.inputs,
+        outputs=exported.outputs,
+        labels=shared.labels,
+        preprocessing=shared.preprocessing,
+        space=vector_space,
+        sample=shared.sample,
+        gate=proven.gate,
+        pools=proven.pools,
+        speed=proven.speed,
+        files={},
+    )
+
+
+def files(shared: Belongings, proven: Proven, model_file: str, data: Dataset | None) -> dict[str, bytes]:
+    """Path -> content. The gate's data lies with FP32 only: one copy is enough for all."""
+    kept = {GATE_DATA_FILE: gate_data(data)} if data is not None and proven.variant == "fp32" else {}
+    return {model_file: proven.model, **shared.files, **kept}
+
+
+def toolchain() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for tool in _TOOLS:
+        try:
+            versions[tool] = metadata.version(tool)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
