@@ -29,7 +29,9 @@ MODEL_REPOSITORY = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 EXTRAS = {  # package that may be missing -> extra that brings it
     "filelock": "local", "psutil": "local", "tritonclient": "local", "grpc": "local", "google": "local",
-    "torch": "export", "onnx": "export", "onnxruntime": "export", "sklearn": "export", "numpy": "export",
+    "torch": "export", "transformers": "export", "onnxscript": "export", "keras": "keras",
+    "onnx": "onnx", "onnxruntime": "onnx", "sklearn": "onnx", "numpy": "onnx", "PIL": "onnx", "tokenizers": "onnx",
+    "skl2onnx": "onnx", "onnxmltools": "onnx", "sympy": "onnx",
     "locust": "loadtest", "kubernetes": "cluster",
 }  # fmt: skip
 
@@ -138,35 +140,105 @@ def triton(**options: Any) -> None:
 
 
 @cli.command()
-@click.argument("engine", type=click.Choice(["cpu", "gpu"]))
+@click.argument("engine", type=click.Choice(["cpu", "gpu", "openvino"]))
 def environment(engine: str) -> None:
-    """Make the environment that embedded Triton runs in, as `tandem up` does by itself."""
+    """Make the environment that an engine runs in: `cpu` and `gpu` as `tandem up` does by itself, `openvino` beside them."""
     environments = room("serving.local.environments")
     made = environments.ensure(environments.ENGINES[engine], click.echo)
     click.echo(f"{made.folder}: ONNX Runtime {made.engine_version}")
 
 
+LIMITS = {  # option -> what it limits
+    "max_drop": "Most top-1 accuracy that may be lost against FP32.",
+    "min_agreement": "Least share of answers that must be FP32's.",
+    "min_cosine_mean": "Least mean cosine of the vectors to FP32's.",
+    "min_cosine_worst": "Least cosine of any vector to FP32's.",
+    "min_recall_at_10": "Least share of FP32's ten nearest neighbours that must stay.",
+    "max_absolute_error": "Largest difference of any number from FP32's.",
+    "max_relative_error": "Largest difference from FP32's, as a share of its size.",
+    "max_probability_difference": "Most that any probability may move.",
+}
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option per limit; defaults are stated in the record."""
+    for name, says in reversed(LIMITS.items()):
+        most = None if name.endswith("_error") else 1
+        command = click.option(f"--{name.replace('_', '-')}", type=click.FloatRange(0, most), help=says)(command)
+    return command
+
+
 @cli.command()
 @click.argument("source")
 @MODEL_REPOSITORY
-@click.option("--model", help="Public name of the model; needed for a file.")
-@click.option("--variant", type=click.Choice(["fp16", "int8"]), help="Which variant of the model a file is.")
-@click.option("--data", help="Held-out samples (.npz), or 'digits'.", default="digits", show_default=True)
+@click.option("--model", help="Public name of the model. Default: what the source suggests.")
 @click.option(
-    "--max-drop", type=click.FloatRange(0, 1), help="Most accuracy that may be lost against FP32, 0..1. Default 0.01."
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "bf16", "fp16", "int8"]),
+    help="What to make beside FP32; may be given several times. Default: all that are worth trying.",
 )
-@click.option("--payload", type=FILE, help="Also write the held-out samples to this .npz, for load tests.")
 @click.option(
-    "--keep-slow",
-    is_flag=True,
-    help="Publish a variant that is slower than FP32 here; nothing is routed to it by default.",
+    "--variant", type=click.Choice(["fp16", "int8"]), help="SOURCE is this ready-made variant of a model that is there."
 )
-def export(source: str, model_repository: Path | None, **options: Any) -> None:
-    """Gate a model and put it into a repository.
+@click.option("--data", help="What to judge on: .npz, .csv or .jsonl of texts, a folder of images, or 'digits'.")
+@click.option(
+    "--calibration", type=FILE, help="What to calibrate INT8 on, in the same forms. Default: a fifth of --data."
+)
+@click.option("--example", type=FILE, help="Inputs by name (.npz), for a source that has none of its own.")
+@click.option(
+    "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
+)
+@click.option("--yes", "is_yes", is_flag=True, help="Make an environment for the framework if it is missing (4.7 GB).")
+@click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
+@click.option("--opset", default=18, show_default=True, type=click.IntRange(7, 21), help="ONNX operator set.")
+@click.option("--max-batch", "max_batch_size", default=32, show_default=True, type=click.IntRange(1), help="Rows.")
+@click.option("--max-length", type=click.IntRange(1), help="Tokens. Default: the tokenizer's.")
+@click.option("--image-size", type=click.IntRange(1), help="Pixels of both edges. Default: the model's.")
+@click.option("--pooling", type=click.Choice(["mean", "cls", "max"]), help="Of an embedding. Default: the model's.")
+@click.option("--normalise/--no-normalise", "is_normalised", default=None, help="Vectors of length 1, or as they come.")
+@click.option("--metric", metavar="FILE.py:NAME", help="A function of yours that judges the answers; needs --trust.")
+@limit_options
+@click.option(
+    "--max-bad-images", "max_bad_ratio", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="Share."
+)
+@click.option("--i-accept-ungated", "accepts_ungated", is_flag=True, help="Serve it unproven; every receipt says so.")
+@click.option("--keep-data/--no-keep-data", "keeps_data", default=True, help="Keep what it was judged on for `verify`.")
+@click.option("--queue-delay-us", default=0, show_default=True, type=click.IntRange(0), help="Wait for fuller batches.")
+@click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
+@click.option(
+    "--seconds", default=1.0, show_default=True, type=click.FloatRange(0.01), help="Of timing, per batch size."
+)
+@click.option("--payload", type=FILE, help="Also write the judging data to this .npz, for load tests.")
+@click.option("--keep-slow", "keeps_slow", is_flag=True, help="Publish a ready-made variant that is slower than FP32.")
+def export(source: str, model_repository: Path | None, is_yes: bool, **options: Any) -> None:
+    """Export a model, make its variants, prove them, and put them into a repository.
 
-    SOURCE is `digits` (trains it; needs the extra `export`) or FILE.onnx, which is gated against its model's FP32.
+    SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE, or a model that Tandem can build:
+    digits, minilm, efficientnet-lite0, speed:NAME.
     """
-    sys.exit(room("serving.export.command").run(source, _repository(model_repository), **options))
+    limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
+    _with_frameworks(source, is_yes)
+    command = room("serving.export.command")
+    asked = command.ExportOptions(source=source, repository=_repository(model_repository), limits=limits, **options)
+    sys.exit(command.run(asked, _engines()))
+
+
+def _with_frameworks(source: str, is_yes: bool) -> None:
+    """Goes on in an environment that has the source's framework, where this one lacks it."""
+    extra = room("serving.export.frameworks").missing(source)
+    if extra == "onnx":
+        raise UserError("this needs packages that are not installed: pip install 'tandem-serving[onnx]'")
+    if extra is not None:
+        frameworks = room("serving.local.frameworks")
+        python = frameworks.ensure(extra, is_yes=is_yes, say=lambda line: click.echo(line, err=True))
+        sys.exit(frameworks.run_there(python, sys.argv[1:]))
+
+
+def _engines() -> Any:
+    """The engines that are installed here, each with the Python that runs it; ONNX Runtime of this one at least."""
+    return room("serving.local.engines").installed()
 
 
 @cli.command()
@@ -180,10 +252,15 @@ def models(model_repository: Path | None, as_json: bool) -> None:
 
 @cli.command()
 @MODEL_REPOSITORY
+@click.option("--data", type=FILE, help="Run the gates again on this, instead of on what was kept beside the models.")
+@click.option("--digests-only", is_flag=True, help="Do not run the gates again.")
+@click.option(
+    "--server", type=click.Choice(["tandem", "nvidia"]), default="tandem", show_default=True, help="For whom."
+)
 @JSON
-def verify(model_repository: Path | None, as_json: bool) -> None:
-    """Recompute every digest in a repository; exit code 1 if a file is not the one that was gated."""
-    verification = room("serving.export.inventory").verify(_repository(model_repository))
+def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None:
+    """Recompute every digest and run the gates again; exit code 1 if something is not what was proven."""
+    verification = room("serving.export.verify").verify(_repository(model_repository), **options)
     if not verification.checks:
         raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
     room("serving.export.table").show_verification(verification, as_json=as_json)

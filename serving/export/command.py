@@ -1,60 +1,194 @@
-"""What `tandem export SOURCE` does: chooses the source's way, shows how far it is, and says in words what came of it."""
+"""What `tandem export SOURCE` does: reads the options, gathers model and data, and says in words what came of it.
+
+The steps themselves are `pipeline`'s. Rule: what can be wrong about the options is said before anything long begins.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from serving.errors import UserError
+from serving.export import data as datasets
+from serving.export import pipeline, ready_made, recipes, recording, sources
 from serving.export import progress as progressing
-from serving.export.gates import Limits
-from serving.export.proof import SpeedRun
-from serving.export.sources import export_digits, export_onnx
-from serving.repository import Variant
+from serving.export.data import Dataset
+from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, DEFAULT_OPSET, Arrays, Exported, SourceOptions
+from serving.export.gates import Limits, load_metric
+from serving.export.pipeline import Asked, Outcome
+from serving.export.progress import Progress
+from serving.export.recipes import Built
+from serving.export.speed import EnginePython
+from serving.repository import PASSED, PRECISIONS, UNTRAINED, Variant
+
+READY_MADE = ("fp16", "int8")  # which variant a file that somebody else made may be
 
 
-def run(
-    source: str,
-    repository: Path,
-    *,
-    model: str | None,
-    variant: str | None,
-    data: str,
-    max_drop: float | None,
-    keep_slow: bool,
-    payload: Path | None,
-) -> int:
-    """Exports and publishes. Raises GateRefused (the repository stays as it was), UserError or EnvironmentFault."""
-    limits = Limits() if max_drop is None else Limits(max_drop=max_drop)
-    speed_run = SpeedRun(keep_slow=keep_slow)
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """The command line's words. None: not said."""
+
+    source: str
+    repository: Path
+    model: str | None = None
+    variant: str | None = None
+    precisions: tuple[str, ...] = ()
+    data: str | None = None
+    calibration: Path | None = None
+    example: Path | None = None
+    task: str | None = None
+    opset: int = DEFAULT_OPSET
+    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    max_length: int | None = None
+    image_size: int | None = None
+    pooling: str | None = None
+    is_normalised: bool | None = None
+    is_trusted: bool = False
+    metric: str | None = None
+    limits: Mapping[str, float] | None = None
+    max_bad_ratio: float = datasets.MAX_BAD_RATIO
+    accepts_ungated: bool = False
+    keeps_data: bool = True
+    keeps_slow: bool = False
+    queue_delay_us: int = 0
+    is_for_tensorrt: bool = False
+    seconds: float = 1.0
+    payload: Path | None = None
+
+
+def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
+    """0, or 1 where a variant that was made did not pass. Raises GateRefused, UserError or EnvironmentFault."""
     with _Shown() as shown:
-        if source == "digits":
-            if model or variant:
-                raise UserError("'digits' makes all its variants; --model and --variant are for a file")
-            variants = export_digits(repository, limits=limits, speed_run=speed_run, payload=payload, progress=shown)
-        elif source.endswith(".onnx"):
-            if not model or not variant:
-                raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
-            given = data if data == "digits" else Path(data)
-            one = export_onnx(
-                Path(source),
-                model=model,
-                variant=variant,
-                repository=repository,
-                data=given,
-                limits=limits,
-                speed_run=speed_run,
-                progress=shown,
-            )
-            variants = [one]
-        else:
-            raise UserError(f"'{source}' is no source; sources are: digits, FILE.onnx")
-    for published in variants:
-        print(_sentence(published))
-    return 0
+        way = _whole if options.variant is None else _ready_made
+        outcome = way(options, engines, shown)
+    for variant in outcome.published:
+        print(_sentence(variant))
+    for precision, reason in outcome.left_out.items():
+        print(f"{precision}: not made: {reason}")
+    for precision, reason in outcome.refused.items():
+        print(f"{precision}: not written: {reason}")
+    return 1 if outcome.refused else 0
+
+
+def _ready_made(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress) -> Outcome:
+    """A file as one variant of a model whose FP32 the repository has."""
+    if not options.source.endswith(".onnx"):
+        raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
+    if options.model is None:
+        raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
+    assert options.variant is not None
+    return ready_made.export(
+        Path(options.source),
+        variant=options.variant,
+        asked=_asked(options, options.model),
+        repository=options.repository,
+        data=options.data,
+        keeps_slow=options.keeps_slow,
+        engines=engines,
+        progress=shown,
+    )
+
+
+def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress) -> Outcome:
+    """A model with all its variants."""
+    asked = _asked(options, options.model or default_name(options.source))
+    built = _build(options, asked.model, shown)
+    exported, data = built.exported, built.data
+    if options.data is not None:
+        data = _read(Path(options.data), exported, options, shown)
+    calibration = built.calibration
+    if options.calibration is not None:
+        calibration = _read(options.calibration, exported, options, shown).inputs
+    outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown)
+    if options.payload is not None and data is not None:
+        write_payload(options.payload, data)
+    return outcome
+
+
+def _build(options: ExportOptions, model: str, shown: Progress) -> Built:
+    source_options = SourceOptions(
+        opset=options.opset,
+        max_batch_size=options.max_batch_size,
+        is_trusted=options.is_trusted,
+        task=options.task,
+        max_length=options.max_length,
+        image_size=options.image_size,
+        pooling=options.pooling,
+        is_normalised=options.is_normalised,
+        example=_arrays(options.example) if options.example else None,
+    )
+    if recipes.is_recipe(options.source):
+        built = recipes.build(options.source, source_options, shown)
+        return Built(options.model or built.model, built.exported, built.data, built.calibration)
+    return Built(model, sources.load(options.source, source_options, shown), None, None)
+
+
+def _asked(options: ExportOptions, model: str) -> Asked:
+    return Asked(
+        model=model,
+        precisions=options.precisions or None,
+        limits=Limits.chosen(options.limits or {}),
+        metric=load_metric(options.metric, is_trusted=options.is_trusted) if options.metric else None,
+        accepts_ungated=options.accepts_ungated,
+        keeps_data=options.keeps_data,
+        queue_delay_us=options.queue_delay_us,
+        is_for_tensorrt=options.is_for_tensorrt,
+        seconds=options.seconds,
+    )
+
+
+def _read(path: Path, exported: Exported, options: ExportOptions, shown: Progress) -> Dataset:
+    return datasets.read(
+        path,
+        exported.inputs,
+        num_labels=len(exported.labels) if exported.labels else None,
+        preprocessing=exported.preprocessing,
+        beside=exported.files,
+        labels=exported.labels,
+        max_bad_ratio=options.max_bad_ratio,
+        progress=shown,
+    )
+
+
+def _arrays(path: Path) -> Arrays:
+    """Inputs by name, from npz; the source checks their shapes."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"--example {path} cannot be read as npz: {error}") from None
+    except AttributeError:
+        raise UserError(
+            f"--example {path} holds one array; want an npz with an array per input, named like it"
+        ) from None
+
+
+def default_name(source: str) -> str:
+    """The public name that a source suggests: what clients may be given, in lower case, without a precision at its end."""
+    if recipes.is_recipe(source):
+        return recipes.public_name(source)
+    kind, rest = sources.split(source)
+    last = rest.rpartition(":")[2] if kind == "module" else Path(rest).name
+    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras)$", "", last)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.").lower()
+    for precision in PRECISIONS:
+        name = name.removesuffix(f"-{precision}")
+    if not name:
+        raise UserError(f"'{source}' suggests no name; give one with --model")
+    return name
+
+
+def write_payload(path: Path, data: Dataset) -> None:
+    """The gate's inputs (and labels) for load tests, as npz."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(recording.npz(recording.arrays_of(data)))
 
 
 class _Shown:
@@ -86,9 +220,19 @@ class _Shown:
 
 
 def _sentence(variant: Variant) -> str:
-    gate = variant.record.gate
+    record = variant.record
     pools = "; ".join(
-        f"{pool} {given.status}{f' ({given.reason})' if given.reason and given.status != 'passed' else ''}"
-        for pool, given in variant.record.pools.items()
+        f"{pool} {given.status}{f' ({given.reason})' if given.reason and given.status != PASSED else ''}"
+        for pool, given in record.pools.items()
     )
-    return f"{variant.name}: {gate.metric} {gate.value:.4f} (FP32 {gate.fp32_value:.4f}); {pools}"
+    return f"{variant.name}: {_proof(variant)}; {pools}"
+
+
+def _proof(variant: Variant) -> str:
+    gate = variant.record.gate
+    if variant.record.is_untrained:
+        return UNTRAINED
+    if gate.headline is None:
+        return "ungated: nothing proves it"
+    beside = "" if gate.headline.reference is None else f" (FP32 {gate.headline.reference:.4f})"
+    return f"{gate.headline.metric} {gate.headline.value:.4f}{beside}"

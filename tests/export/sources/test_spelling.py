@@ -1,0 +1,44 @@
+"""How a source is spelled, and what is said of one that nothing reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.errors import UserError
+from serving.export.sources import split
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("hf:models/minilm", ("hf", "models/minilm")),
+        ("hf:org/name", ("hf", "org/name")),
+        ("net.onnx", ("onnx", "net.onnx")),
+        ("onnx:net.onnx", ("onnx", "net.onnx")),
+        ("/tmp/a:b.onnx", ("onnx", "/tmp/a:b.onnx")),
+        ("sklearn:trees.pkl", ("sklearn", "trees.pkl")),
+        ("keras:net.keras", ("keras", "net.keras")),
+        ("module:nets:make", ("module", "nets:make")),
+        ("module:nets.py:make", ("module", "nets.py:make")),
+        ("package.nets:make", ("module", "package.nets:make")),
+    ],
+)
+def test_a_spelling_names_the_kind_and_the_rest(spec: str, expected: tuple[str, str]) -> None:
+    assert split(spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("thing", "'thing' is no source; sources are: hf:DIR_OR_ID"),
+        ("", "'' is no source"),
+        ("hf:", "names nothing after 'hf:'"),
+        ("sklern:x.pkl", "did you mean 'sklearn'"),
+        ("net.pt", "is no source"),
+        ("tf:saved", "is no source"),
+        ("C:\\models\\net", "is no source"),
+    ],
+)
+def test_what_nothing_reads_is_refused_with_what_there_is(spec: str, says: str) -> None:
+    with pytest.raises(UserError, match=says.replace("\\", "\\\\")):
+        split(spec)
