@@ -1,0 +1,213 @@
+"""A torch module as one FP32 ONNX file, by the dynamo exporter: what `hf:`, `module:`, `keras:` and the recipes share.
+
+Two steps, because they fail for different reasons: `torch.export` runs the module's own code on shapes, then every operator
+is put into ONNX. Whose line failed, in words, is `torch_faults`'. Rule: what leaves here is one file that ONNX's full check
+passes, at the opset that was asked, IR version at most 10, without a trace of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import itertools
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from serving.errors import UserError
+from serving.export.precision import cleaned
+from serving.export.progress import Progress
+from serving.export.sources import torch_faults
+from serving.repository import Tensor
+
+MAX_FILE_BYTES = 2**31 - 1  # protobuf reads no longer message, and a served model is one file
+BATCH = "batch"
+STEP = "exporting FP32"
+
+_NUM_STEPS = 3
+_HEADROOM_BYTES = 2**24  # the graph beside the weights: guess, not measured; BERT-base's has under 1 MB
+
+Dynamic = Mapping[str, Mapping[int, str]]
+
+
+def to_onnx(
+    module: Any, example: Mapping[str, Any], outputs: Sequence[str], dynamic: Dynamic, opset: int, progress: Progress
+) -> bytes:
+    """`example`: input name -> tensor [n, …], n at least 2: a 1 would become a constant of the graph.
+
+    Inputs go to `forward` by name where its parameters are called so, else in this order. `outputs` names what it returns,
+    a tensor or a flat tuple or dictionary of them. `dynamic`: input -> axis -> name of the dimension; the rest stays as in
+    the example. Raises UserError that names the operator or the line.
+    """
+    _check_size(module)
+    inputs = {name: torch.as_tensor(values) for name, values in example.items()}
+    for name, axes in dynamic.items():
+        if short := [axis for axis in axes if inputs[name].shape[axis] < 2]:
+            raise ValueError(f"example of {name!r} is shorter than 2 along axis {short[0]}, which is dynamic")
+    progress(STEP, 0, _NUM_STEPS)
+    with _quiet():
+        program, names = _captured(module, inputs, dynamic)
+        progress(STEP, 1, _NUM_STEPS)
+        model = _converted(program, list(names.values()), dynamic, opset)
+    progress(STEP, 2, _NUM_STEPS)
+    exported = _checked(model, outputs, opset)
+    progress(STEP, _NUM_STEPS, _NUM_STEPS)
+    return exported
+
+
+def interface(model: bytes) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Inputs and outputs, batch dimension left out. UserError for an output that has no batch of its own."""
+    graph = onnx.load_from_string(model).graph
+    for output in graph.output:
+        dims = output.type.tensor_type.shape.dim
+        if not dims or dims[0].dim_param != BATCH:
+            found = [dim.dim_param or dim.dim_value for dim in dims]
+            raise UserError(
+                f"output {output.name!r} has the shape {found}: its first dimension has to be the batch, as the inputs' is"
+            )
+    return tuple(_tensor(value) for value in graph.input), tuple(_tensor(value) for value in graph.output)
+
+
+def _tensor(value: onnx.ValueInfoProto) -> Tensor:
+    kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
+    names = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
+    shape = tuple(
+        -1 if dim.dim_param or not dim.dim_value else dim.dim_value for dim in value.type.tensor_type.shape.dim
+    )
+    return Tensor(value.name, names.get(kind, kind.upper()), shape[1:])
+
+
+def _check_size(module: Any) -> None:
+    weights = [*module.parameters(), *module.buffers()]
+    size = sum(values.numel() * values.element_size() for values in weights)
+    if size + _HEADROOM_BYTES > MAX_FILE_BYTES:
+        raise _too_large(size)
+
+
+def _too_large(size: int) -> UserError:
+    return UserError(
+        f"the model has {size / 1e9:.1f} GB in FP32, and one ONNX file holds at most 2 GB: Tandem serves models of one file; "
+        "take a smaller one"
+    )
+
+
+def _captured(module: Any, inputs: Mapping[str, Any], dynamic: Dynamic) -> tuple[Any, dict[str, str]]:
+    """The module's own code, run on shapes: a graph of torch's operators, and its inputs -> our names, in its order."""
+    axes = {name: dict.fromkeys(dynamic.get(name, {}), torch.export.Dim.DYNAMIC) for name in inputs}
+    by_name = _takes_names(module, inputs)
+    args, kwargs = ((), dict(inputs)) if by_name else (tuple(inputs.values()), {})
+    shapes: Any = axes if by_name else tuple(axes.values())
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # it prints the graph so far before it raises
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:
+        raise torch_faults.capture(error, dynamic) from error
+    given = program.graph_signature.user_inputs
+    names = dict(zip(given, given if by_name else inputs, strict=True))
+    _check_ranges(program, names, dynamic)
+    return program, names
+
+
+def _takes_names(module: Any, inputs: Mapping[str, Any]) -> bool:
+    """Whether forward's parameters are called like the inputs. Some of them only: UserError."""
+    parameters = set(inspect.signature(module.forward).parameters)
+    known = [name for name in inputs if name in parameters]
+    if known and len(known) < len(inputs):
+        other = next(name for name in inputs if name not in parameters)
+        raise UserError(f"forward takes {', '.join(sorted(parameters))}, but no {other!r}")
+    return bool(known)
+
+
+def _check_ranges(program: Any, names: Mapping[str, str], dynamic: Dynamic) -> None:
+    """The code may have looked at a size and so narrowed it: a batch has to be free."""
+    for node in program.graph.nodes:
+        if node.op != "placeholder" or node.name not in names:
+            continue
+        for axis, dimension in dynamic.get(names[node.name], {}).items():
+            size = node.meta["val"].shape[axis]
+            if isinstance(size, int) or size.node.expr not in program.range_constraints:
+                continue
+            values = program.range_constraints[size.node.expr]
+            is_capped = dimension == BATCH and values.upper.is_Integer
+            if int(values.lower) > 2 or is_capped:  # 2: sizes 0 and 1 are always told apart
+                raise UserError(
+                    f"the model's code works for {dimension} sizes {values.lower} to {values.upper} only (it asks for the "
+                    f"shape of {names[node.name]!r}); a served model takes any from 1"
+                )
+
+
+def _converted(program: Any, names: Sequence[str], dynamic: Dynamic, opset: int) -> onnx.ModelProto:
+    try:
+        converted: Any = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=list(names),
+            dynamic_shapes={name: dict(dynamic.get(name, {})) for name in names},
+            opset_version=opset,
+            verbose=False,
+        )
+        model: onnx.ModelProto = converted.model_proto
+    except Exception as error:
+        raise torch_faults.conversion(error) from error
+    return model
+
+
+def _checked(model: onnx.ModelProto, outputs: Sequence[str], opset: int) -> bytes:
+    _name_outputs(model.graph, outputs)
+    reached = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    if reached != opset:
+        raise UserError(f"the model exports at opset {reached} and does not convert to {opset}; leave --opset off")
+    if (size := model.ByteSize()) > MAX_FILE_BYTES:
+        raise _too_large(size)
+    model = cleaned(model)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise UserError(
+            f"PyTorch exported a file that ONNX's own check refuses: {torch_faults.first_line(error)}"
+        ) from None
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _name_outputs(graph: onnx.GraphProto, outputs: Sequence[str]) -> None:
+    """Renames what the graph returns. A value inside that is called so already makes room: names are unique in a graph."""
+    if len(graph.output) != len(outputs):
+        raise UserError(f"the model returns {len(graph.output)} tensors, but {len(outputs)} names are given")
+    nodes = list(_nodes(graph))
+    taken = {name for node in nodes for name in (*node.input, *node.output)} | {value.name for value in graph.input}
+    new = {value.name: name for value, name in zip(graph.output, outputs, strict=True)}
+    for name in outputs:
+        if name in taken and name not in new:
+            new[name] = next(f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in taken)
+    for node in nodes:
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    for value in (*graph.output, *graph.value_info, *graph.initializer):
+        value.name = new.get(value.name, value.name)
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """With those of inner graphs, which see the outer one's names."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns of packages that are not used and of its own plans; whatever fails comes as an exception."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
