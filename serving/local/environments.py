@@ -1,7 +1,8 @@
-"""Triton's own Python environments: which there are, what is in them, and how one is made, once per user and machine.
+"""The engines' own Python environments: which there are, what is in them, and how one is made, once per user and machine.
 
-Triton's stub reads arrays of NumPy 1 only and every build of ONNX Runtime is the same Python module, so each engine has an
-environment apart from this project's. Made with venv and pip, under pip's own configuration (indexes, proxies, certificates).
+Triton's stub reads arrays of NumPy 1 only and every build of ONNX Runtime is the same Python module, so each build has an
+environment apart from this project's. Two of them hold a Triton; the third only lends its ONNX Runtime to Triton's stubs. Made
+with venv and pip, under pip's own configuration (indexes, proxies, certificates).
 Keep: an environment without its marker does not exist; the marker is written last, so an interrupted making is done again.
 """
 
@@ -30,7 +31,10 @@ from serving.local.processes import leashed
 
 # The newest wheel with a tritonserver in it (2.51), the last NumPy its stub reads, and an ONNX Runtime for Python 3.11 and
 # 3.12. Installed without dependencies: the wheels' own requirements are for parts that are not used here.
-TRITON_PINS = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
+NUMPY_PIN = "numpy==1.26.4"
+TRITON_PINS = ("nvidia-pytriton==0.7.0", NUMPY_PIN)
+# It carries OpenVINO 2025.4.1 itself, and finds it beside itself: the wheel `openvino` is not needed.
+OPENVINO_PINS = (NUMPY_PIN, "onnxruntime-openvino==1.24.1")
 CUDA_PINS = (  # what onnxruntime-gpu 1.31.1 asks for as [cuda,cudnn], with what those ask for
     "nvidia-cublas==13.4.1.3",
     "nvidia-cuda-nvrtc==13.2.86",
@@ -51,29 +55,45 @@ ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One build of ONNX Runtime with all that Triton needs beside it."""
+    """One build of ONNX Runtime, with Triton beside it or without."""
 
     name: str
     pins: tuple[str, ...]
     provider: str  # must be among what ONNX Runtime offers
     installed_mb: int  # measured with du; told before a long download and when the disk is full
+    has_triton: bool = True  # False: the stubs of another environment's Triton import its ONNX Runtime
+
+    @property
+    def what(self) -> str:
+        """Its environment, in messages."""
+        return "Triton's environment" if self.has_triton else f"the environment of the engine {self.name}"
 
 
 ENGINES = {
     "cpu": Engine("cpu", (*TRITON_PINS, "onnxruntime==1.31.1"), "CPUExecutionProvider", installed_mb=290),
     "gpu": Engine("gpu", (*TRITON_PINS, "onnxruntime-gpu==1.31.1", *CUDA_PINS), "CUDAExecutionProvider", 2600),
+    "openvino": Engine("openvino", OPENVINO_PINS, "OpenVINOExecutionProvider", 340, has_triton=False),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A complete environment: `python` runs in it, `triton` is the folder with tritonserver's files."""
+    """A complete environment: `python` runs in it, `site` is where its packages lie."""
 
     folder: Path
     python: Path
-    triton: Path
-    libraries: Path
+    site: Path
     engine_version: str  # ONNX Runtime's
+
+    @property
+    def triton(self) -> Path:
+        """The folder with tritonserver's files; only where the engine has Triton beside it."""
+        return self.site / "pytriton" / "tritonserver"
+
+    @property
+    def libraries(self) -> Path:
+        """What tritonserver is linked with."""
+        return self.site / "nvidia_pytriton.libs"
 
     @property
     def server(self) -> Path:
@@ -179,15 +199,14 @@ def find(engine: Engine) -> Environment | None:
         marker = json.loads((folder / "complete.json").read_text())
     except (OSError, ValueError):
         return None
-    python, site = folder / "bin" / "python3", folder / marker["site_packages"]
     environment = Environment(
         folder=folder,
-        python=python,
-        triton=site / "pytriton" / "tritonserver",
-        libraries=site / "nvidia_pytriton.libs",
+        python=folder / "bin" / "python3",
+        site=folder / marker["site_packages"],
         engine_version=marker["engine_version"],
     )
-    return environment if python.exists() and environment.server.exists() else None
+    needed = environment.server if engine.has_triton else environment.site / "onnxruntime"
+    return environment if environment.python.exists() and needed.exists() else None
 
 
 # -- making one -------------------------------------------------------------------------------------------------------
@@ -206,15 +225,14 @@ def ensure(engine: Engine, say: Say = print) -> Environment:
         with filelock.FileLock(f"{folder}.lock"):
             if found := find(engine):
                 return found
-            say(f"making Triton's environment for {engine.name} ({engine.installed_mb} MB, once) in {folder}")
+            whose = f" for {engine.name}" if engine.has_triton else ""
+            say(f"making {engine.what}{whose} ({engine.installed_mb} MB, once) in {folder}")
             return _make(engine, folder)
     except OSError as error:
-        raise _no_folder(folder, error) from None
-
-
-def _no_folder(folder: Path, error: OSError) -> EnvironmentFault:
-    why = error.strerror or str(error)
-    return EnvironmentFault(f"cannot write Triton's environment to {folder}: {why}; set TANDEM_CACHE to another folder")
+        why = error.strerror or str(error)
+        raise EnvironmentFault(
+            f"cannot write {engine.what} to {folder}: {why}; set TANDEM_CACHE to another folder"
+        ) from None
 
 
 def _make(engine: Engine, folder: Path) -> Environment:
@@ -227,7 +245,7 @@ def _make(engine: Engine, folder: Path) -> Environment:
         _run(venv, output, engine, log)
         options = ["--no-deps", "--no-input", "--disable-pip-version-check", *wheels]
         _run([*pip, "install", *options, *engine.pins], output, engine, log)
-        report = _run([str(python), "-I", "-c", _REPORT], output, engine, log)
+        report = _run([str(python), "-I", "-c", _REPORT, engine.provider], output, engine, log)
     facts = json.loads(report)
     if engine.provider not in facts.pop("providers"):
         raise EnvironmentFault(f"the ONNX Runtime in {folder} lacks {engine.provider}; see {log}")
@@ -237,7 +255,8 @@ def _make(engine: Engine, folder: Path) -> Environment:
     marker.with_suffix(".new").replace(marker)
     environment = find(engine)
     if environment is None:
-        raise EnvironmentFault(f"Triton's environment in {folder} has no tritonserver; see {log}")
+        missing = "tritonserver" if engine.has_triton else "ONNX Runtime"
+        raise EnvironmentFault(f"{engine.what} in {folder} has no {missing}; see {log}")
     return environment
 
 
@@ -249,11 +268,18 @@ def _tools(folder: Path, python: Path) -> tuple[list[str], list[str]]:
     return [*venv, str(folder)], [str(python), "-m", "pip"]
 
 
-# Run by the new environment's Python: proof that what was installed can be imported, and where it lies.
+# Run by the new environment's Python: proof that what was installed can be imported and runs a graph of one addition, and where
+# it lies. CUDA is not tried: an image for machines with a card is built on one without.
 _REPORT = """
-import json, pathlib, numpy, onnxruntime
-print(json.dumps({"engine_version": onnxruntime.__version__, "numpy": numpy.__version__,
-    "providers": onnxruntime.get_available_providers(),
+import json, pathlib, sys, numpy, onnxruntime
+providers = onnxruntime.get_available_providers()
+if sys.argv[1] in providers and sys.argv[1] != "CUDAExecutionProvider":
+    addition = bytes.fromhex("080812003a350a0e0a01780a017812017922034164641201675a0f0a0178120a0a08080112040a02080162"
+                             "0f0a0179120a0a08080112040a02080142040a00100d")
+    session = onnxruntime.InferenceSession(addition, providers=[sys.argv[1]])
+    if session.get_providers()[0] != sys.argv[1] or session.run(None, {"x": numpy.ones(1, "float32")})[0] != [2]:
+        sys.exit(f"{sys.argv[1]} does not start")
+print(json.dumps({"engine_version": onnxruntime.__version__, "numpy": numpy.__version__, "providers": providers,
     "site_packages": str(pathlib.Path(numpy.__file__).resolve().parent.parent)}))
 """
 
@@ -315,12 +341,12 @@ def explain(words: str, engine: Engine, log: Path) -> EnvironmentFault:
     kind = next((kind for signs, kind in _MEANINGS if any(sign in words for sign in signs)), "other")
     place = log.parent
     if kind == "disk":
-        text = f"no space left in {place} for Triton's environment ({engine.installed_mb} MB); free some or set TANDEM_CACHE"
+        text = f"no space left in {place} for {engine.what} ({engine.installed_mb} MB); free some or set TANDEM_CACHE"
     elif kind == "certificate":
         text = "pip does not trust the package index's certificate: set its CA with 'pip config set global.cert FILE'"
     elif kind == "network":
         text = (
-            "no network to fetch Triton's wheels: connect, set pip's proxy or index (pip config), "
+            f"no network to fetch the wheels of {engine.what}: connect, set pip's proxy or index (pip config), "
             "or set TANDEM_WHEELS to a folder that holds them"
         )
     elif kind == "wheel":
@@ -334,5 +360,5 @@ def explain(words: str, engine: Engine, log: Path) -> EnvironmentFault:
         text = "this Python lacks ensurepip: apt-get install python3-venv"
     else:
         last = [line.strip() for line in words.splitlines() if line.strip()]
-        text = f"could not make Triton's environment: {last[-1] if last else 'no words'}"
+        text = f"could not make {engine.what}: {last[-1] if last else 'no words'}"
     return EnvironmentFault(f"{text} (log: {log})")

@@ -17,6 +17,7 @@ from serving.errors import UserError
 from serving.local.environments import Environment, library_folder
 
 SHARED_MEMORY = Path("/dev/shm")
+OPENVINO_SITE = "TANDEM_OPENVINO_SITE"  # read by our backend, for models that ask for OpenVINO
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Launch:
     host: str
     ports: Ports
     exit_timeout_s: int
+    openvino: Path | None = None  # the packages of OpenVINO's environment, where it is installed
     # Unique per server, so that what a killed one leaves in /dev/shm can be told from another's and removed.
     region_prefix: str = field(default_factory=lambda: f"tandem-{os.getpid()}-{secrets.token_hex(4)}-")
 
@@ -81,6 +83,9 @@ def variables(launch: Launch, inherited: Mapping[str, str]) -> dict[str, str]:
     kept.setdefault(
         "ORT_DISABLE_TELEMETRY", "1"
     )  # ONNX Runtime 1.31 sends usage data to its maker unless told otherwise
+    kept.pop(OPENVINO_SITE, None)
+    if launch.openvino is not None:
+        kept[OPENVINO_SITE] = str(launch.openvino)
     kept["PATH"] = f"{launch.environment.python.parent}:{inherited.get('PATH', '/usr/bin:/bin')}"
     return kept
 

@@ -19,7 +19,7 @@ import serving
 from serving.local.environments import Environment, Say
 from serving.local.places import cache_dir
 from serving.local.processes import leashed
-from serving.repository import MODEL_FILE, Speed, Variant, processor_key
+from serving.repository import Speed, Variant, processor_key
 
 SCRIPT = Path(serving.__file__).parent / "export" / "speed.py"
 BATCH_SIZES = (1, 8, 32)  # one request, a small and a full dynamic batch
@@ -75,7 +75,7 @@ def _measure(environment: Environment, variant: Variant, baseline: Variant, plac
     sizes = [size for size in BATCH_SIZES if size <= max(1, most)]
     command = [
         *(str(environment.python), "-I", str(SCRIPT)),
-        *(str(baseline.directory / MODEL_FILE), str(variant.directory / MODEL_FILE)),
+        *(str(baseline.model_path), str(variant.model_path)),
         *("--batch-sizes", ",".join(map(str, sizes))),
         *("--threads", str(place.num_threads), "--seconds", str(SECONDS), "--json"),
     ]
@@ -94,6 +94,7 @@ def as_speed(row: dict[str, float], place: Place) -> Speed:
         processor=place.processor,
         engine=place.engine,
         engine_version=place.engine_version,
+        baseline_engine="cpu",
         batch_size=int(row["batch_size"]),
         num_threads=place.num_threads,
         ratio=row["ratio"],

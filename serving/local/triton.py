@@ -22,6 +22,7 @@ from serving.local.environments import ENGINES, Environment, Say, ensure
 from serving.local.launch import Launch, Ports
 from serving.local.limits import usable_cores
 from serving.local.pool import PoolPlan, plan_pool
+from serving.local.pools import KINDS
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
 from serving.repository import Repository, default_repository
@@ -57,8 +58,8 @@ class Prepared:
 
 def prepare(pool: str, model_repository: Path | None, say: Say, *, may_measure: bool = True) -> Prepared:
     """Raises before anything is started where this pool cannot be served here."""
-    if pool not in ENGINES:
-        raise UserError(f"there is no pool '{pool}'; pools are: {', '.join(ENGINES)}")
+    if pool not in KINDS:
+        raise UserError(f"there is no pool '{pool}'; pools are: {', '.join(KINDS)}")
     if pool == "gpu":
         require_gpu()
     repository = Repository((model_repository or default_repository()).absolute())

@@ -16,6 +16,12 @@ def environment() -> Environment:
 
 
 @pytest.fixture(scope="session")
+def openvino() -> Environment:
+    """OpenVINO's environment, made once in the user's cache (100 MB of wheels)."""
+    return ensure(ENGINES["openvino"])
+
+
+@pytest.fixture(scope="session")
 def small_models(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One Triton for all tests that leave it as they found it."""
     assert environment.server.exists()

@@ -176,7 +176,13 @@ def triton_type(value: np.ndarray[Any, Any]) -> str:
 
 
 @contextlib.contextmanager
-def served(folder: Path, configs: Mapping[str, Any], pool: str = "cpu", exit_timeout_s: int = 10) -> Iterator[Served]:
+def served(
+    folder: Path,
+    configs: Mapping[str, Any],
+    pool: str = "cpu",
+    exit_timeout_s: int = 10,
+    openvino: Path | None = None,
+) -> Iterator[Served]:
     """Serves the models of `folder` as configured, and afterwards fails if anything is left behind."""
     ports = free_ports(3)
     spec = folder / "spec.json"
@@ -187,6 +193,7 @@ def served(folder: Path, configs: Mapping[str, Any], pool: str = "cpu", exit_tim
                 "pool": pool,
                 "ports": ports,
                 "exit_timeout_s": exit_timeout_s,
+                "openvino": str(openvino) if openvino else None,
                 "configs": configs,
             }
         )

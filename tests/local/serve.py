@@ -27,6 +27,7 @@ def main() -> int:
         host="127.0.0.1",
         ports=Ports(*spec["ports"]),
         exit_timeout_s=spec["exit_timeout_s"],
+        openvino=Path(spec["openvino"]) if spec.get("openvino") else None,
     )
     configs = {name: json.dumps(config) for name, config in spec["configs"].items()}
     try:

@@ -58,17 +58,9 @@ REFUSED: dict[str, tuple[Change, str]] = {
         accelerator("cpu_execution_accelerator", name="warp"),
         "'warp' is not known here",
     ),
-    "OpenVINO in an ONNX Runtime without it": (
+    "OpenVINO where it is not installed": (
         accelerator("cpu_execution_accelerator", name="openvino"),
-        "OpenVINOExecutionProvider is asked for, but this ONNX Runtime",
-    ),
-    "an OpenVINO precision that there is not": (
-        accelerator("cpu_execution_accelerator", name="openvino", parameters={"precision": "INT4"}),
-        "precision 'INT4' is none of FP32, BF16, FP16",
-    ),
-    "OpenVINO settings that are not JSON": (
-        accelerator("cpu_execution_accelerator", name="openvino", parameters={"load_config": "file.json"}),
-        "load_config is not JSON text",
+        "the model asks for openvino, which is not installed here: tandem environment openvino",
     ),
     "an input that the model lacks": (tensor("input", name="w"), "the model has no input 'w'; it has x"),
     "an output that the model lacks": (tensor("output", name="w"), "the model has no output 'w'; it has y"),

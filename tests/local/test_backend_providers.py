@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ stub = types.ModuleType("triton_python_backend_utils")
 stub.TritonModelException = RuntimeError
 sys.modules["triton_python_backend_utils"] = stub
 sys.path.insert(0, sys.argv[1])
-import model
-config, kind, available = json.loads(sys.argv[2])
+import model, onnxruntime, pathlib
+config, kind, available, cpuinfo = json.loads(sys.argv[2])
+model.ort = onnxruntime
 model.ort.get_available_providers = lambda: available
+if cpuinfo is not None:
+    model.CPUINFO = pathlib.Path(cpuinfo)
 try:
     print(json.dumps(model.providers(config, kind, "0")))
 except RuntimeError as error:
@@ -39,13 +43,15 @@ def providers(
     *,
     available: list[str] = ALL,
     parameters: dict[str, str] | None = None,
+    cpuinfo: Path | None = None,
     **blocks: Any,
 ) -> Any:
     config = {
         "parameters": {key: {"string_value": value} for key, value in (parameters or {}).items()},
         "optimization": {"execution_accelerators": blocks},
     }
-    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), json.dumps([config, kind, available])]
+    asked = json.dumps([config, kind, available, str(cpuinfo) if cpuinfo else None])
+    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), asked]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
@@ -117,20 +123,86 @@ def test_a_provider_that_cannot_be_had_is_refused(
     assert reason in providers(environment, kind, available=available, **blocks)
 
 
-def test_openvino_gets_its_precision_threads_and_own_settings_as_json_text(environment: Environment) -> None:
-    block = {"precision": "BF16", "load_config": '{"CPU": {"NUM_STREAMS": "1"}}', "cache_dir": "/x"}
-    given = providers(
-        environment,
-        "CPU",
-        parameters={"intra_op_thread_count": "3"},
-        cpu_execution_accelerator=[{"name": "openvino", "parameters": block}],
-    )
+# -- OpenVINO ---------------------------------------------------------------------------------------------------------
+
+
+def openvino_config(environment: Environment, block: dict[str, str], **more: Any) -> Any:
+    """What OpenVINO is told for a block with these parameters, or the refusal."""
+    blocks = [{"name": "openvino", "parameters": block}]
+    given = providers(environment, "CPU", cpu_execution_accelerator=blocks, **more)
+    if isinstance(given, str):
+        return given
     name, options = given[0]
-    assert name == OPENVINO
-    assert options["device_type"] == "CPU"
-    assert options["cache_dir"] == "/x"
-    expected = {"NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": "3"}
-    assert json.loads(options["load_config"]) == {"CPU": expected}
+    assert (name, options["device_type"]) == (OPENVINO, "CPU")
+    return json.loads(options["load_config"])["CPU"]
+
+
+@pytest.fixture
+def processor(tmp_path: Path) -> Callable[[str], Path]:
+    """A made-up /proc/cpuinfo with these flags."""
+
+    def write(flags: str) -> Path:
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: made up\nflags\t\t: fpu {flags} sse\n")
+        return tmp_path / "cpuinfo"
+
+    return write
+
+
+def test_openvino_gets_its_precision_threads_and_own_settings_as_json_text(
+    environment: Environment, processor: Callable[[str], Path]
+) -> None:
+    block = {"precision": "BF16", "load_config": '{"CPU": {"NUM_STREAMS": "1"}}'}
+    told = openvino_config(
+        environment, block, parameters={"intra_op_thread_count": "3"}, cpuinfo=processor("avx512_bf16")
+    )
+    assert told == {"NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": "3"}
+
+
+def test_without_a_precision_openvino_is_told_fp32_because_it_would_choose_bf16_by_itself(
+    environment: Environment,
+) -> None:
+    assert openvino_config(environment, {}) == {"INFERENCE_PRECISION_HINT": "f32"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags", "is_refused"),
+    [
+        ("BF16", "avx512f avx512_vnni", True),
+        ("BF16", "", True),
+        ("BF16", "amx_bf16", False),
+        ("BF16", "avx512_bf16", False),
+        ("FP16", "amx_bf16 avx512_bf16", True),
+        ("FP16", "avx512_fp16", False),
+        ("FP32", "", False),
+    ],
+)
+def test_a_precision_that_the_processor_lacks_is_refused_because_openvino_would_not_say_so(
+    environment: Environment, processor: Callable[[str], Path], precision: str, flags: str, is_refused: bool
+) -> None:
+    told = openvino_config(environment, {"precision": precision}, cpuinfo=processor(flags))
+    assert isinstance(told, str) == is_refused
+    if is_refused:
+        hint = {"BF16": "bf16", "FP16": "fp16"}[precision]
+        needs = f"a processor with amx_{hint} or avx512_{hint}; on this one it would compute in FP32"
+        assert needs in told
+
+
+def test_a_precision_that_stands_in_openvinos_own_settings_is_checked_as_well(
+    environment: Environment, processor: Callable[[str], Path]
+) -> None:
+    block = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'}
+    assert "needs a processor" in openvino_config(environment, block, cpuinfo=processor("avx2"))
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        ({"precision": "INT4"}, "precision 'INT4' is none of FP32, BF16, FP16"),
+        ({"load_config": "file.json"}, "load_config is not JSON text"),
+    ],
+)
+def test_what_openvino_cannot_be_told_is_refused(environment: Environment, block: dict[str, str], reason: str) -> None:
+    assert reason in openvino_config(environment, block)
 
 
 def test_blocks_of_the_other_device_kind_are_left_alone(environment: Environment) -> None:

@@ -93,7 +93,7 @@ NO_NETWORK = (
     [
         pytest.param(
             NO_NETWORK,
-            "no network to fetch Triton's wheels: connect, set pip's proxy",
+            "no network to fetch the wheels of Triton's environment: connect, set pip's proxy",
             id="no network, although pip also says no match",
         ),
         pytest.param("ERROR: Could not install: ProxyError('Cannot connect to proxy.')", "no network", id="proxy"),
@@ -193,10 +193,28 @@ def test_an_environment_without_its_marker_is_not_found() -> None:
     assert find(TINY) == Environment(
         folder=folder_of(TINY),
         python=folder_of(TINY) / "bin" / "python3",
-        triton=folder_of(TINY) / "lib" / "pytriton" / "tritonserver",
-        libraries=folder_of(TINY) / "lib" / "nvidia_pytriton.libs",
+        site=folder_of(TINY) / "lib",
         engine_version="1.0",
     )
+
+
+def test_an_engine_without_a_triton_needs_its_onnx_runtime_and_no_server() -> None:
+    engine = dataclasses.replace(TINY, name="lent", has_triton=False)
+    lay_out(folder_of(engine))
+    mark(folder_of(engine))
+    assert find(engine) is None
+    (folder_of(engine) / "lib" / "onnxruntime").mkdir()
+    found = find(engine)
+    assert found is not None
+    assert found.site == folder_of(engine) / "lib"
+
+
+def test_messages_about_an_engine_without_a_triton_do_not_speak_of_one(tmp_path: Path) -> None:
+    engine = dataclasses.replace(TINY, name="lent", has_triton=False)
+    for words in ("OSError: [Errno 28] No space left on device", NO_NETWORK, "KeyError: 'x'"):
+        message = str(explain(words, engine, tmp_path / "x.log"))
+        assert "the environment of the engine lent" in message
+        assert "Triton" not in message
 
 
 def test_an_environment_whose_interpreter_has_gone_is_not_found() -> None:
@@ -281,3 +299,10 @@ def test_the_real_environment_has_numpy_1_and_nothing_of_this_project(environmen
     ask = "import importlib.util as u, numpy; print(numpy.__version__, *[u.find_spec(m) for m in ('pydantic', 'fastapi', 'serving')])"
     said = subprocess.run([str(environment.python), "-I", "-c", ask], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["1.26.4", "None", "None", "None"]
+
+
+@pytest.mark.triton
+def test_the_real_openvino_environment_has_the_same_numpy_and_no_triton(openvino: Environment) -> None:
+    ask = "import importlib.util as u, numpy, onnxruntime as o; print(numpy.__version__, u.find_spec('pytriton'), *o.get_available_providers())"
+    said = subprocess.run([str(openvino.python), "-I", "-c", ask], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["1.26.4", "None", "OpenVINOExecutionProvider", "CPUExecutionProvider"]

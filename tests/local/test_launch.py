@@ -26,9 +26,7 @@ def made_up(tmp_path: Path) -> Environment:
     for name in [*names, f"python_backend_stubs/{HERE}/triton_python_backend_stub"]:
         (triton / name).parent.mkdir(parents=True, exist_ok=True)
         (triton / name).write_text(name)
-    return Environment(
-        tmp_path, tmp_path / "bin" / "python3", triton, tmp_path / "site" / "nvidia_pytriton.libs", "1.31.1"
-    )
+    return Environment(tmp_path, tmp_path / "bin" / "python3", tmp_path / "site", "1.31.1")
 
 
 @pytest.fixture
@@ -79,6 +77,13 @@ def test_the_stub_finds_its_own_python_first_and_none_of_ours(launch: Launch) ->
     assert given["LD_LIBRARY_PATH"].split(":")[-1] == "/z"
     assert given["LANG"] == "C"
     assert not {"PYTHONPATH", "PYTHONHOME"} & set(given)
+
+
+def test_the_stub_is_told_where_openvino_lies_only_where_it_is_installed(launch: Launch) -> None:
+    inherited = {"TANDEM_OPENVINO_SITE": "/of/somebody/else"}
+    assert "TANDEM_OPENVINO_SITE" not in variables(launch, inherited)
+    there = dataclasses.replace(launch, openvino=Path("/ov/site-packages"))
+    assert variables(there, inherited)["TANDEM_OPENVINO_SITE"] == "/ov/site-packages"
 
 
 @pytest.mark.parametrize(("inherited", "said"), [({}, "1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0")])

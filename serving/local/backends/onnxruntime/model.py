@@ -2,6 +2,7 @@
 
 Answers: what does one instance of a model do with its configuration and with a batch of requests? It runs inside
 Triton's stub, in an environment that has NumPy 1, ONNX Runtime and nothing else, so it imports no file of this project.
+The stub is a process of this instance alone, so that each may have another build of ONNX Runtime: `import_engine` chooses.
 Not here: auto-completion of configurations (ours state everything), decoupled models, BF16 tensors (NumPy has none).
 Keep: an option that cannot be honoured fails the load, because ONNX Runtime would only warn and compute elsewhere.
 """
@@ -11,6 +12,7 @@ import difflib
 import json
 import os
 import pathlib
+import sys
 import threading
 import time
 
@@ -22,8 +24,9 @@ if not np.__version__.startswith("1."):
         f"Triton's stub needs NumPy 1, but its environment has {np.__version__}: install numpy==1.26.4 there"
     )
 
-import onnxruntime as ort
 import triton_python_backend_utils as pb
+
+ort = None  # the build of ONNX Runtime that the model's configuration asks for, see import_engine
 
 # What ONNX Runtime calls a tensor's type -> what Triton calls it.
 TRITON_TYPES = {
@@ -43,12 +46,7 @@ TRITON_TYPES = {
 }
 
 # optimization.graph.level as the C++ backend reads it; absent is 0.
-GRAPH_LEVELS = {
-    -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    0: ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-    1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-}
+GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 0: "ORT_ENABLE_ALL", 1: "ORT_ENABLE_EXTENDED", 2: "ORT_DISABLE_ALL"}
 
 # The four CUDA options that stand at the top level of `parameters`; two of them are numbers that mean a word.
 CUDA_WORDS = {
@@ -65,8 +63,16 @@ TENSORRT_NAMES = {
 }
 TENSORRT_PRECISIONS = {"FP32": None, "FP16": "trt_fp16_enable", "BF16": "trt_bf16_enable", "INT8": "trt_int8_enable"}
 
-# precision in the openvino block -> OpenVINO's inference precision hint.
+OPENVINO = "OpenVINOExecutionProvider"
+OPENVINO_SITE = (
+    "TANDEM_OPENVINO_SITE"  # the packages of OpenVINO's environment; `tandem triton` sets it where there is one
+)
+# precision in the openvino block -> OpenVINO's inference precision hint -> flags of /proc/cpuinfo of which it needs one: without
+# any, OpenVINO would compute in FP32 and not say so.
 OPENVINO_PRECISIONS = {"FP32": "f32", "BF16": "bf16", "FP16": "f16"}
+HINT_FLAGS = {"bf16": ("amx_bf16", "avx512_bf16"), "f16": ("amx_fp16", "avx512_fp16")}
+CPUINFO = pathlib.Path("/proc/cpuinfo")
+ASSIGNMENT = "session.record_ep_graph_assignment_info"  # makes ONNX Runtime remember which provider computes which node
 
 SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 KNOWN_PARAMETERS = (
@@ -130,7 +136,7 @@ def session_options(config):
     level = int(config.get("optimization", {}).get("graph", {}).get("level", 0))
     if level not in GRAPH_LEVELS:
         raise refuse(f"optimization.graph.level is {level}; it must be one of {', '.join(map(str, GRAPH_LEVELS))}")
-    options.graph_optimization_level = GRAPH_LEVELS[level]
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, GRAPH_LEVELS[level])
     options.intra_op_num_threads = parameters.number("intra_op_thread_count", 0)  # 0: ONNX Runtime's own default
     options.inter_op_num_threads = parameters.number("inter_op_thread_count", 0)
     parallel = parameters.number("execution_mode", 0, allowed=(0, 1))
@@ -161,6 +167,19 @@ def model_file(directory, config):
 
 
 # -- execution providers ----------------------------------------------------------------------------------------------
+
+
+def import_engine(config, kind):
+    """The ONNX Runtime that can do what the configuration asks for: OpenVINO's is a build in an environment of its own."""
+    global ort
+    if "openvino" in accelerators(config, kind):
+        site = os.environ.get(OPENVINO_SITE, "")
+        if not site or not pathlib.Path(site, "onnxruntime").is_dir():
+            raise refuse("the model asks for openvino, which is not installed here: tandem environment openvino")
+        sys.path.insert(0, site)  # before the server's own packages; NumPy is loaded already and the same there
+    import onnxruntime
+
+    ort = onnxruntime
 
 
 def accelerators(config, kind):
@@ -200,18 +219,33 @@ def openvino_options(block, parameters):
         settings = json.loads(block.get("load_config") or "{}")
     except ValueError as e:
         raise refuse(f"openvino load_config is not JSON text: {e}") from None
+    precision = block.get("precision", "FP32")
+    if precision not in OPENVINO_PRECISIONS:
+        raise refuse(f"openvino precision '{precision}' is none of {', '.join(OPENVINO_PRECISIONS)}")
     cpu = settings.setdefault("CPU", {})
-    precision = block.get("precision")
-    if precision is not None:
-        if precision not in OPENVINO_PRECISIONS:
-            raise refuse(f"openvino precision '{precision}' is none of {', '.join(OPENVINO_PRECISIONS)}")
-        cpu.setdefault("INFERENCE_PRECISION_HINT", OPENVINO_PRECISIONS[precision])
+    # FP32 is said as well: OpenVINO by itself would compute FP32 models in BF16 where the processor has it, unproven
+    check_hint(cpu.setdefault("INFERENCE_PRECISION_HINT", OPENVINO_PRECISIONS[precision]))
     threads = parameters.number("intra_op_thread_count", 0)
     if threads:
         cpu.setdefault("INFERENCE_NUM_THREADS", str(threads))
-    if cpu:
-        options["load_config"] = json.dumps(settings)
-    return {**options, "device_type": "CPU"}
+    return {**options, "device_type": "CPU", "load_config": json.dumps(settings)}
+
+
+def check_hint(hint):
+    flags = HINT_FLAGS.get(str(hint).lower(), ())
+    if flags and not processor_flags().intersection(flags):
+        needs = " or ".join(flags)
+        raise refuse(f"openvino precision {hint} needs a processor with {needs}; on this one it would compute in FP32")
+
+
+def processor_flags():
+    """What the first processor of /proc/cpuinfo can do; nothing where there is no such file."""
+    with contextlib.suppress(OSError):
+        for line in CPUINFO.read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("flags", "Features"):
+                return set(value.split())
+    return set()
 
 
 def providers(config, kind, device):
@@ -222,7 +256,7 @@ def providers(config, kind, device):
     if kind == "GPU":
         wanted.append(("CUDAExecutionProvider", cuda_options(blocks.get("cuda", {}), parameters, device)))
     if "openvino" in blocks:
-        wanted.append(("OpenVINOExecutionProvider", openvino_options(blocks["openvino"], parameters)))
+        wanted.append((OPENVINO, openvino_options(blocks["openvino"], parameters)))
     built = ort.get_available_providers()
     for name, _ in wanted:
         if name not in built:
@@ -235,11 +269,18 @@ def open_session(path, config, kind, device):
     wanted = providers(config, kind, device)
     if kind == "GPU" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()  # finds CUDA's and cuDNN's libraries in the nvidia-* wheels of this environment
-    session = ort.InferenceSession(str(path), session_options(config), providers=wanted)
+    options = session_options(config)
+    if wanted[0][0] == OPENVINO:
+        options.add_session_config_entry(ASSIGNMENT, "1")
+    session = ort.InferenceSession(str(path), options, providers=wanted)
     session.disable_fallback()  # a provider that fails later must not be replaced by the CPU
     got = session.get_providers()
     if got[0] != wanted[0][0]:
         raise refuse(f"{wanted[0][0]} did not start on device {device}; the model would have run on {got[0]}")
+    if got[0] == OPENVINO and not any(
+        part.ep_name == OPENVINO for part in session.get_provider_graph_assignment_info()
+    ):
+        raise refuse("OpenVINO computes no node of this model; it would have run on ONNX Runtime's own provider")
     return session
 
 
@@ -319,11 +360,9 @@ def to_array(tensor):
     return text
 
 
-CLIENT_ERRORS = (ValueError, ort.capi.onnxruntime_pybind11_state.InvalidArgument)
-
-
 def failure(error):
-    code = pb.TritonError.INVALID_ARG if isinstance(error, CLIENT_ERRORS) else pb.TritonError.INTERNAL
+    client_errors = (ValueError, ort.capi.onnxruntime_pybind11_state.InvalidArgument)
+    code = pb.TritonError.INVALID_ARG if isinstance(error, client_errors) else pb.TritonError.INTERNAL
     return pb.InferenceResponse(error=pb.TritonError(str(error), code))
 
 
@@ -341,6 +380,7 @@ class TritonPythonModel:
         threading.Thread(target=leave_with_parent, args=(os.getppid(),), daemon=True).start()
         config = json.loads(args["model_config"])
         path = model_file(pb.get_model_dir(), config)
+        import_engine(config, args["model_instance_kind"])
         self.session = open_session(path, config, args["model_instance_kind"], args["model_instance_device_id"])
         check_interface(config, self.session)
         self.run_options = run_options(config)
