@@ -1,92 +1,59 @@
-"""What a model is judged on: held-out inputs with their right answers.
+"""Held-out data that somebody has as arrays already: one npz file, ready for the model.
 
-An npz file has one array per model input, named like it, float32 [n, …] as the model takes it, and `labels`, int [n]: the
-index of the right output. Scaling and cutting are done before. Rule: what a variant is calibrated on is never in here.
+One array per model input, named like it, [n, …] as the model takes it (text as NumPy's own strings), and, where the right
+answers are known, `labels` [n]. Scaling and cutting are done before. Rule: nothing is unpickled, because a pickle is code.
 """
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import EnvironmentFault, UserError
+from serving.errors import UserError
+from serving.export.data.dataset import NUMPY_TYPES, Dataset
 from serving.repository import Tensor
 from serving.repository.record import nearest
 
-DIGITS = "digits"
-HELD_OUT_RATIO = 0.25  # of 1,797 images: 450, so that one point of accuracy is 4.5 images
-_SPLIT_SEED = 0
-
-_NUMPY_TYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-}
+LABELS = "labels"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dataset:
-    """`inputs` maps input names to arrays [n, …], `labels` is int64 [n]."""
-
-    name: str
-    inputs: Mapping[str, NDArray[Any]]
-    labels: NDArray[np.int64]
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.labels)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over names, types, shapes and values."""
-        hasher = hashlib.sha256()
-        for name, values in [*sorted(self.inputs.items()), ("labels", self.labels)]:
-            hasher.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
-            hasher.update(np.ascontiguousarray(values).tobytes())
-        return hasher.hexdigest()
-
-    def rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
-        return {name: values[start:stop] for name, values in self.inputs.items()}
+def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None) -> Dataset:
+    """`num_labels` None: the model tells no classes apart, and labels are whatever its own metric understands."""
+    arrays = _arrays(path)
+    known = [tensor.name for tensor in inputs]
+    for name in arrays:
+        if name not in (*known, LABELS):
+            raise UserError(f"{path}: unknown array {name!r}{nearest(name, [*known, LABELS])}")
+    for name in known:
+        if name not in arrays:
+            raise UserError(f"{path}: array {name!r} is missing; there are {', '.join(sorted(arrays)) or 'none'}")
+    labels = arrays.pop(LABELS) if LABELS in arrays and LABELS not in known else None
+    if labels is not None:
+        labels = check_labels(f"{path}: labels", labels, num_labels)
+    num_samples = len(labels) if labels is not None else _num_rows(arrays[known[0]])
+    for tensor in inputs:
+        _check_input(path, tensor, arrays[tensor.name], num_samples)
+    return Dataset(path.name, arrays, labels)
 
 
-def digits() -> tuple[Dataset, Dataset]:
-    """scikit-learn's 1,797 handwritten digits: (to learn from, held out). Input `image` is float32 [n, 1, 8, 8] in 0..1."""
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
-        from sklearn.model_selection import train_test_split  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        raise EnvironmentFault(
-            "the digits need scikit-learn: pip install 'tandem-serving[export]', or give --data FILE.npz"
-        ) from None
-    raw = load_digits()
-    images = (raw.images / 16).astype(np.float32)[:, None]  # pixels are 0..16, so sixteenths are exact
-    labels = raw.target.astype(np.int64)
-    learn, held_out = train_test_split(
-        np.arange(len(labels)), test_size=HELD_OUT_RATIO, random_state=_SPLIT_SEED, stratify=labels
-    )
-    return (
-        Dataset("scikit-learn digits, training part", {"image": images[learn]}, labels[learn]),
-        Dataset("scikit-learn digits, held-out part", {"image": images[held_out]}, labels[held_out]),
-    )
+def check_labels(where: str, labels: NDArray[Any], num_labels: int | None) -> NDArray[Any]:
+    """int64 [n] in 0..num_labels-1, or any finite numbers [n, …] where there are no classes."""
+    if num_labels is None:
+        if labels.ndim < 1 or len(labels) == 0 or labels.dtype.kind not in "iuf" or not np.isfinite(labels).all():
+            raise UserError(f"{where}: want finite numbers [n, …], n at least 1; got {_described(labels)}")
+        return labels
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
+        raise UserError(f"{where}: want whole numbers [n], n at least 1; got {_described(labels)}")
+    if labels.min() < 0 or labels.max() >= num_labels:
+        raise UserError(f"{where}: want 0..{num_labels - 1}, got {labels.min()}..{labels.max()}")
+    return labels.astype(np.int64)
 
 
-def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int) -> Dataset:
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} {'is no npz file' if path.is_file() else 'is not there'}")
     try:
@@ -94,38 +61,36 @@ def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int) -> Dataset
             arrays = {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as npz: {error}") from None
-    known = [tensor.name for tensor in inputs] + ["labels"]
-    for name in arrays:
-        if name not in known:
-            raise UserError(f"{path}: unknown array {name!r}{nearest(name, known)}")
-    for name in known:
-        if name not in arrays:
-            raise UserError(f"{path}: array {name!r} is missing; there are {', '.join(sorted(arrays)) or 'none'}")
-    labels = arrays.pop("labels")
-    _check_labels(path, labels, num_labels)
-    for tensor in inputs:
-        _check_input(path, tensor, arrays[tensor.name], len(labels))
-    return Dataset(path.name, arrays, labels.astype(np.int64))
-
-
-def _check_labels(path: Path, labels: NDArray[Any], num_labels: int) -> None:
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
-        raise UserError(
-            f"{path}: labels: want whole numbers [n], n at least 1; got {labels.dtype} {list(labels.shape)}"
-        )
-    if labels.min() < 0 or labels.max() >= num_labels:
-        raise UserError(f"{path}: labels: want 0..{num_labels - 1}, got {labels.min()}..{labels.max()}")
+    except MemoryError:
+        raise UserError(f"{path} holds more than this machine has memory for; give fewer rows") from None
+    if strange := [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]:
+        raise UserError(f"{path} cannot be read as npz: {strange[0]!r} is no array")
+    return arrays
 
 
 def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: int) -> None:
-    want = _NUMPY_TYPES.get(tensor.datatype)
-    if want != values.dtype.name:
-        raise UserError(f"{path}: {tensor.name}: want {want}, got {values.dtype.name}")
+    want, got = NUMPY_TYPES.get(tensor.datatype), values.dtype.name
+    if tensor.datatype == "BYTES":
+        if values.dtype.kind != "U":
+            raise UserError(f"{path}: {tensor.name}: want text as np.array([…], dtype=str), got {got}")
+    elif want is None:
+        raise UserError(f"{path}: {tensor.name}: the model takes {tensor.datatype}, which npz files cannot hold")
+    elif want != got:
+        raise UserError(f"{path}: {tensor.name}: want {want}, got {got}")
     fits = len(values.shape) == len(tensor.shape) + 1 and all(
-        size in (-1, got) for size, got in zip(tensor.shape, values.shape[1:], strict=True)
+        size in (-1, length) for size, length in zip(tensor.shape, values.shape[1:], strict=True)
     )
-    if not fits or len(values) != num_samples:
-        shape = ", ".join(["n" if size == -1 else str(size) for size in (num_samples, *tensor.shape)])
+    if not fits or len(values) != num_samples or num_samples < 1 or values.size == 0:
+        rows = [str(num_samples) if num_samples else "n at least 1"]
+        shape = ", ".join([*rows, *("any" if size == -1 else str(size) for size in tensor.shape)])
         raise UserError(f"{path}: {tensor.name}: want shape [{shape}], got {list(values.shape)}")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise UserError(f"{path}: {tensor.name}: holds NaN or infinite values")
+
+
+def _num_rows(values: NDArray[Any]) -> int:
+    return len(values) if values.ndim else 0
+
+
+def _described(values: NDArray[Any]) -> str:
+    return f"{values.dtype} {list(values.shape)}"

@@ -1,0 +1,59 @@
+"""Which class a written label means: a name that the model knows, or an index.
+
+Rule: a name that could mean two classes is an error, and so is one that the model does not know.
+"""
+
+from __future__ import annotations
+
+from serving.errors import UserError
+from serving.repository.record import nearest
+
+_FEW = 12  # names that fit into a sentence; of a thousand only one that is near helps
+
+
+class ClassNames:
+    """`num_labels` None: the model tells no classes apart, and a label is any number."""
+
+    def __init__(self, names: tuple[str, ...] | None, num_labels: int | None) -> None:
+        self.num_labels = num_labels
+        self._names = names or ()
+        self._indices: dict[str, list[int]] = {}
+        for index, name in enumerate(self._names):
+            self._indices.setdefault(name, []).append(index)
+
+    def value(self, written: str | int | float, where: str) -> int | float:
+        """`where` begins the message of the error."""
+        if isinstance(written, str):
+            return self._of_text(written.strip(), where)
+        if self.num_labels is None:
+            return written
+        if isinstance(written, float):
+            raise UserError(f"{where}: label {written:g} is neither the name nor the index of a class")
+        return self._index(written, where)
+
+    def _of_text(self, text: str, where: str) -> int | float:
+        if len(found := self._indices.get(text, [])) > 1:
+            indices = " and ".join(map(str, found))
+            raise UserError(f"{where}: label {text!r} is the name of classes {indices}; give the index")
+        if found:
+            return found[0]
+        if text.isascii() and text.isdecimal():
+            return self._index(int(text), where)
+        if self.num_labels is None:
+            try:
+                return float(text)
+            except ValueError:
+                raise UserError(f"{where}: label {text!r} is no number, and the model tells no classes apart") from None
+        raise UserError(f"{where}: unknown label {text!r}{self._hint(text)}")
+
+    def _hint(self, text: str) -> str:
+        if not self._names:
+            return f"; the model's classes have no names, so give an index, 0..{(self.num_labels or 1) - 1}"
+        hint = nearest(text, self._names)
+        is_near = "did you mean" in hint
+        return hint if is_near or len(self._names) <= _FEW else f"; it is none of the {len(self._names)} classes"
+
+    def _index(self, index: int, where: str) -> int:
+        if self.num_labels is not None and not 0 <= index < self.num_labels:
+            raise UserError(f"{where}: label {index} is outside 0..{self.num_labels - 1}")
+        return index

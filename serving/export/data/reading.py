@@ -1,0 +1,84 @@
+"""Which reader a path is for: .npz, a folder of images, .csv or .jsonl of texts.
+
+Images and texts need to know how the model wants them: that is the preprocessing its source came with. Rule: a reader's
+package is imported when its kind of data is read, so that npz needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from serving.errors import EnvironmentFault, UserError
+from serving.export.data.dataset import Dataset
+from serving.export.data.npz import read_npz
+from serving.export.progress import Progress, silent
+from serving.repository import Tensor
+from serving.repository.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
+
+MAX_BAD_RATIO = 0.1  # guess, not measured: more than one broken image in ten is a broken folder
+KINDS = "an .npz file, a folder of images, or a .csv or .jsonl file of texts"
+
+Warn = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def read(
+    path: Path,
+    inputs: tuple[Tensor, ...],
+    num_labels: int | None,
+    preprocessing: Preprocessing | None = None,
+    beside: Mapping[str, bytes] | None = None,
+    labels: tuple[str, ...] | None = None,
+    max_bad_ratio: float = MAX_BAD_RATIO,
+    progress: Progress = silent,
+    warn: Warn = to_stderr,
+) -> Dataset:
+    """`beside`: files of the model by name, as its tokenizer. `labels`: names of its classes. UserError for what is wrong.
+
+    `num_labels` None: the model tells no classes apart. `warn` gets a line for each thing that was passed over.
+    """
+    if not 0 <= max_bad_ratio < 1:
+        raise UserError(f"max_bad_ratio is {max_bad_ratio}, want 0 or more and less than 1")
+    if path.is_dir():
+        wanted = _image_preprocessing(path, preprocessing)
+        try:
+            from serving.export.data import folders
+        except ImportError as error:
+            raise _missing(path, error) from None
+        return folders.read(path, inputs, num_labels, wanted, labels, max_bad_ratio, progress, warn)
+    if path.suffix in (".csv", ".jsonl"):
+        if not path.is_file():
+            raise UserError(f"{path} is not there")
+        text_wanted = _text_preprocessing(path, preprocessing)
+        try:
+            from serving.export.data import tables
+        except ImportError as error:
+            raise _missing(path, error) from None
+        return tables.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
+    if path.suffix == ".npz" or zipfile.is_zipfile(path):
+        return read_npz(path, inputs, num_labels)
+    raise UserError(f"{path} {'is of no kind that can be read' if path.exists() else 'is not there'}; give {KINDS}")
+
+
+def _image_preprocessing(path: Path, preprocessing: Preprocessing | None) -> ImagePreprocessing:
+    if isinstance(preprocessing, ImagePreprocessing):
+        return preprocessing
+    why = "takes texts" if preprocessing else "came without a word on how it wants images"
+    raise UserError(f"{path} is a folder of images, but this model {why}; give its inputs as .npz")
+
+
+def _text_preprocessing(path: Path, preprocessing: Preprocessing | None) -> TextPreprocessing:
+    if isinstance(preprocessing, TextPreprocessing):
+        return preprocessing
+    why = "takes images" if preprocessing else "came without a tokenizer"
+    raise UserError(f"{path} holds texts, but this model {why}; give its inputs as .npz")
+
+
+def _missing(path: Path, error: ImportError) -> EnvironmentFault:
+    return EnvironmentFault(f"{path} needs {error.name}: pip install 'tandem-serving[onnx]', or give .npz")
