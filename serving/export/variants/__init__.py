@@ -1,0 +1,50 @@
+"""How an FP32 ONNX file becomes FP16, BF16 or INT8: candidates one after another, the most promising first.
+
+Inputs and outputs stay FP32, so that clients never see the precision. Whether a candidate is any good, and whether it pays, is
+for `gates` and `speed`; the pipeline asks for the next one when it is not. Rule: what leaves here loads in old servers:
+opset as it came, IR version at most 10, one file, and no traces of the machine that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serving.errors import UserError
+from serving.export.exported import Arrays
+from serving.export.variants import fp16, int8
+from serving.export.variants.candidate import Candidate
+from serving.export.variants.cleaning import MAX_IR_VERSION, checked, cleaned
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
+from serving.repository.record import nearest
+
+__all__ = [
+    "MAX_IR_VERSION",
+    "CalibrationMissing",
+    "Candidate",
+    "NotMade",
+    "NothingToQuantise",
+    "candidates",
+    "checked",
+    "cleaned",
+]
+
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+
+
+def candidates(
+    precision: str,
+    fp32: bytes,
+    calibration: Arrays | None,
+    *,
+    int8_range: str = "7bit",
+    is_for_tensorrt: bool = False,
+) -> Iterator[Candidate]:
+    """Each is made when it is asked for. `calibration`: arrays [n, …] that the gate's data is not in."""
+    if precision in ("fp32", "bf16"):
+        how = "FP32 as exported" if precision == "fp32" else "FP32's file; the engine computes in BF16"
+        return iter([Candidate(precision, fp32, how)])
+    if precision == "fp16":
+        return fp16.candidates(fp32, calibration)
+    if precision == "int8":
+        return int8.candidates(fp32, calibration, weights=int8_range, is_for_tensorrt=is_for_tensorrt)
+    raise UserError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")

@@ -1,0 +1,64 @@
+"""Inputs in the portions that the quantiser asks for: as many rows at once as the graph takes.
+
+Whether the arrays fit the net was checked where they were read. Rule: no row is used twice, and a rest that does not fill a
+batch of a graph with a fixed batch dimension is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Arrays
+
+_BATCH_SIZE = 32  # guess, not measured: enough that a run's own cost is small, few enough for any net's activations
+
+
+class Rows:
+    """What onnxruntime's quantiser reads: `get_next` until None. Range and length are in rows."""
+
+    def __init__(
+        self, model: onnx.ModelProto, inputs: Arrays, batch_size: int = _BATCH_SIZE, max_rows: int | None = None
+    ) -> None:
+        initializers = {tensor.name for tensor in model.graph.initializer}
+        values = [value for value in model.graph.input if value.name not in initializers]
+        missing = [value.name for value in values if value.name not in inputs]
+        if missing:
+            raise UserError(
+                f"calibration data lacks the net's input {missing[0]!r}; it has {', '.join(inputs) or 'none'}"
+            )
+        self._inputs = {value.name: inputs[value.name] for value in values}
+        num_rows = min((len(rows) for rows in self._inputs.values()), default=0)
+        ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
+        self._is_unbatched = any(rows.ndim > ranks[name] for name, rows in self._inputs.items())
+        fixed = {value.type.tensor_type.shape.dim[0].dim_value for value in values if ranks[value.name]} - {0}
+        self.batch_size = 1 if self._is_unbatched else min(fixed, default=min(batch_size, max(1, num_rows)))
+        limit = num_rows if max_rows is None else min(num_rows, max_rows)
+        is_rest_used = not fixed and max_rows is None
+        self._num_rows = limit if is_rest_used else limit // self.batch_size * self.batch_size
+        if self._num_rows == 0:
+            raise UserError(f"calibration data has {num_rows} rows, the net takes {self.batch_size} at once; give more")
+        self.set_range(0, self._num_rows)
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
+        return self._batches
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self._batches = self._portions(start_index, end_index)
+
+    def get_next(self) -> dict[str, NDArray[Any]] | None:
+        return next(self._batches, None)
+
+    def _portions(self, start: int, end: int) -> Iterator[dict[str, NDArray[Any]]]:
+        for first in range(start, end, self.batch_size):
+            cut = slice(first, min(first + self.batch_size, end))
+            portion = {name: np.ascontiguousarray(rows[cut]) for name, rows in self._inputs.items()}
+            yield {name: rows[0] for name, rows in portion.items()} if self._is_unbatched else portion

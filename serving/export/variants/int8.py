@@ -1,0 +1,151 @@
+"""Which INT8 files of a net are worth trying, the most promising first? How one is made is in `quantiser`.
+
+The graph decides: convolutions are quantised statically, transformers and recurrent nets dynamically, perceptrons either way.
+Channels, calibration and the list of operators are settled by measurement: several candidates come, gates and timings choose.
+
+The range of the weights is not: it is 7 bits unless asked otherwise. Without VNNI, sums of two U8S8 products are kept in 16
+bits and saturate with 8-bit weights, so that a full-range file is wrong there in silence, wherever it was made. The
+instructions, and so the speed, are the same with 7; what 8 bits buy is accuracy. A full-range file therefore is made only on
+request, only where the gates can see it computed rightly, and says that it `needs` VNNI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from serving.errors import UserError
+from serving.export.exported import Arrays
+from serving.export.variants import quantiser
+from serving.export.variants.candidate import Candidate
+from serving.export.variants.cleaning import subgraphs
+from serving.export.variants.graph import Graph, opened, read
+from serving.export.variants.quantiser import Dynamic, Static
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise
+from serving.repository.processor import processor_key
+
+RANGES = ("7bit", "full")
+VNNI = "vnni"
+_WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")
+
+# What ONNX Runtime's CPU provider has integer kernels for when all around is quantised, or merely passes on. Relu and Clip
+# become limits of the range before them. Softmax, HardSwish, norms and pads have none and stay FP32 between casts.
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+_PASSES = ("Relu", "Clip", "MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose")
+_JOINS = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Split", "Resize", "AveragePool", "GlobalAveragePool")
+EVERYTHING = _PRODUCTS + _PASSES + _JOINS
+PRODUCTS_ONLY = _PRODUCTS + _PASSES  # for nets whose gates (Swish, squeeze and excite) lose too much in 8 bits
+# TensorRT fuses around products and residual sums; a scale on anything else only breaks its fusions.
+_TENSORRT = ("Conv", "Gemm", "MatMul", "Add", "MaxPool", "AveragePool", "GlobalAveragePool")
+
+
+def to_int8(fp32: bytes, calibration: Arrays) -> bytes:
+    """The most promising one, not gated."""
+    return next(candidates(fp32, calibration)).model
+
+
+def candidates(
+    fp32: bytes, calibration: Arrays | None, *, weights: str = "7bit", is_for_tensorrt: bool = False
+) -> Iterator[Candidate]:
+    """Made one by one as they are asked for; errors come with the first."""
+    _check_range(weights)
+    graph = read(opened(fp32))
+    if is_for_tensorrt:
+        yield from _static(graph, fp32, calibration, [Static(_TENSORRT, m, is_symmetric=True) for m in _METHODS])
+        return
+    for way in ways(graph, calibration is not None):
+        if way == "static":
+            yield from _static(graph, fp32, calibration, static_settings(weights == "full"))
+        else:
+            yield from _dynamic(graph, fp32, weights == "full")
+
+
+def _static(graph: Graph, fp32: bytes, calibration: Arrays | None, tries: list[Static]) -> Iterator[Candidate]:
+    if not any(weights_of(graph, kind) for kind in _PRODUCTS):
+        raise NothingToQuantise("int8", _reason(graph))
+    if calibration is None:
+        raise CalibrationMissing(_CALIBRATED)
+    net = quantiser.prepared(fp32)
+    for settings in tries:
+        yield Candidate("int8", quantiser.static(net, calibration, settings), str(settings), needs(settings))
+
+
+def _dynamic(graph: Graph, fp32: bytes, is_full_range: bool) -> Iterator[Candidate]:
+    for settings in dynamic_settings(graph, is_full_range):
+        yield Candidate("int8", quantiser.dynamic(fp32, settings), str(settings), needs(settings))
+
+
+_METHODS = ("MinMax", "Percentile", "Entropy")
+_CALIBRATED = "a net of convolutions is quantised by the ranges of its activations, which"
+
+
+def static_settings(is_full_range: bool) -> list[Static]:
+    """MinMax keeps every value and is right where nothing is far out; the others give up the rare ones for finer steps."""
+    return [
+        Static(EVERYTHING, "MinMax", is_full_range=is_full_range),
+        Static(PRODUCTS_ONLY, "MinMax", is_full_range=is_full_range),
+        Static(EVERYTHING, "Percentile", is_full_range=is_full_range),
+        Static(EVERYTHING, "Entropy", is_full_range=is_full_range),
+        Static(EVERYTHING, "MinMax", is_per_channel=False, is_full_range=is_full_range),
+    ]
+
+
+def dynamic_settings(graph: Graph, is_full_range: bool) -> list[Dynamic]:
+    takes = tuple(kind for kind in ("MatMul", "LSTM") if kind == "MatMul" or weights_of(graph, kind))
+    return [Dynamic(takes, is_per_channel, is_full_range) for is_per_channel in (True, False)]
+
+
+def needs(settings: Static | Dynamic) -> frozenset[str]:
+    return frozenset({VNNI}) if settings.is_full_range else frozenset()
+
+
+def ways(graph: Graph, has_calibration: bool) -> list[str]:
+    """ "static" and "dynamic", in the order to try."""
+    convolutions, lstm = weights_of(graph, "Conv"), weights_of(graph, "LSTM")
+    products = weights_of(graph, "MatMul") + weights_of(graph, "Gemm")
+    if convolutions + lstm + products == 0:
+        raise NothingToQuantise("int8", _reason(graph))
+    if convolutions >= products + lstm:
+        return ["static"]
+    if lstm or _has_attention(graph) or not has_calibration:
+        return ["dynamic"]
+    return ["static", "dynamic"]
+
+
+def weights_of(graph: Graph, kind: str) -> int:
+    """How many constant weights the nodes of this type have."""
+    stays = quantiser.not_to_be_rounded(graph)
+    nodes = (node for node in graph.nodes if node.op_type == kind and node.name not in stays)
+    weights = [graph.constants[node.input[1]] for node in nodes if node.input[1] in graph.largest]
+    return sum(int(np.prod(tensor.dims)) for tensor in weights)
+
+
+def _has_attention(graph: Graph) -> bool:
+    """Products of two activations."""
+    return any(
+        node.op_type == "Attention"
+        or (node.op_type in ("MatMul", "Einsum") and graph.constants.keys().isdisjoint(node.input))
+        for node in graph.nodes
+    )
+
+
+def _check_range(weights: str) -> None:
+    if weights not in RANGES:
+        raise UserError(f"unknown range of INT8 weights {weights!r}, known are {', '.join(RANGES)}")
+    if weights == "full" and processor_key() not in _WITH_VNNI:
+        raise UserError(
+            f"weights of the full 8 bits are computed wrongly on this processor ({processor_key()}, no VNNI), so that "
+            "no gate here could judge them; leave out --int8-range full, or export on a processor with VNNI"
+        )
+
+
+def _reason(graph: Graph) -> str:
+    kinds = sorted({node.op_type for node in graph.nodes})
+    if any(node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") for node in graph.nodes):
+        return "this net is quantised already"
+    if recurrent := {"GRU", "RNN"}.intersection(kinds):
+        return f"ONNX Runtime has no INT8 kernel for {min(recurrent)}, and there is nothing else to quantise"
+    if any(any(subgraphs(node)) for node in graph.nodes):
+        return "its arithmetic is inside the bodies of If, Loop or Scan, which are left as they are"
+    return f"no convolution or matrix product has constant weights (its operators are {', '.join(kinds[:5])})"

@@ -1,0 +1,165 @@
+"""ONNX Runtime's quantiser, asked in one way: bytes in, bytes out, no files left behind and no tracebacks.
+
+Which settings are worth trying is in `int8`. Rule: whatever the tool raises or logs stays in here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from serving.export.exported import Arrays
+from serving.export.variants.calibration import Rows
+from serving.export.variants.cleaning import checked
+from serving.export.variants.graph import PRODUCTS, Graph, opened, read
+from serving.export.variants.pooling import with_pools
+from serving.export.variants.refusals import translated
+
+# A histogram keeps every value of every layer of one portion in memory, and is as good with fewer. Guesses, not measured.
+_HISTOGRAM_BATCH_SIZE = 4
+_MAX_HISTOGRAM_ROWS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Activations are scaled by ranges seen on calibration data."""
+
+    takes: tuple[str, ...]  # types of operators
+    method: str = "MinMax"  # MinMax, Percentile, Entropy
+    is_per_channel: bool = True
+    is_full_range: bool = False  # 8 bits of a weight instead of 7
+    is_symmetric: bool = False  # signed activations and zero point 0, as TensorRT asks
+
+    def __str__(self) -> str:
+        signs = "INT8 activations" if self.is_symmetric else "UINT8 activations"
+        symmetric = ", zero points 0" if self.is_symmetric else ""
+        return (
+            f"static QDQ, {signs}, {_weights(self.is_full_range, self.is_per_channel)}{symmetric}, {self.method} ranges"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """Activations are scaled by what comes, in each run anew."""
+
+    takes: tuple[str, ...]
+    is_per_channel: bool = True
+    is_full_range: bool = False
+
+    def __str__(self) -> str:
+        weights = _weights(self.is_full_range, self.is_per_channel)
+        return f"dynamic, {' and '.join(self.takes)} with constant weights, {weights}"
+
+
+def _weights(is_full_range: bool, is_per_channel: bool) -> str:
+    return f"INT8 weights ({8 if is_full_range else 7} bits, per {'channel' if is_per_channel else 'tensor'})"
+
+
+def prepared(fp32: bytes) -> bytes:
+    """What static quantisation starts from: pools as such, constants folded, batch norms in their convolutions."""
+    from onnxruntime.quantization.shape_inference import (  # type: ignore[import-untyped, unused-ignore]
+        quant_pre_process,
+    )
+
+    with translated("int8", "preparing the net"), _workshop() as folder:
+        source, made = folder / "source.onnx", folder / "prepared.onnx"
+        onnx.save(with_pools(read(opened(fp32))), str(source))
+        quant_pre_process(str(source), str(made), skip_symbolic_shape=True)  # it fails on dynamo's exports
+        return bytes(opened(made.read_bytes()).SerializeToString())
+
+
+def static(
+    prepared_fp32: bytes, calibration: Arrays, settings: Static, left_out: frozenset[str] = frozenset()
+) -> bytes:
+    """`left_out`: names of nodes of the prepared net that stay FP32."""
+    from onnxruntime.quantization import (  # type: ignore[import-untyped, unused-ignore]
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+
+    with translated("int8", str(settings)), _workshop() as folder:
+        source, made = folder / "source.onnx", folder / "made.onnx"
+        source.write_bytes(prepared_fp32)
+        graph = read(onnx.load_from_string(prepared_fp32))
+        options, rows = _options(graph, settings), Rows(graph.model, calibration)
+        if settings.method != "MinMax":
+            rows = Rows(graph.model, calibration, _HISTOGRAM_BATCH_SIZE, _MAX_HISTOGRAM_ROWS)
+            options["CalibStridedMinMax"] = rows.batch_size  # of any method: so many rows are in memory at once
+        quantize_static(
+            str(source),
+            str(made),
+            rows,
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=list(settings.takes),
+            nodes_to_exclude=sorted(left_out | not_to_be_rounded(graph)),
+            per_channel=settings.is_per_channel,
+            reduce_range=not (settings.is_full_range or settings.is_symmetric),
+            activation_type=QuantType.QInt8 if settings.is_symmetric else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod[settings.method],
+            extra_options=options,
+        )
+        return checked(onnx.load(str(made)))
+
+
+def _options(graph: Graph, settings: Static) -> dict[str, object]:
+    options: dict[str, object] = {}
+    if graph.captured:
+        options["QDQKeepRemovableActivations"] = True  # it renames what bodies may use
+    if settings.is_symmetric:
+        options |= {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
+    return options
+
+
+def dynamic(fp32: bytes, settings: Dynamic, left_out: frozenset[str] = frozenset()) -> bytes:
+    """`left_out`: names of nodes of the net as `opened` that stay FP32."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with translated("int8", str(settings)), _workshop() as folder:
+        source, made = folder / "source.onnx", folder / "made.onnx"
+        model = opened(fp32)
+        onnx.save(model, str(source))
+        names = left_out | not_to_be_rounded(read(model))
+        quantize_dynamic(
+            str(source),
+            str(made),
+            op_types_to_quantize=list(settings.takes),
+            nodes_to_exclude=sorted(names | {f"{name}_MatMul" for name in names}),  # what a Gemm becomes on the way
+            per_channel=settings.is_per_channel,
+            reduce_range=not settings.is_full_range,
+            weight_type=QuantType.QInt8,
+        )
+        return checked(onnx.load(str(made)))
+
+
+def not_to_be_rounded(graph: Graph) -> frozenset[str]:
+    """Nodes on masks and positions: one value of -3.4e38 would leave the others no digits."""
+    return frozenset(
+        node.name
+        for node in graph.nodes
+        if not graph.masks.isdisjoint(node.input if node.op_type in PRODUCTS else (*node.input, *node.output))
+        or not graph.positions.isdisjoint(node.output)
+    )
+
+
+@contextlib.contextmanager
+def _workshop() -> Iterator[Path]:
+    """A folder that is gone afterwards. The quantiser's advice on the root logger does not apply: it was followed."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.CRITICAL)  # it logs tracebacks of what it then does without
+    try:
+        with tempfile.TemporaryDirectory(prefix="tandem-int8-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield Path(folder)
+    finally:
+        root.setLevel(before)
