@@ -59,10 +59,11 @@ def read(
     pairs = [line.pair or "" for line in lines] if has_pairs else None
     tokenizer = beside[preprocessing.tokenizer]
     arrays = texts.encode(tokenizer, preprocessing, [line.text for line in lines], pairs, length, progress)
-    known = np.asarray([line.label for line in lines], np.int64 if num_labels is not None else None)
+    known = [line.label for line in lines if line.label is not None]
+    dtype = np.int64 if num_labels is not None else None
     types = {tensor.name: NUMPY_TYPES[tensor.datatype] for tensor in inputs}
     given = {name: values.astype(types[name], copy=False) for name, values in arrays.items()}
-    return Dataset(path.name, given, known if has_labels else None, TEXTS)
+    return Dataset(path.name, given, np.asarray(known, dtype) if has_labels else None, TEXTS)
 
 
 def _length(path: Path, inputs: tuple[Tensor, ...], preprocessing: TextPreprocessing) -> int | None:

@@ -43,7 +43,10 @@ def encode(
             raise UserError(f"preprocessing: the tokenizer makes no {word!r}{nearest(word, WORDS)}")
     limit = preprocessing.max_length if length is None else min(length, preprocessing.max_length)
     encoded = _encoded(_opened(tokenizer, limit), texts, pairs, progress)
-    longest = length or max(len(one.ids) for one in encoded)
+    longest = max(len(one.ids) for one in encoded)
+    if longest > limit:
+        raise UserError(f"the model's tokenizer does not cut texts to {limit} tokens: its own marks need more")
+    longest = length or longest
     if len(texts) * longest * 8 * len(preprocessing.inputs) > MAX_BYTES:
         raise UserError(f"{len(texts)} texts of up to {longest} tokens are more than {MAX_BYTES >> 30} GiB; give fewer")
     arrays = {}
