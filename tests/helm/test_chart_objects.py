@@ -243,7 +243,7 @@ def test_models_are_verified_before_triton_starts_and_read_only_for_it(shape: st
     for deployment in it.all("Deployment")[1:]:
         pod = deployment["spec"]["template"]["spec"]
         last = pod["initContainers"][-1]
-        assert last["command"] == ["tandem", "verify", "--model-repository=/models"]
+        assert last["command"] == ["tandem", "verify", "--model-repository=/models", "--digests-only"]
         for container in (last, *pod["containers"]):
             (mount,) = [m for m in container["volumeMounts"] if m["name"] == "models"]
             assert mount["readOnly"] is True

@@ -53,6 +53,11 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"images": {"nvidia": {"tag": "latest"}}},
         "images.nvidia.tag is latest, which is another image tomorrow. Name a version or a digest.",
     ),
+    "BF16 on NVIDIA's server": (
+        {"pools": {"cpu": {"server": "nvidia", "models": ["minilm-fp32", "minilm-bf16"]}}},
+        "pools.cpu.models names minilm-bf16, but NVIDIA's server cannot ask OpenVINO for BF16 and would compute in FP32 without "
+        "a word. Leave it out, or set pools.cpu.server=tandem.",
+    ),
     "a claim without a name": (
         {"modelRepository": {"source": "claim"}},
         "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim "

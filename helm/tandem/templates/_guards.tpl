@@ -55,6 +55,11 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- if not $pool.models }}
 {{- fail (printf "%s.models is empty, so its Triton would serve nothing. Name the variants to load, for example digits-fp32." $path) }}
 {{- end }}
+{{- range $model := $pool.models }}
+{{- if and (eq $pool.server "nvidia") (hasSuffix "-bf16" $model) }}
+{{- fail (printf "%s.models names %s, but NVIDIA's server cannot ask OpenVINO for BF16 and would compute in FP32 without a word. Leave it out, or set %s.server=tandem." $path $model $path) }}
+{{- end }}
+{{- end }}
 {{- if and (eq $pool.server "tandem") (ne $pool.device "cpu") }}
 {{- fail (printf "%s.server is tandem, but Tandem's own Triton image is for CPU pools only so far. Set %s.server=nvidia." $path $path) }}
 {{- end }}

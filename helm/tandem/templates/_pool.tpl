@@ -94,7 +94,7 @@ rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
 - name: verify-models
   image: {{ include "tandem.gatewayImage" .root | quote }}
   imagePullPolicy: {{ .root.Values.images.gateway.pullPolicy }}
-  command: [tandem, verify, --model-repository=/models]
+  command: [tandem, verify, --model-repository=/models, --digests-only]
   {{- include "tandem.smallResources" . | nindent 2 }}
   {{- include "tandem.containerSecurity" . | nindent 2 }}
   volumeMounts:
