@@ -265,6 +265,7 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d["speed"][0].update(baseline_engine="cpuu"), "unknown engine 'cpuu', did you mean 'cpu'"),
         (lambda d: d.update(max_batch_size="32"), "max_batch_size: want a whole number, got text"),
         (lambda d: d.update(max_batch_size=True), "max_batch_size: want a whole number, got true or false"),
+        (lambda d: d.update(needs=[1]), "needs: want text, got a whole number"),
         (lambda d: d.update(max_batch_size=-1), "max_batch_size -1 is negative"),
         (lambda d: d["gate"]["checks"][0].update(value="0.9"), r"gate.checks\[0\].value: want a number, got text"),
         (lambda d: d["gate"]["checks"][0].update(value=None), r"gate.checks\[0\].value: want a number, got null"),

@@ -54,6 +54,7 @@ class Proven:
     gate: Gate
     pools: Mapping[str, PoolGate]
     speed: tuple[Speed, ...]
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def record(
         outputs=exported.outputs,
         labels=shared.labels,
         preprocessing=shared.preprocessing,
+        needs=proven.needs,
         space=vector_space,
         sample=shared.sample,
         gate=proven.gate,

@@ -18,6 +18,7 @@ _X86_64 = (
     ("avx512f", "avx512"),
     ("avx2", "avx2"),
 )
+_WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")  # who has AMX has VNNI
 _AARCH64 = (("i8mm", "i8mm"), ("asimddp", "asimddp"), ("asimd", "asimd"))
 
 
@@ -30,6 +31,11 @@ def processor_key(cpuinfo: str | None = None, machine: str | None = None) -> str
     flags = _flags(cpuinfo)
     table = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(machine, ())
     return f"{machine}-{next((name for flag, name in table if flag in flags), 'base')}"
+
+
+def has(instructions: str, key: str | None = None) -> bool:
+    """Whether this machine (or the one of that key) computes with "vnni"."""
+    return instructions == "vnni" and (key or processor_key()) in _WITH_VNNI
 
 
 def _flags(cpuinfo: str) -> frozenset[str]:

@@ -198,6 +198,7 @@ class Record:
     outputs: tuple[Tensor, ...]
     labels: str | None  # file
     preprocessing: str | None  # file
+    needs: tuple[str, ...]  # instruction sets without which its answers would be wrong: "vnni"
     space: str | None  # of an embedding: vectors of different spaces must not be compared
     sample: Sample | None
     gate: Gate
@@ -262,6 +263,7 @@ class Record:
             outputs=tuple(_tensor(entry) for entry in read.objects("outputs")),
             labels=read.text_or_none("labels"),
             preprocessing=read.text_or_none("preprocessing"),
+            needs=read.words("needs"),
             space=read.text_or_none("space"),
             sample=_sample(read.object_or_none("sample")),
             gate=_gate(read.object("gate")),
@@ -348,6 +350,12 @@ class _Object:
         values = self._of(key, list)
         if bad := [value for value in values if type(value) is not int]:
             raise RecordError(f"{self._where}.{key}", f"want whole numbers, got {_kind(bad[0])}")
+        return tuple(values)
+
+    def words(self, key: str) -> tuple[str, ...]:
+        values = self._of(key, list)
+        if bad := [value for value in values if type(value) is not str]:
+            raise RecordError(f"{self._where}.{key}", f"want text, got {_kind(bad[0])}")
         return tuple(values)
 
     def number(self, key: str) -> float:
