@@ -1,0 +1,75 @@
+"""Nets with the real architectures' layers and random weights: right for timing, meaningless for accuracy, and said so everywhere.
+
+`load` gives one as every other source does; `python -m serving.export.speed_nets` writes a repository of them, and
+`compare` times them. Made with onnx and NumPy, checked with ONNX Runtime; no torch, so that a machine with a card needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+
+from serving.errors import UserError
+from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, Exported, SourceOptions
+from serving.export.progress import Progress, silent
+from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
+from serving.export.speed_nets.graph import SEED
+from serving.export.speed_nets.net import Net
+from serving.repository import UNTRAINED
+from serving.repository.record import nearest
+
+_NETS: Mapping[str, Net] = {
+    "resnet50": resnet50.NET,
+    "efficientnet-b2": efficientnet_b2.NET,
+    "bert-base": bert.BASE_NET,
+    "minilm": bert.MINILM_NET,  # published as minilm-untrained, never under the trained one's name
+    "mlp": mlp.NET,
+}
+NETS = tuple(_NETS)
+NUM_EXAMPLES = 8
+
+# What other sources take and these nets, being drawn as they are, do not.
+_NO_SUCH_OPTIONS = ("task", "image_size", "pooling", "is_normalised", "example")
+
+
+def net(name: str) -> Net:
+    if name not in _NETS:
+        raise UserError(f"there is no untrained net {name!r}{nearest(name, NETS)}")
+    return _NETS[name]
+
+
+def load(name: str, options: SourceOptions | None = None, progress: Progress = silent, *, seed: int = SEED) -> Exported:
+    """The net as FP32 ONNX, its activations alive. UserError for an unknown net or option, EnvironmentFault for a dead net."""
+    options = options or SourceOptions()
+    chosen = net(name)
+    _check_options(name, chosen, options)
+    step = f"drawing {chosen.model} with random weights"
+    progress(step, 0, 1)
+    model = chosen.build(seed, options.opset)
+    progress(step, 1, 1)
+    is_said = options.max_batch_size != DEFAULT_MAX_BATCH_SIZE
+    return Exported(
+        model=model,
+        inputs=chosen.inputs,
+        outputs=chosen.outputs,
+        max_batch_size=options.max_batch_size if is_said else chosen.max_batch_size,
+        task=chosen.task,
+        source=f"random weights, seed {seed}; {UNTRAINED}",
+        framework="onnx",
+        run=None,
+        example=chosen.examples(NUM_EXAMPLES, seed + 1, options.max_length or chosen.num_tokens),
+        is_untrained=True,
+        toolchain={package: metadata.version(package) for package in ("onnx", "onnxruntime", "numpy")},
+    )
+
+
+def _check_options(name: str, chosen: Net, options: SourceOptions) -> None:
+    for option in _NO_SUCH_OPTIONS:
+        if getattr(options, option) is not None:
+            raise UserError(f"speed:{name} is drawn as it is: leave off the option for {option.replace('_', ' ')}")
+    if options.max_length is None:
+        return
+    if chosen.num_tokens is None:
+        raise UserError(f"speed:{name} takes no text: leave off the option for max length")
+    if not 1 <= options.max_length <= bert.MAX_TOKENS:
+        raise UserError(f"speed:{name} takes 1 to {bert.MAX_TOKENS} tokens, not {options.max_length}")

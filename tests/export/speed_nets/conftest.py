@@ -1,0 +1,18 @@
+"""Each net is drawn once for all tests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+
+from serving.export.exported import Exported
+from serving.export.speed_nets import load
+
+Made = Callable[[str], Exported]
+
+
+@pytest.fixture(scope="session")
+def made() -> Made:
+    return functools.cache(lambda name: load(name))

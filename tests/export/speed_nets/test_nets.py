@@ -1,0 +1,115 @@
+"""The untrained nets: the real architectures' size and layers, living activations, free batch dimensions, always the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from serving.errors import UserError
+from serving.export.exported import SourceOptions
+from serving.export.speed_nets import NETS, load
+from serving.export.speed_nets.alive import run
+from serving.export.speed_nets.graph import num_parameters
+from tests.export.speed_nets.conftest import Made
+
+pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
+
+SMALL = [name for name in NETS if name != "bert-base"]
+
+
+# What the real ones have. Folding a normalisation into its convolution leaves one number per channel instead of two.
+@pytest.mark.parametrize(
+    ("name", "millions"), [("resnet50", 25.557), ("efficientnet-b2", 9.110), ("minilm", 22.713), ("mlp", 25.077)]
+)
+def test_a_net_has_as_many_parameters_as_the_real_one(name: str, millions: float, made: Made) -> None:
+    assert num_parameters(made(name).model) / 1e6 == pytest.approx(millions, rel=0.01)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_row_in_a_batch_is_the_row_alone(name: str, made: Made) -> None:
+    exported = made(name)
+    together = run(exported.model, exported.example)[0]
+    for count in (1, 3):
+        alone = run(exported.model, {key: values[:count] for key, values in exported.example.items()})[0]
+        np.testing.assert_allclose(alone, together[:count], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_examples_differ_and_so_do_their_answers(name: str, made: Made) -> None:
+    exported = made(name)
+    first = next(iter(exported.example.values()))
+    assert len(first) >= 4
+    assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first)
+    answers = run(exported.model, exported.example)[0]
+    assert np.abs(answers[0] - answers[1:]).max(axis=1).min() > 1e-3
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_net_is_what_its_record_will_say(name: str, made: Made) -> None:
+    exported = made(name)
+    graph = onnx.load_from_string(exported.model)
+    assert exported.is_untrained
+    assert exported.run is None
+    assert exported.source == "random weights, seed 50; untrained: speed only"
+    assert graph.ir_version == 10
+    assert [(entry.domain, entry.version) for entry in graph.opset_import] == [("", 18)]
+    for tensor, given in zip(exported.inputs, graph.graph.input, strict=True):
+        dims = [dim.dim_value or -1 for dim in given.type.tensor_type.shape.dim]
+        assert (tensor.name, [-1, *tensor.shape]) == (given.name, dims)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(made: Made) -> None:
+    assert load("mlp").model == made("mlp").model
+    assert load("mlp", seed=51).model != made("mlp").model
+
+
+def test_convolutions_are_those_of_the_papers(made: Made) -> None:
+    for name, num_convolutions, num_depthwise in (("resnet50", 53, 0), ("efficientnet-b2", 115, 23)):
+        nodes = onnx.load_from_string(made(name).model).graph.node
+        groups = [
+            attribute.i
+            for node in nodes
+            if node.op_type == "Conv"
+            for attribute in node.attribute
+            if attribute.name == "group"
+        ]
+        assert (len(groups), sum(group > 1 for group in groups)) == (num_convolutions, num_depthwise)
+    kinds = Counter(node.op_type for node in onnx.load_from_string(made("efficientnet-b2").model).graph.node)
+    assert (
+        kinds["Sigmoid"] == 1 + 21 + 23 + 1 + 23 + 23
+    )  # swish: stem, expansions, depthwise, head, squeezes; and the gates
+
+
+def test_a_later_opset_can_be_asked_for() -> None:
+    exported = load("mlp", SourceOptions(opset=20))
+    assert onnx.load_from_string(exported.model).opset_import[0].version == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("resnet5", SourceOptions(), "did you mean 'resnet50'"),
+        ("vgg", SourceOptions(), "known are resnet50, efficientnet-b2"),
+        ("mlp", SourceOptions(opset=17), "opset 18 to 21, not 17"),
+        ("mlp", SourceOptions(opset=23), "opset 18 to 21, not 23"),
+        ("resnet50", SourceOptions(image_size=128), "leave off the option for image size"),
+        ("minilm", SourceOptions(pooling="cls"), "leave off the option for pooling"),
+        ("minilm", SourceOptions(is_normalised=False), "leave off the option for is normalised"),
+        ("mlp", SourceOptions(task="embedding"), "leave off the option for task"),
+        ("mlp", SourceOptions(max_length=8), "speed:mlp takes no text"),
+        ("minilm", SourceOptions(max_length=513), "takes 1 to 512 tokens, not 513"),
+        ("minilm", SourceOptions(max_length=0), "takes 1 to 512 tokens, not 0"),
+    ],
+)
+def test_what_a_net_cannot_do_is_refused_before_it_is_drawn(name: str, options: SourceOptions, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        load(name, options)
+
+
+def test_the_length_and_the_batch_size_can_be_chosen() -> None:
+    exported = load("minilm", SourceOptions(max_length=24, max_batch_size=4))
+    assert exported.example["input_ids"].shape[1] == 24
+    assert exported.max_batch_size == 4
