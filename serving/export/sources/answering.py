@@ -1,0 +1,128 @@
+"""An ONNX graph on inputs that it can be run on: with a batch dimension where its answers prove one, else without.
+
+Tried in the order of what is worth most; the user's example counts before made-up inputs. Rule: `has_batch` is True only
+where three rows together were answered as each of them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Arrays, SourceOptions
+from serving.export.sources import batching, examples
+from serving.export.sources.contents import Contents, contents
+from serving.export.sources.onnx_model import finished
+from serving.export.sources.ports import Port, ports
+from serving.export.sources.trial import Failed, Trial
+from serving.repository import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answering:
+    """A graph that runs. Tensor shapes leave out the batch dimension where `has_batch`."""
+
+    model: onnx.ModelProto
+    holds: Contents
+    has_batch: bool
+    change: str  # what was done to get a batch, or why there is none; empty where it had one
+    inputs: tuple[Tensor, ...]
+    rows: Arrays  # [n, …], each row an input by itself
+    answers: dict[str, list[NDArray[Any]]]  # of every output, one for each row
+
+
+MAX_REASON = 160  # characters of a record's line
+
+
+class _NoBatch(Exception):
+    """Why a graph's first dimension is no batch."""
+
+
+def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answering:
+    """Raises UserError where the graph does not load or does not run. `name` is what messages call it."""
+    takes, gives = ports(model.graph.input, "input", name), ports(model.graph.output, "output", name)
+    change = "no batch dimension" if options.max_batch_size > 0 else "without batches, as asked"
+    may_batch = options.max_batch_size > 0 and batching.may_have_batch((*takes, *gives))
+    if may_batch and not _is_of_whole_inputs(options.example, takes):
+        for graph, how in batching.candidates(model):
+            try:
+                return _with_batch(graph, how, options, name)
+            except _NoBatch as error:
+                change = f"served without batches: {str(error)[:MAX_REASON]}"
+    return _without_batch(model, change, options, name)
+
+
+def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: str) -> Answering:
+    try:
+        trial = Trial(finished(graph, name), name)
+    except UserError as error:
+        raise _NoBatch(str(error)) from None
+    holds = contents(graph)
+    inputs = tuple(replace(port, dims=port.dims[1:]) for port in ports(graph.graph.input, "input", name))
+    reason: str | None = None
+    for rows in _rows(inputs, options, image_dims=3):
+        reason = trial.mixing(rows, holds.tolerance)
+        if reason is None:
+            answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
+            return Answering(graph, holds, True, how, _tensors(inputs), rows, answers)
+    raise _NoBatch(reason)
+
+
+def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, name: str) -> Answering:
+    inputs, trial = ports(model.graph.input, "input", name), Trial(finished(model, name), name)
+    reason: Failed | None = None
+    for rows in _rows(inputs, replace(options, example=_as_whole_inputs(options.example, inputs)), image_dims=4):
+        try:
+            alone = [trial.run(row) for row in _each(rows)]
+        except Failed as error:
+            reason = error
+            continue
+        answers = {output: [one[index] for one in alone] for index, output in enumerate(trial.outputs)}
+        return Answering(model, contents(model), False, change, _tensors(inputs), rows, answers)
+    if options.example is not None:
+        raise UserError(f"{name} does not run on the example: {reason}")
+    raise UserError(f"{name} does not run on made-up inputs, give real ones with --example: {reason}")
+
+
+def _each(rows: Arrays) -> Iterator[Arrays]:
+    for row in range(len(next(iter(rows.values())))):
+        yield {name: values[row] for name, values in rows.items()}
+
+
+def _rows(inputs: Sequence[Port], options: SourceOptions, *, image_dims: int) -> Iterator[Arrays]:
+    if options.example is not None:
+        yield examples.given(options.example, inputs)
+        return
+    is_fixed = all(-1 not in port.dims for port in inputs)
+    for attempt in range(1 if is_fixed else examples.NUM_ATTEMPTS):
+        yield examples.made_up(inputs, attempt, image_dims, options.image_size, options.max_length)
+
+
+def _is_of_whole_inputs(example: Arrays | None, takes: Sequence[Port]) -> bool:
+    """Whether a user's rows have every dimension that the graph names, its first too."""
+    if example is None:
+        return False
+    return all(port.name in example and np.ndim(example[port.name]) == len(port.dims) + 1 for port in takes)
+
+
+def _as_whole_inputs(example: Arrays | None, inputs: Sequence[Port]) -> Arrays | None:
+    """A user's rows [n, …] for a graph that takes [1, …] and no batch: [n, 1, …]."""
+    if example is None:
+        return None
+    dims = {port.name: port.dims for port in inputs}
+    return {
+        name: np.expand_dims(values, 1)
+        if dims.get(name, ())[:1] == (1,) and np.ndim(values) == len(dims[name])
+        else values
+        for name, values in example.items()
+    }
+
+
+def _tensors(inputs: Sequence[Port]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(port.name, port.datatype, port.dims) for port in inputs)

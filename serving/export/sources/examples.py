@@ -1,0 +1,118 @@
+"""Inputs that a model can be run on where nobody gave data: made up, always the same; or the user's, checked.
+
+Floats are drawn from a normal distribution, integers are 0 or 1, which are valid ids of any vocabulary. Whether answers on
+such inputs mean anything is not asked here. Rule: rows differ, so that a graph that mixes them up is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Arrays
+from serving.export.sources.ports import Port
+from serving.repository.record import nearest
+
+NUM_ROWS = 8
+MIN_ROWS = 4  # a batch of 3, and one row that is not in it
+# Lengths that are tried for dimensions of any length: an image's edges, and any other's. The first that runs counts.
+EDGES = (224, 256, 512)
+LENGTHS = (16, 32, 128)
+NUM_ATTEMPTS = len(LENGTHS)
+DTYPES: Mapping[str, str] = {
+    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8",
+    "INT16": "int16", "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64",
+    "BYTES": "object",
+}  # fmt: skip
+
+
+def dtype_of(datatype: str) -> np.dtype[Any]:
+    return np.dtype(DTYPES[datatype])
+
+
+def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | None, length: int | None) -> Arrays:
+    """Arrays [NUM_ROWS, …] for ports that say what one row is. `attempt` counts from 0 and asks for other lengths.
+
+    `image_dims`: how many dimensions an image has among them. `edge` in pixels and `length` are the user's.
+    """
+    random = np.random.default_rng(0)
+    edge, length = edge or EDGES[attempt], min(length or LENGTHS[attempt], LENGTHS[attempt])
+    return {port.name: _values(port, _shape(port, image_dims, edge, length), random) for port in rows}
+
+
+def _shape(port: Port, image_dims: int, edge: int, length: int) -> tuple[int, ...]:
+    is_image = len(port.dims) == image_dims and port.datatype not in ("INT32", "INT64", "BOOL", "BYTES")
+    first_edge = len(port.dims) - 3  # channels may stand before or after the edges
+    free = (edge if is_image and axis >= first_edge else length for axis in range(len(port.dims)))
+    return tuple(other if size == -1 else size for size, other in zip(port.dims, free, strict=True))
+
+
+def _values(port: Port, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
+    whole, dtype = (NUM_ROWS, *shape), dtype_of(port.datatype)
+    if port.datatype == "BYTES":
+        raise UserError(f"input {port.name!r} is text, of which nothing can be made up: give examples with --example")
+    if port.datatype in ("FP16", "FP32", "FP64"):
+        return random.standard_normal(whole).astype(dtype)
+    if port.datatype == "UINT8":  # pixels, as a rule
+        return random.integers(0, 256, whole).astype(dtype)
+    if "mask" in port.name.lower():
+        return np.ones(whole, dtype)
+    return random.integers(0, 2, whole).astype(dtype)
+
+
+def given(example: Arrays, rows: Sequence[Port]) -> Arrays:
+    """The user's example in the types of the graph. Raises UserError with what is wanted and what came."""
+    names = [port.name for port in rows]
+    for name in example:
+        if name not in names:
+            raise UserError(f"the example has {name!r}, which is no input of the model{nearest(name, names)}")
+    arrays = {port.name: _fitting(port, example) for port in rows}
+    counts = {name: len(values) for name, values in arrays.items()}
+    if len(set(counts.values())) > 1:
+        raise UserError(f"the example's inputs have different numbers of rows: {_pairs(counts)}")
+    if min(counts.values()) < MIN_ROWS:
+        raise UserError(
+            f"the example has {min(counts.values())} rows, want at least {MIN_ROWS} different ones, "
+            "so that the rows of a batch can be told apart"
+        )
+    return arrays
+
+
+def _fitting(port: Port, example: Arrays) -> NDArray[Any]:
+    if port.name not in example:
+        raise UserError(f"the example lacks input {port.name!r}, want {_wanted(port)}")
+    values = np.asarray(example[port.name])
+    dims = port.dims
+    if dims == (1,) and values.ndim == 1:  # one number per row
+        values = values[:, np.newaxis]
+    if values.ndim != len(dims) + 1 or any(
+        size not in (-1, got) for size, got in zip(dims, values.shape[1:], strict=True)
+    ):
+        raise UserError(f"input {port.name!r} of the example has shape {list(values.shape)}, want {_wanted(port)}")
+    dtype = dtype_of(port.datatype)
+    if (port.datatype == "BYTES") != (values.dtype.kind in "OUS"):
+        raise UserError(f"input {port.name!r} of the example is {values.dtype}, want {_wanted(port)}")
+    if port.datatype == "BYTES":
+        return np.array([_text(value) for value in values.ravel()], object).reshape(values.shape)
+    if values.dtype.kind == "f" and dtype.kind in "iub":
+        raise UserError(f"input {port.name!r} of the example is {values.dtype}, want {_wanted(port)}")
+    cast = values.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(cast, values):
+        raise UserError(f"input {port.name!r} of the example holds numbers that {port.datatype} cannot")
+    return np.ascontiguousarray(cast)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _wanted(port: Port) -> str:
+    return f"{port.datatype} {['n', *port.dims]}".replace("'", "")
+
+
+def _pairs(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,0 +1,168 @@
+"""One ONNX model in memory, whole: the file, and the weights that it keeps in other files.
+
+A model can name any file of the machine as its weights, so nothing that it names is opened before all of it was found to lie
+in the model's own folder, links followed. Rule: where a file may lie and how large it may be is decided here, before reading.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+
+from serving.errors import UserError
+
+MAX_BYTES = 2**31 - 1  # of one protobuf message, and so of one ONNX file
+_LFS = b"version https://git-lfs.github.com"
+_SMALLER = "one ONNX file holds 2 GB at most: convert its weights to FP16 with the tool that made it, or split the model in two"
+
+
+def read_whole(path: Path) -> onnx.ModelProto:
+    """The model with every tensor inside it. Raises UserError that names the file that is wrong."""
+    content = _content(path)
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception:  # protobuf's DecodeError, which only its own package knows
+        raise UserError(f"{path} is no ONNX file, or only a part of one{_what_it_is(content)}") from None
+    if not model.HasField("graph") or not model.ir_version:
+        raise UserError(f"{path} is no ONNX file: it holds no graph{_what_it_is(content)}")
+    pieces = [(tensor, _piece(tensor, path)) for tensor in tensors(model) if _is_external(tensor)]
+    total = len(content) + sum(piece.num_bytes for _, piece in pieces)
+    if total > MAX_BYTES:
+        raise UserError(f"{path} has {total / 1e9:.1f} GB with the files beside it; {_SMALLER}")
+    for tensor, piece in pieces:
+        tensor.raw_data = piece.read()
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return model
+
+
+def _content(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise UserError(f"{path} is no file; a model comes as one .onnx file")
+        if size > MAX_BYTES:
+            raise UserError(f"{path} has {size / 1e9:.1f} GB; {_SMALLER}")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _what_it_is(content: bytes) -> str:
+    if content.startswith(_LFS):
+        return "; it is a Git LFS pointer, so fetch the model itself: git lfs pull"
+    if not content:
+        return "; it is empty"
+    return ""
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor wherever it may stand: graphs, the graphs in their nodes, functions."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield from _of_node(node)
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        yield from _of_node(node)
+
+
+def _of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in (
+            *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []),
+            *attribute.sparse_tensors,
+        ):
+            yield from (sparse.values, sparse.indices)
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from _of_graph(graph)
+
+
+# -- the files beside the model ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Where a tensor's bytes lie. `file` has no links in it any more."""
+
+    file: Path
+    offset: int
+    num_bytes: int
+
+    def read(self) -> bytes:
+        try:
+            with self.file.open("rb") as file:
+                file.seek(self.offset)
+                content = file.read(self.num_bytes)
+        except OSError as error:
+            raise UserError(f"cannot read {self.file}: {error.strerror}") from None
+        if len(content) < self.num_bytes:
+            raise UserError(f"{self.file} became shorter while it was read")
+        return content
+
+
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def _piece(tensor: onnx.TensorProto, model: Path) -> _Piece:
+    """Raises UserError for a place outside the model's folder. Looks at sizes only."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    location = said.get("location", "")
+    file = _inside(model, location)
+    try:
+        found = file.stat()
+    except OSError:
+        raise UserError(
+            f"{model} keeps weights in {location}, which is not beside it; copy both into one folder"
+        ) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{model} keeps weights in {location}, which is no plain file")
+    try:
+        offset = int(said.get("offset") or 0)
+        num_bytes = int(said.get("length") or found.st_size - offset)
+    except ValueError:
+        raise UserError(f"{model}: the place of tensor {tensor.name!r} in {location} is no number") from None
+    if offset < 0 or num_bytes < 0 or offset + num_bytes > found.st_size:
+        raise UserError(
+            f"{location} is cut off: tensor {tensor.name!r} of {model.name} ends at byte {offset + num_bytes:,}, "
+            f"the file at {found.st_size:,}"
+        )
+    return _Piece(file, offset, num_bytes)
+
+
+def _inside(model: Path, location: str) -> Path:
+    """The real file behind a location, or UserError: `..`, absolute paths and links may lead to any file."""
+    folder = model.parent.resolve()
+    parts = PurePosixPath(location)
+    windows = PureWindowsPath(location)
+    if (
+        not location
+        or "\0" in location
+        or parts.is_absolute()
+        or windows.drive
+        or windows.root
+        or ".." in windows.parts
+    ):
+        raise UserError(f"{model} names {location!r} as a file of its weights; it must lie in the model's own folder")
+    file = (folder / parts).resolve()
+    if not file.is_relative_to(folder):
+        raise UserError(
+            f"{model} keeps weights in {location}, a link that leaves the model's folder; "
+            f"copy the files themselves into one folder (cp -L) and export from there"
+        )
+    return file

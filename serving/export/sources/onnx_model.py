@@ -1,0 +1,135 @@
+"""What must hold for an ONNX graph before anything else is asked of it: valid, without foreign operators, an opset that
+servers read.
+
+Old opsets are raised by ONNX's own converter; functions that came with the model are dissolved, because neither that
+converter nor the quantisers see into them. Rule: whatever leaves `finished` loads in the oldest server that is supported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import onnx
+from onnx import inliner, version_converter
+
+from serving.errors import UserError
+from serving.export.precision import cleaned
+from serving.export.sources.external_data import MAX_BYTES
+from serving.export.sources.ports import ports
+
+MAX_OPSET = 21  # the last that ONNX Runtime 1.19 (Triton 24.10) loads: tried
+OLDEST_OPSET = 7  # ONNX Runtime promises nothing for older ones
+MAX_ML_OPSET = 5  # the same, for ai.onnx.ml
+MS_DOMAIN = "com.microsoft"  # ONNX Runtime's own operators, in every build of it
+_DOMAINS = {"": MAX_OPSET, "ai.onnx": MAX_OPSET, "ai.onnx.ml": MAX_ML_OPSET, MS_DOMAIN: 1}
+
+
+def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node, those in the branches of If, Loop and Scan as well."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from nodes_of(inner)
+
+
+def checked(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The model with its functions dissolved, valid, with shapes inferred. `name` is what messages call it."""
+    try:
+        whole = inferred(inliner.inline_local_functions(model) if model.functions else model)
+        _check_operators(whole, name)
+        for what, values in (("input", whole.graph.input), ("output", whole.graph.output)):
+            ports(values, what, name)
+        onnx.checker.check_model(whole)
+    except UserError:
+        raise
+    except Exception as error:  # the checker raises its own, the others RuntimeError
+        raise UserError(f"{name} is no valid ONNX model: {first_line(error)}") from None
+    del whole.training_info[:]
+    constants = {tensor.name for tensor in whole.graph.initializer}
+    inputs = [value for value in whole.graph.input if value.name not in constants]  # up to IR 3 weights are inputs too
+    del whole.graph.input[:]
+    whole.graph.input.extend(inputs)
+    return whole
+
+
+def _check_operators(model: onnx.ModelProto, name: str) -> None:
+    foreign = sorted({f"{n.domain}:{n.op_type}" for n in nodes_of(model.graph) if n.domain not in _DOMAINS})
+    if foreign:
+        raise UserError(
+            f"{name} uses {_listed('operator', foreign)}, of a library that no server here has: "
+            "export the model without custom operators"
+        )
+    used = {node.domain for node in nodes_of(model.graph)}
+    for entry in model.opset_import:
+        if entry.domain in used and entry.version > _DOMAINS[entry.domain]:
+            raise UserError(
+                f"{name} needs opset {entry.version} of {entry.domain or 'ai.onnx'}, servers here read up to "
+                f"{_DOMAINS[entry.domain]}: export the model again with that opset or an older one"
+            )
+
+
+def opset_of(model: onnx.ModelProto) -> int | None:
+    """Of the standard operators; None where the model uses none."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+
+
+def upgraded(model: onnx.ModelProto, opset: int, name: str) -> onnx.ModelProto:
+    """The model at `opset` or, where it came newer, at its own."""
+    if opset > MAX_OPSET:
+        raise UserError(f"opset {opset} is newer than servers here read: ask for {MAX_OPSET} or an older one")
+    before = opset_of(model)
+    if before is None:
+        model.opset_import.append(onnx.helper.make_opsetid("", opset))
+        return model
+    if before >= opset:
+        return model
+    model.ir_version = max(model.ir_version, 4)  # the converter would make inputs of the weights again
+    try:
+        raised = version_converter.convert_version(model, opset)
+        onnx.checker.check_model(raised)
+        return inferred(raised)
+    except Exception as error:  # RuntimeError, or the checker's own
+        keep = f", or keep it as it is with --opset {before}" if before >= OLDEST_OPSET else ""
+        raise UserError(
+            f"{name}: {_culprit(error, model)} of opset {before} cannot be upgraded to {opset}: "
+            f"export the model again with opset {opset}{keep}"
+        ) from None
+
+
+def _culprit(error: Exception, model: onnx.ModelProto) -> str:
+    """The operator that the converter's message is about; it writes names into other words."""
+    names = sorted({node.op_type for node in nodes_of(model.graph)}, key=len, reverse=True)
+    found = next((op for op in names if re.search(rf"(?<![A-Za-z]){op}(?![A-Za-z])", str(error))), None)
+    return f"operator {found}" if found else f"an operator ({first_line(error)})"
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With the shapes that follow from the inputs; what does not follow stays unsaid."""
+    return onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+
+
+def finished(model: onnx.ModelProto, name: str) -> bytes:
+    """One file, at an IR version that old servers read, without traces of what made it."""
+    if "/" in model.graph.name or "\\" in model.graph.name:
+        model.graph.name = "model"  # some exporters name the graph by the path that it came from
+    try:
+        content = bytes(cleaned(model).SerializeToString(deterministic=True))
+    except ValueError:  # protobuf's, over its limit
+        content = None
+    if content is None or len(content) > MAX_BYTES:
+        raise UserError(f"{name} is over the 2 GB that one ONNX file holds")
+    return content
+
+
+def first_line(error: BaseException) -> str:
+    """The first line with words in it, without the places in somebody's source code that C++ puts before them."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = re.sub(r"\S+\.(?:cc|h|cpp):\d+:?\s*", "", lines[0]) if lines else type(error).__name__
+    return line if len(line) <= 300 else f"{line[:297]}..."
+
+
+def _listed(what: str, names: list[str]) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"{what}{'s' if len(names) > 1 else ''} {shown}"

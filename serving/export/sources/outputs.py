@@ -1,0 +1,126 @@
+"""What a graph gives, settled by what it gave: shapes, their order, the task, and that the answers are numbers.
+
+Graphs often say less of their outputs than is true of them, and old ones something else. Rule: a fixed length is believed
+only where every answer had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.sources.answering import Answering
+from serving.export.sources.batching import BATCH
+from serving.export.sources.onnx_model import nodes_of
+from serving.export.sources.ports import Port, ports
+from serving.repository import Tensor
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
+
+# The length of what they give depends on the values that they get.
+_DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "If", "Loop", "Scan", "StringSplit"}
+
+
+def settle(graph: Answering, name: str) -> tuple[Tensor, ...]:
+    """The outputs as Triton will name them. Raises UserError where an answer is not a number."""
+    is_free = any(-1 in tensor.shape for tensor in graph.inputs)
+    is_free |= any(node.op_type in _DATA_DEPENDENT for node in nodes_of(graph.model.graph))
+    found = []
+    for port in ports(graph.model.graph.output, "output", name):
+        answers = graph.answers[port.name]
+        if any(values.dtype.kind == "f" and np.isnan(values).any() for values in answers):
+            raise UserError(
+                f"{name}: output {port.name!r} is NaN on the inputs that it was tried on; "
+                "give inputs as the model expects them with --example"
+            )
+        found.append(Tensor(port.name, port.datatype, _shape(port, answers, graph.has_batch, is_free)))
+    return tuple(found)
+
+
+def _shape(port: Port, answers: Sequence[NDArray[Any]], has_batch: bool, is_free: bool) -> tuple[int, ...]:
+    seen = {values.shape for values in answers}
+    first = answers[0].shape
+    if len({len(shape) for shape in seen}) > 1:
+        raise UserError(
+            f"output {port.name!r} has another number of dimensions from row to row, which nobody can serve"
+        )
+    said = port.dims[1:] if has_batch else port.dims
+    if len(said) != len(first):
+        said = (-1,) * len(first)
+    always = [{shape[axis] for shape in seen} for axis in range(len(first))]
+    return tuple(_length(length, lengths, is_free) for length, lengths in zip(said, always, strict=True))
+
+
+def _length(said: int, seen: set[int], is_free: bool) -> int:
+    if len(seen) > 1 or 0 in seen:
+        return -1
+    (length,) = seen
+    return length if said == length or not is_free else -1
+
+
+def task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, name: str) -> str:
+    """What was asked for, checked against the outputs; else classification where one output is probabilities."""
+    scores = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
+    if asked is None:
+        return CLASSIFICATION if _probabilities(graph, outputs) else OTHER
+    if asked not in TASKS:
+        raise UserError(f"unknown task {asked!r}{nearest(asked, TASKS)}")
+    if asked in (CLASSIFICATION, EMBEDDING) and not scores:
+        raise UserError(f"{name} is no {asked}: no output is float [batch, n], it gives {_listed(outputs)}")
+    return asked
+
+
+def order(outputs: Sequence[Tensor], graph: Answering, task: str) -> tuple[Tensor, ...]:
+    """The output that the task is about first."""
+    if task == OTHER:
+        return tuple(outputs)
+    likely = _probabilities(graph, outputs) if task == CLASSIFICATION else None
+    first = likely or next(tensor for tensor in outputs if _is_flat(tensor, graph.has_batch))
+    return (first, *(tensor for tensor in outputs if tensor is not first))
+
+
+def _is_flat(tensor: Tensor, has_batch: bool) -> bool:
+    """float [batch, n], where a graph without batches may write the batch as 1."""
+    shape = tensor.shape if has_batch else tensor.shape[1:] if tensor.shape[:1] == (1,) else ()
+    return len(shape) == 1 and tensor.datatype in ("FP32", "FP16", "FP64")
+
+
+def _probabilities(graph: Answering, outputs: Sequence[Tensor]) -> Tensor | None:
+    """The only flat float output, where its rows are at least two numbers that sum to 1."""
+    flat = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
+    if len(flat) != 1:
+        return None
+    rows = [values.ravel().astype(np.float64) for values in graph.answers[flat[0].name]]
+    is_sure = all(len(row) > 1 and (row >= 0).all() and abs(row.sum() - 1) < 0.01 for row in rows)  # FP16 sums to 0.998
+    return flat[0] if is_sure else None
+
+
+def declare(model: onnx.ModelProto, outputs: Sequence[Tensor], *, has_batch: bool) -> None:
+    """Writes the order and the shapes into the graph, in place: Triton compares them with its configuration."""
+    values = {value.name: value for value in model.graph.output}
+    for tensor in outputs:
+        sizes = (0, *tensor.shape) if has_batch else tensor.shape
+        shape = values[tensor.name].type.tensor_type.shape
+        if len(shape.dim) != len(sizes):
+            del shape.dim[:]
+            for _ in sizes:
+                shape.dim.add()
+        shape.SetInParent()  # a shape of no dimensions is a shape too
+        for axis, size in enumerate(sizes):
+            if size > 0:
+                shape.dim[axis].dim_value = size
+            elif has_batch and axis == 0:
+                shape.dim[axis].dim_param = BATCH
+            elif not shape.dim[axis].dim_param:
+                shape.dim[axis].dim_param = f"{tensor.name}_{axis}"
+    ordered = [values[tensor.name] for tensor in outputs]
+    del model.graph.output[:]
+    model.graph.output.extend(ordered)
+
+
+def _listed(outputs: Sequence[Tensor]) -> str:
+    return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in outputs)

@@ -1,0 +1,110 @@
+"""Runs a graph by ONNX Runtime's own CPU provider: does it load, does it run, and does a row care about its neighbours?
+
+What ONNX Runtime says about a graph that it cannot take becomes one line that names the operator. Rule: nothing here
+changes a graph.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Arrays
+from serving.export.sources.onnx_model import first_line
+
+BATCH = 3  # neither 1 nor a power of two, which kernels may treat as special
+
+
+class Failed(Exception):
+    """The graph loads but does not run on these inputs. The message is one line."""
+
+
+class Trial:
+    """One loaded graph."""
+
+    def __init__(self, model: bytes, name: str) -> None:
+        """Raises UserError where ONNX Runtime cannot load the graph. `name` is what messages call it."""
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # it logs what it also raises, and advice
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its errors share no base class
+            raise UserError(f"{name}: {_why_not(str(error))}") from None
+        self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """All outputs. Raises Failed."""
+        try:
+            found = self._session.run(None, dict(inputs))
+        except Exception as error:
+            raise Failed(_ran_into(str(error))) from None
+        return [np.asarray(values) for values in found]
+
+    def mixing(self, rows: Arrays, tolerance: float) -> str | None:
+        """Why the graph's first dimension is no batch: None where three rows together answer as each alone.
+
+        `tolerance` is relative to the largest value of an output.
+        """
+        batch = {name: values[:BATCH] for name, values in rows.items()}
+        try:
+            together = self.run(batch)
+            alone = [self.run({name: values[row : row + 1] for name, values in batch.items()}) for row in range(BATCH)]
+        except Failed as error:
+            return str(error)
+        for index, name in enumerate(self.outputs):
+            if together[index].ndim == 0 or len(together[index]) != BATCH:
+                return f"output {name!r} has shape {list(together[index].shape)} for {BATCH} rows"
+            for row in range(BATCH):
+                if not _are_close(together[index][row : row + 1], alone[row][index], tolerance):
+                    return f"output {name!r} of a row depends on the rows beside it"
+        return None
+
+
+def _are_close(a: NDArray[Any], b: NDArray[Any], tolerance: float) -> bool:
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind in "OUSb" or (a.dtype.kind in "iu" and tolerance < 0.01):
+        return bool(np.array_equal(a, b))
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(y)
+    if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+        return False
+    scale = max(1e-6, float(np.abs(y[finite]).max(initial=0.0)))
+    return bool(np.all(np.abs(x[finite] - y[finite]) <= tolerance * scale))
+
+
+# What ONNX Runtime says of a graph that it cannot load -> a sentence with the pattern's groups.
+_REASONS = (
+    (r"Could not find an implementation for (\S+?)\((\d+)\)", "ONNX Runtime {v} cannot run operator {0} of opset {1}"),
+    (r"(\S+?)\(-?\d+\) is not a registered function/op", "ONNX Runtime {v} does not know operator {0}"),
+    (r"No [Oo]p registered for (\S+)", "ONNX Runtime {v} does not know operator {0}"),
+)
+
+
+def _why_not(words: str) -> str:
+    for pattern, sentence in _REASONS:
+        if match := re.search(pattern, words):
+            node = re.search(r"node with name '([^']+)'", words)
+            text = sentence.format(*match.groups(), v=onnxruntime.__version__)
+            return f"{text} (node {node[1]})" if node else f"{text}: export the model without it"
+    return f"ONNX Runtime {onnxruntime.__version__} cannot load it: {_plain(words)}"
+
+
+def _ran_into(words: str) -> str:
+    match = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (.*)", words, re.DOTALL)
+    if not match:
+        return _plain(words)
+    node = f" (node {match[2]})" if match[2] else ""
+    return f"operator {match[1]}{node}: {_plain(match[3])}"
+
+
+def _plain(words: str) -> str:
+    without = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", words)
+    without = re.sub(r"^Load model from.*? failed:\s*", "", without)
+    return first_line(Exception(re.sub(r"\S+\.(?:cc|h):\d+ .*?\)(?: \[\w.*?\])? (?=\S)", "", without, count=1)))
