@@ -14,15 +14,19 @@ import itertools
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
+import numpy as np
 import onnx
 import torch  # type: ignore[import-not-found, unused-ignore]
+from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.precision import cleaned
+from serving.export.exported import Arrays, Run
 from serving.export.progress import Progress
 from serving.export.sources import torch_faults
+from serving.export.variants.cleaning import cleaned
 from serving.repository import Tensor
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf reads no longer message, and a served model is one file
@@ -30,6 +34,7 @@ BATCH = "batch"
 STEP = "exporting FP32"
 
 _NUM_STEPS = 3
+_RUN_ROWS = 32  # at a time: a thousand images at once would take gigabytes of activations
 _HEADROOM_BYTES = 2**24  # the graph beside the weights: guess, not measured; BERT-base's has under 1 MB
 
 Dynamic = Mapping[str, Mapping[int, str]]
@@ -50,7 +55,7 @@ def to_onnx(
         if short := [axis for axis in axes if inputs[name].shape[axis] < 2]:
             raise ValueError(f"example of {name!r} is shorter than 2 along axis {short[0]}, which is dynamic")
     progress(STEP, 0, _NUM_STEPS)
-    with _quiet():
+    with quiet():
         program, names = _captured(module, inputs, dynamic)
         progress(STEP, 1, _NUM_STEPS)
         model = _converted(program, list(names.values()), dynamic, opset)
@@ -58,6 +63,29 @@ def to_onnx(
     exported = _checked(model, outputs, opset)
     progress(STEP, _NUM_STEPS, _NUM_STEPS)
     return exported
+
+
+def runner(module: Any, names: Sequence[str]) -> Run:
+    """What the framework itself answers: arrays by input name -> every output, in order."""
+
+    def answer(inputs: Arrays) -> list[Any]:
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in names}
+        with torch.no_grad():
+            given = module(**tensors) if _takes_names(module, tensors) else module(*tensors.values())
+        flat = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else [given]
+        return [values.numpy() for values in flat]
+
+    def run(inputs: Arrays) -> list[NDArray[Any]]:
+        num_rows = len(inputs[names[0]])
+        starts = range(0, num_rows, _RUN_ROWS)
+        parts = [answer({name: inputs[name][start : start + _RUN_ROWS] for name in names}) for start in starts]
+        return [np.concatenate(values) for values in zip(*parts, strict=True)]
+
+    return run
+
+
+def toolchain(*packages: str) -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("torch", "onnx", "onnxscript", *packages)}
 
 
 def interface(model: bytes) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -201,7 +229,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The exporter warns of packages that are not used and of its own plans; whatever fails comes as an exception."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -1,0 +1,135 @@
+"""Which folder holds the model that `hf:` names, and may its files be read?
+
+A folder is used as it is, without the network; anything else is a model's ID, fetched by the hub's own client. Weights in
+pickles and Python files ask for trust here, before a framework is imported. Rule: standard library only, so that every
+refusal is told where no framework is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving.errors import EnvironmentFault, UserError
+from serving.export.progress import Progress
+
+CONFIG = "config.json"
+
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_PLAIN = ["*.json", "*.safetensors", "*.txt", "*.model"]  # settings, weights, vocabularies
+_PICKLES = ["pytorch_model*.bin"]
+_CODE = ["*.py"]
+_OTHER_COPIES = [
+    "onnx/*",
+    "openvino/*",
+    "original/*",
+    "coreml/*",
+]  # of the same weights, in forms that are not read here
+_FOREIGN = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "model.ckpt.index": "TensorFlow 1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """`source` is for the record: the name alone, without a path of this machine."""
+
+    path: Path
+    source: str
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).is_file()
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A settings file. UserError where it is missing or broken."""
+        path = self.path / name
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"there is no {name} in {self.path}: is it a folder that save_pretrained wrote?") from None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from None
+        if not isinstance(value, dict):
+            raise UserError(f"{path} holds no JSON object")
+        return value
+
+    def below(self, name: str) -> Folder:
+        """A folder inside this one; '' is this one."""
+        path = (self.path / name).resolve()
+        if not path.is_relative_to(self.path.resolve()) or not path.is_dir():
+            raise UserError(f"{self.path} names a folder {name!r} that is not inside it")
+        return Folder(path, self.source)
+
+
+def opened(rest: str, is_trusted: bool, progress: Progress) -> Folder:
+    """The folder of `hf:rest`. UserError where there is none, EnvironmentFault where the hub does not answer."""
+    path = Path(rest).expanduser()
+    if path.is_dir():
+        return Folder(path, f"hf: {path.resolve().name}")
+    if path.exists():
+        raise UserError(f"{rest} is a file; hf: takes the folder that holds it")
+    if not _ID.fullmatch(rest) or rest.startswith("."):
+        raise UserError(f"there is no folder {rest}")
+    progress(f"fetching {rest}", 0, 1)
+    fetched = _fetched(rest, _PLAIN + (_CODE if is_trusted else []))
+    if is_trusted and not _weights(fetched):
+        fetched = _fetched(rest, _PLAIN + _CODE + _PICKLES)
+    progress(f"fetching {rest}", 1, 1)
+    return Folder(fetched, f"hf: {rest} at {fetched.name}")  # the hub's client names the folder by the commit
+
+
+def _fetched(name: str, patterns: list[str]) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined, unused-ignore]
+    except ImportError as error:
+        raise missing(error) from None
+    disable_progress_bars()  # they would write into ours
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=_OTHER_COPIES))
+    except GatedRepoError:
+        raise UserError(f"{name} asks for an agreement: accept it on the hub, set HF_TOKEN, and try again") from None
+    except (RepositoryNotFoundError, HFValidationError):
+        raise UserError(f"there is no folder {name} here and no model {name} on the hub (or it is private)") from None
+    except Exception as error:  # its own, its HTTP library's, the system's
+        why = (str(error).strip().splitlines() or [""])[0][:200]
+        raise EnvironmentFault(
+            f"there is no folder {name} here, and the hub cannot be asked for it ({type(error).__name__}: {why}); "
+            "fetch it where there is a network, and give its folder: hf:DIR"
+        ) from None
+
+
+def missing(error: ImportError) -> UserError:
+    return UserError(f"hf: needs {error.name}, which is not installed here: pip install 'tandem-serving[export]'")
+
+
+def check_weights(folder: Folder, is_trusted: bool) -> None:
+    """Raises UserError where there are no weights that may be read."""
+    if _weights(folder.path):
+        return
+    if pickles := sorted(path.name for path in folder.path.glob("*.bin")):
+        if is_trusted:
+            return
+        raise UserError(
+            f"{folder.path}: the weights are a pickle ({pickles[0]}), which can run code when it is read: "
+            "add --trust if you trust who made it, or save the model again as safetensors"
+        )
+    other = next((f", only {name}'s ({file})" for file, name in _FOREIGN.items() if folder.has(file)), "")
+    raise UserError(f"{folder.path} holds no model.safetensors{other}")
+
+
+def has_safetensors(folder: Folder) -> bool:
+    return _weights(folder.path)
+
+
+def _weights(path: Path) -> bool:
+    return any(path.glob("model*.safetensors"))
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """The class that was saved, '' where it is not said."""
+    named = config.get("architectures") or [""]
+    return str(named[0])

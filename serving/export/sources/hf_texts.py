@@ -1,0 +1,150 @@
+"""Text models of transformers: sentence vectors and text classifiers, from token ids to the answer in one graph.
+
+Batch and length are dynamic. The tokenizer travels as tokenizer.json, which any client can use without transformers. Rule:
+the example goes through that file and the reader that clients' data goes through, never through transformers' own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import transformers  # type: ignore[import-not-found, unused-ignore]
+
+from serving.errors import UserError
+from serving.export.data import texts
+from serving.export.exported import Exported, SourceOptions
+from serving.export.progress import Progress
+from serving.export.sources import hf_heads, hf_loading, hf_tokenizer, torch_export, torch_faults
+from serving.export.sources.hf_folder import Folder
+from serving.export.sources.sentence_modules import Sentences
+from serving.repository.preprocessing import TextPreprocessing
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
+
+TOKENIZER = "tokenizer.json"
+VECTOR = "sentence_vector"
+EXAMPLES = (
+    "A short one.",
+    "The harbour was quiet after the last boat had come in.",
+    "Is the train to the coast still running on Sundays?",
+    "She repaired the old radio with parts from three others, and it has played every morning since then.",
+    "Prices rose by four per cent in spring.",
+    "Please send the invoice again, the first one had the wrong address.",
+)
+_ANY_LENGTH = 1_000_000  # transformers writes 1e30 where a tokenizer has no limit
+_LONGEST_TRIED = 2_048  # tokens: attention over more takes gigabytes
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A model on its way, with how texts get into it."""
+
+    folder: Folder
+    config: Any
+    module: Any
+    preprocessing: TextPreprocessing
+    tokenizer: bytes
+
+
+def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) -> Exported:
+    folder = sentences.transformer
+    config = hf_loading.config_of(folder, options)
+    # the pooler is a head for sentence pairs, which no pooling here looks at
+    model = hf_loading.model_of(transformers.AutoModel, folder, config, options, unused=("pooler.",))
+    tokenizer = hf_tokenizer.of(folder, options, is_lowered=sentences.is_lowered)
+    preprocessing = TextPreprocessing(
+        tokenizer=TOKENIZER,
+        inputs=_inputs(model, config, tokenizer),
+        max_length=_max_length(config, tokenizer, options.max_length or sentences.max_length),
+        pad_token_id=tokenizer.pad_token_id,
+        pooling=sentences.pooling,
+        is_normalised=sentences.is_normalised,
+    )
+    module = hf_heads.Embedding(model, sentences.pooling, sentences.is_normalised)
+    text = _Text(folder, config, module.eval(), preprocessing, tokenizer.file)
+    return _exported(text, VECTOR, EMBEDDING, None, options, progress)
+
+
+def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> Exported:
+    config = hf_loading.config_of(folder, options)
+    output, activation = hf_loading.scores(config, is_raw)
+    model = hf_loading.model_of(transformers.AutoModelForSequenceClassification, folder, config, options)
+    tokenizer = hf_tokenizer.of(folder, options, is_lowered=False)
+    preprocessing = TextPreprocessing(
+        tokenizer=TOKENIZER,
+        inputs=_inputs(model, config, tokenizer),
+        max_length=_max_length(config, tokenizer, options.max_length),
+        pad_token_id=tokenizer.pad_token_id,
+        pooling="none",
+        is_normalised=False,
+    )
+    text = _Text(folder, config, hf_heads.TextClassifier(model, activation).eval(), preprocessing, tokenizer.file)
+    task, labels = (OTHER, None) if is_raw else (CLASSIFICATION, hf_loading.labels_of(config))
+    return _exported(text, output, task, labels, options, progress)
+
+
+def _exported(
+    text: _Text, output: str, task: str, labels: tuple[str, ...] | None, options: SourceOptions, progress: Progress
+) -> Exported:
+    example = texts.encode(text.tokenizer, text.preprocessing, EXAMPLES)
+    run = torch_export.runner(text.module, list(example))
+    _try_longest(text, example, run)
+    dynamic = {name: {0: torch_export.BATCH, 1: "sequence"} for name in example}
+    model = torch_export.to_onnx(text.module, example, [output], dynamic, options.opset, progress)
+    inputs, outputs = torch_export.interface(model)
+    return Exported(
+        model=model,
+        inputs=inputs,
+        outputs=outputs,
+        max_batch_size=options.max_batch_size,
+        task=task,
+        source=text.folder.source,
+        framework="pytorch",
+        run=run,
+        example=example,
+        labels=labels,
+        preprocessing=text.preprocessing,
+        files={TOKENIZER: text.tokenizer},
+        toolchain=torch_export.toolchain("transformers", "tokenizers"),
+    )
+
+
+def _inputs(model: Any, config: Any, tokenizer: hf_tokenizer.Tokenizer) -> dict[str, str]:
+    """Tokenizer's word -> input. Types of tokens only where the model has weights for them."""
+    taken = set(inspect.signature(model.forward).parameters)
+    has_types = "token_type_ids" in tokenizer.words and getattr(config, "type_vocab_size", 1) > 0
+    names = [name for name in _INPUTS if name in taken and (name != "token_type_ids" or has_types)]
+    if names[:2] != list(_INPUTS[:2]):
+        raise UserError(f"{type(model).__name__} takes {', '.join(sorted(taken))}; want input_ids and attention_mask")
+    return {name: name for name in names}
+
+
+def _max_length(config: Any, tokenizer: hf_tokenizer.Tokenizer, asked: int | None) -> int:
+    """Tokens at which texts are cut: as asked, else what the tokenizer and the positions allow."""
+    if asked is not None:
+        return asked
+    limits = [tokenizer.max_length, getattr(config, "max_position_embeddings", None)]
+    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _ANY_LENGTH]
+    if not known:
+        raise UserError("neither the tokenizer nor config.json says how long a text may be: give --max-length TOKENS")
+    return min(known)
+
+
+def _try_longest(text: _Text, example: Mapping[str, Any], run: Any) -> None:
+    """Positions may end before max_length, or begin at 2, as RoBERTa's do: then it fails here and not at a client's."""
+    length = text.preprocessing.max_length
+    if length > _LONGEST_TRIED:
+        return
+    row = {name: np.resize(values[:1], (1, length)) for name, values in example.items()}
+    row["attention_mask"] = np.ones((1, length), np.int64)
+    try:
+        run(row)
+    except Exception as error:
+        raise UserError(
+            f"{text.folder.path}: the model does not take a text of {length} tokens "
+            f"({torch_faults.first_line(error)}): give a smaller --max-length"
+        ) from None

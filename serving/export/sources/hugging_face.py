@@ -1,0 +1,78 @@
+"""`hf:DIR_OR_ID`: what a folder of transformers is for, and which file here exports it.
+
+The class that was saved says it (config.json's `architectures`), `--task` overrules. Reading weights, tokenizers and image
+processors is for the files that this one picks. Rule: what is not known is refused before a framework is imported.
+"""
+
+from __future__ import annotations
+
+from serving.errors import UserError
+from serving.export.exported import Exported, SourceOptions
+from serving.export.progress import Progress
+from serving.export.sources import hf_folder, sentence_modules
+from serving.export.sources.hf_folder import CONFIG, Folder
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
+
+IMAGES = "ForImageClassification"
+TEXTS = "ForSequenceClassification"
+SUPPORTED = (
+    f"*{IMAGES} (photographs), *{TEXTS} (texts), and text encoders as sentence vectors "
+    f"({sentence_modules.MODULES}, or --task {EMBEDDING} with --pooling)"
+)
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+_OPTIONS = {  # of SourceOptions -> how it is spelled, and for which kinds
+    "pooling": ("--pooling", (EMBEDDING,)),
+    "is_normalised": ("--normalise", (EMBEDDING,)),
+    "max_length": ("--max-length", (EMBEDDING, TEXTS)),
+    "image_size": ("--image-size", (IMAGES,)),
+    "example": ("--example", ()),
+}
+
+
+def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
+    """The model with its tokenizer or image preprocessing. UserError says what is missing, unknown or not trusted."""
+    folder = hf_folder.opened(rest, options.is_trusted, progress)
+    kind = _kind(folder, options.task)
+    _check_options(options, kind)
+    if kind == EMBEDDING:
+        sentences = sentence_modules.read(folder, options.pooling, options.is_normalised)
+        hf_folder.check_weights(sentences.transformer, options.is_trusted)
+    else:
+        hf_folder.check_weights(folder, options.is_trusted)
+    try:
+        from serving.export.sources import hf_images, hf_texts
+    except ImportError as error:
+        raise hf_folder.missing(error) from None
+    if kind == EMBEDDING:
+        return hf_texts.embedding(sentences, options, progress)
+    is_raw = options.task == OTHER
+    exporter = hf_images.classifier if kind == IMAGES else hf_texts.classifier
+    return exporter(folder, options, progress, is_raw=is_raw)
+
+
+def _kind(folder: Folder, task: str | None) -> str:
+    """EMBEDDING, or the ending of a classifier's class."""
+    if task is not None and task not in TASKS:
+        raise UserError(f"unknown task {task!r}{nearest(task, TASKS)}")
+    if task == EMBEDDING or (task is None and sentence_modules.is_described(folder)):
+        return EMBEDDING
+    saved = hf_folder.architecture(folder.json(CONFIG))
+    if ending := next((end for end in (IMAGES, TEXTS) if saved.endswith(end)), None):
+        return ending
+    if task in (CLASSIFICATION, OTHER):
+        raise UserError(
+            f"{folder.path} was saved as {saved or 'nothing that it names'}, which has no head for --task {task}"
+        )
+    if saved.endswith("Model") and any(folder.has(name) for name in _TOKENIZERS):
+        return EMBEDDING
+    raise UserError(
+        f"{folder.path} was saved as {saved or 'nothing that it names'}, of which nothing is known here; known are {SUPPORTED}; "
+        "anything else comes as module:PKG.MOD:CALLABLE or FILE.onnx"
+    )
+
+
+def _check_options(options: SourceOptions, kind: str) -> None:
+    for name, (spelled, kinds) in _OPTIONS.items():
+        if getattr(options, name) is not None and kind not in kinds:
+            what = {EMBEDDING: "a sentence embedding", IMAGES: "an image classifier", TEXTS: "a text classifier"}[kind]
+            raise UserError(f"{spelled} does not apply to {what}; leave it off")
