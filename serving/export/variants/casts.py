@@ -31,7 +31,7 @@ class _Rewriting:
             value.name for value in (*proto.input, *proto.output)
         } | graph.captured  # FP32 under its own name
         self._nodes: list[onnx.NodeProto] = []
-        self._at: dict[tuple[str, int], str] = {}
+        self._at: dict[tuple[str, int], str] = {(value.name, _FP32): value.name for value in proto.input}
         self._new: list[TensorProto] = []
         self._bounds: list[str] = []
         self._whole = set(self._stays)  # constants that are needed in FP32
@@ -95,9 +95,7 @@ class _Rewriting:
         return made
 
     def _cast(self, name: str, kind: int) -> str:
-        source = self._at.get((name, _FP16 if kind == _FP32 else _FP32), name)
-        if source == name and kind == _FP32 and (name, _FP16) not in self._at:
-            return name  # a graph input
+        source = self._at[name, _FP16 if kind == _FP32 else _FP32]
         if kind == _FP16 and name in self._graph.masks:
             source = self._clamped(source)
         made = unused(f"{name}_{'fp16' if kind == _FP16 else 'fp32'}", self._taken)

@@ -48,12 +48,14 @@ _MOVES = frozenset({"Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "I
 
 
 def candidates(fp32: bytes, calibration: Arrays | None) -> Iterator[Candidate]:
-    """First by what the graph shows; then, if inputs are given, without the nodes whose values come near FP16's end."""
-    yield Candidate("fp16", to_fp16(fp32), "FP16, with norms, sums, Softmax and masks in FP32")
+    """One: rules that hold for every net and, if inputs are given, FP32 where values come near FP16's end on them."""
     large = frozenset() if calibration is None else large_values(fp32, calibration)
+    how = "FP16, with norms, sums, Softmax and masks in FP32"
     if large:
-        how = f"FP16, with norms, sums, Softmax, masks and {len(large)} operators with values over {LARGE:g} in FP32"
-        yield Candidate("fp16", to_fp16(fp32, large), how)
+        how += f", and {len(large)} operators with values over {LARGE:g}"
+    elif calibration is None:
+        how += "; whether values overflow was not seen, without inputs"
+    yield Candidate("fp16", to_fp16(fp32, large), how)
 
 
 def to_fp16(fp32: bytes, also_fp32: frozenset[str] = frozenset()) -> bytes:

@@ -102,6 +102,34 @@ def unused(name: str, taken: set[str]) -> str:
     return made
 
 
+def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Its nodes sorted so that each comes after what it uses, in its bodies too. Otherwise in the order they had."""
+    makers = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
+    nodes, done = list(model.graph.node), set[int]()
+    made: list[onnx.NodeProto] = []
+    for start in range(len(nodes)):
+        waiting = [start]
+        while waiting:
+            index = waiting[-1]
+            needed = {makers[name] for name in _uses(nodes[index]) if name in makers} - done - {index}
+            if needed and index not in done:
+                waiting.extend(sorted(needed, reverse=True))
+                continue
+            waiting.pop()
+            if index not in done:
+                done.add(index)
+                made.append(nodes[index])
+    del model.graph.node[:]
+    model.graph.node.extend(made)
+    return model
+
+
+def _uses(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    for inner in subgraphs(node):
+        yield from _outer(inner)
+
+
 def read(model: onnx.ModelProto) -> Graph:
     types = _types(model)
     inputs = {value.name for value in model.graph.input}  # one that is also an initializer may be overridden
@@ -173,9 +201,7 @@ def _outer(body: onnx.GraphProto) -> Iterator[str]:
     made = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
     made |= {name for node in body.node for name in node.output}
     for node in body.node:
-        for name in (*node.input, *(name for inner in subgraphs(node) for name in _outer(inner))):
-            if name and name not in made:
-                yield name
+        yield from (name for name in _uses(node) if name and name not in made)
     yield from (value.name for value in body.output if value.name not in made)
 
 

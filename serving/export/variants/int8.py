@@ -11,7 +11,9 @@ request, only where the gates can see it computed rightly, and says that it `nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +24,18 @@ from serving.export.variants.candidate import Candidate
 from serving.export.variants.cleaning import subgraphs
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.quantiser import Dynamic, Static
-from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
 from serving.repository.processor import processor_key
 
 RANGES = ("7bit", "full")
 VNNI = "vnni"
 _WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")
 
-# What ONNX Runtime's CPU provider has integer kernels for when all around is quantised, or merely passes on. Relu and Clip
-# become limits of the range before them. Softmax, HardSwish, norms and pads have none and stay FP32 between casts.
+# What ONNX Runtime's CPU provider turns into integer kernels when all around is quantised, as its optimised graphs show, or
+# passes on as it is. Relu and Clip become limits of the range before them, a Pad goes into its convolution. It has a kernel
+# for Softmax too, but probabilities in steps of 1/256 are no bargain. For the rest (HardSigmoid, Tanh, norms) it has none.
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
-_PASSES = ("Relu", "Clip", "MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose")
+_PASSES = ("Relu", "Clip", "MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Pad")
 _JOINS = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Split", "Resize", "AveragePool", "GlobalAveragePool")
 EVERYTHING = _PRODUCTS + _PASSES + _JOINS
 PRODUCTS_ONLY = _PRODUCTS + _PASSES  # for nets whose gates (Swish, squeeze and excite) lose too much in 8 bits
@@ -48,36 +51,50 @@ def to_int8(fp32: bytes, calibration: Arrays) -> bytes:
 def candidates(
     fp32: bytes, calibration: Arrays | None, *, weights: str = "7bit", is_for_tensorrt: bool = False
 ) -> Iterator[Candidate]:
-    """Made one by one as they are asked for; errors come with the first."""
-    _check_range(weights)
+    """Made one by one as they are asked for, none twice. What the tool cannot make is passed over, if it can make any."""
+    check_range(weights)
     graph = read(opened(fp32))
-    if is_for_tensorrt:
-        yield from _static(graph, fp32, calibration, [Static(_TENSORRT, m, is_symmetric=True) for m in _METHODS])
-        return
-    for way in ways(graph, calibration is not None):
-        if way == "static":
-            yield from _static(graph, fp32, calibration, static_settings(weights == "full"))
-        else:
-            yield from _dynamic(graph, fp32, weights == "full")
+    seen: set[bytes] = set()
+    failed: NotMade | None = None
+    for settings, make in _recipes(graph, fp32, calibration, weights == "full", is_for_tensorrt):
+        try:
+            model = make(settings)
+        except NotMade as error:
+            failed = failed or error
+            continue
+        if model not in seen:
+            seen.add(model)
+            yield Candidate("int8", model, str(settings), needs(settings))
+    if failed and not seen:
+        raise failed
 
 
-def _static(graph: Graph, fp32: bytes, calibration: Arrays | None, tries: list[Static]) -> Iterator[Candidate]:
-    if not any(weights_of(graph, kind) for kind in _PRODUCTS):
-        raise NothingToQuantise("int8", _reason(graph))
-    if calibration is None:
-        raise CalibrationMissing(_CALIBRATED)
-    net = quantiser.prepared(fp32)
-    for settings in tries:
-        yield Candidate("int8", quantiser.static(net, calibration, settings), str(settings), needs(settings))
+def _recipes(
+    graph: Graph, fp32: bytes, calibration: Arrays | None, is_full_range: bool, is_for_tensorrt: bool
+) -> Iterator[tuple[Static | Dynamic, Callable[[Any], bytes]]]:
+    for way in ["static"] if is_for_tensorrt else ways(graph, calibration is not None):
+        if way == "dynamic":
+            yield from ((settings, partial(_dynamic, fp32)) for settings in dynamic_settings(graph, is_full_range))
+            continue
+        if calibration is None:
+            raise CalibrationMissing("INT8 for TensorRT" if is_for_tensorrt else "a net of convolutions")
+        if not any(weights_of(graph, kind) for kind in _PRODUCTS):
+            raise NothingToQuantise("int8", _reason(graph))
+        net = quantiser.prepared(fp32)
+        tries = tensorrt_settings() if is_for_tensorrt else static_settings(is_full_range)
+        yield from ((settings, partial(_static, net, calibration)) for settings in tries)
 
 
-def _dynamic(graph: Graph, fp32: bytes, is_full_range: bool) -> Iterator[Candidate]:
-    for settings in dynamic_settings(graph, is_full_range):
-        yield Candidate("int8", quantiser.dynamic(fp32, settings), str(settings), needs(settings))
+def _static(net: bytes, calibration: Arrays, settings: Static) -> bytes:
+    return quantiser.static(net, calibration, settings)
 
 
-_METHODS = ("MinMax", "Percentile", "Entropy")
-_CALIBRATED = "a net of convolutions is quantised by the ranges of its activations, which"
+def _dynamic(fp32: bytes, settings: Dynamic) -> bytes:
+    return quantiser.dynamic(fp32, settings)
+
+
+def tensorrt_settings() -> list[Static]:
+    return [Static(_TENSORRT, method, is_symmetric=True) for method in ("MinMax", "Percentile", "Entropy")]
 
 
 def static_settings(is_full_range: bool) -> list[Static]:
@@ -130,7 +147,7 @@ def _has_attention(graph: Graph) -> bool:
     )
 
 
-def _check_range(weights: str) -> None:
+def check_range(weights: str) -> None:
     if weights not in RANGES:
         raise UserError(f"unknown range of INT8 weights {weights!r}, known are {', '.join(RANGES)}")
     if weights == "full" and processor_key() not in _WITH_VNNI:

@@ -21,13 +21,15 @@ _MAX_ROWS = 64  # guess, not measured: a net that overflows at all does so on so
 
 
 def large_values(fp32: bytes, inputs: Arrays) -> frozenset[str]:
-    """Names of nodes, as `opened` gives them."""
+    """Names of nodes, as `opened` gives them, that make or read such a value."""
     with translated("fp16", "looking for large values"):
         graph = read(opened(fp32))
-        makers = {name: node.name for node in graph.nodes for name in graph.floats_out(node)}
-        names = [name for name in makers if name not in graph.masks]  # those stay FP32 anyway
-        seen = _magnitudes(graph, names, inputs)
-        return frozenset(makers[name] for name, value in zip(names, seen, strict=True) if not value <= LARGE)
+        values = [value.name for value in graph.model.graph.input if graph.is_float(value.name)]
+        values += [name for node in graph.nodes for name in graph.floats_out(node)]
+        values = [name for name in values if name not in graph.masks]  # those stay FP32 anyway
+        seen = _magnitudes(graph, values, inputs)
+        large = {name for name, value in zip(values, seen, strict=True) if not value <= LARGE}
+        return frozenset(node.name for node in graph.nodes if not large.isdisjoint((*node.input, *node.output)))
 
 
 def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:

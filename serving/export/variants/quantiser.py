@@ -6,6 +6,7 @@ Which settings are worth trying is in `int8`. Rule: whatever the tool raises or 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import tempfile
 import warnings
@@ -14,17 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 
 from serving.export.exported import Arrays
 from serving.export.variants.calibration import Rows
 from serving.export.variants.cleaning import checked
-from serving.export.variants.graph import PRODUCTS, Graph, opened, read
+from serving.export.variants.graph import PRODUCTS, Graph, in_order, opened, read
 from serving.export.variants.pooling import with_pools
 from serving.export.variants.refusals import translated
 
 # A histogram keeps every value of every layer of one portion in memory, and is as good with fewer. Guesses, not measured.
 _HISTOGRAM_BATCH_SIZE = 4
 _MAX_HISTOGRAM_ROWS = 128
+
+_ORT_WARNINGS, _ORT_ERRORS = 2, 3  # severities of its logger; 2 is what it starts with
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def prepared(fp32: bytes) -> bytes:
         quant_pre_process,
     )
 
-    with translated("int8", "preparing the net"), _workshop() as folder:
+    with translated("int8", "preparing the net"), workshop() as folder:
         source, made = folder / "source.onnx", folder / "prepared.onnx"
         onnx.save(with_pools(read(opened(fp32))), str(source))
         quant_pre_process(str(source), str(made), skip_symbolic_shape=True)  # it fails on dynamo's exports
@@ -86,7 +90,7 @@ def static(
         quantize_static,
     )
 
-    with translated("int8", str(settings)), _workshop() as folder:
+    with translated("int8", str(settings)), workshop() as folder:
         source, made = folder / "source.onnx", folder / "made.onnx"
         source.write_bytes(prepared_fp32)
         graph = read(onnx.load_from_string(prepared_fp32))
@@ -108,7 +112,7 @@ def static(
             calibrate_method=CalibrationMethod[settings.method],
             extra_options=options,
         )
-        return checked(onnx.load(str(made)))
+        return checked(in_order(onnx.load(str(made))))
 
 
 def _options(graph: Graph, settings: Static) -> dict[str, object]:
@@ -124,7 +128,7 @@ def dynamic(fp32: bytes, settings: Dynamic, left_out: frozenset[str] = frozenset
     """`left_out`: names of nodes of the net as `opened` that stay FP32."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with translated("int8", str(settings)), _workshop() as folder:
+    with translated("int8", str(settings)), workshop() as folder:
         source, made = folder / "source.onnx", folder / "made.onnx"
         model = opened(fp32)
         onnx.save(model, str(source))
@@ -138,7 +142,7 @@ def dynamic(fp32: bytes, settings: Dynamic, left_out: frozenset[str] = frozenset
             reduce_range=not settings.is_full_range,
             weight_type=QuantType.QInt8,
         )
-        return checked(onnx.load(str(made)))
+        return checked(in_order(onnx.load(str(made))))
 
 
 def not_to_be_rounded(graph: Graph) -> frozenset[str]:
@@ -152,14 +156,20 @@ def not_to_be_rounded(graph: Graph) -> frozenset[str]:
 
 
 @contextlib.contextmanager
-def _workshop() -> Iterator[Path]:
-    """A folder that is gone afterwards. The quantiser's advice on the root logger does not apply: it was followed."""
+def workshop() -> Iterator[Path]:
+    """A folder that is gone afterwards, and silence: the tool prints, and its advice was followed."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.CRITICAL)  # it logs tracebacks of what it then does without
+    ort.set_default_logger_severity(_ORT_ERRORS)
     try:
-        with tempfile.TemporaryDirectory(prefix="tandem-int8-") as folder, warnings.catch_warnings():
+        with (
+            tempfile.TemporaryDirectory(prefix="tandem-int8-") as folder,
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield Path(folder)
     finally:
         root.setLevel(before)
+        ort.set_default_logger_severity(_ORT_WARNINGS)

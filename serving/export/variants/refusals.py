@@ -19,6 +19,7 @@ _OPERATORS = (
     re.compile(r"op_type:(?P<kind>\w+), node name: (?P<name>[^)]*)\)"),
     re.compile(r"implementation for (?P<kind>\w+)\(\d+\) node with name '(?P<name>[^']*)'"),
 )
+_ORT_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _MAX_REASON = 200  # characters: a line that is still read
 
 
@@ -45,7 +46,8 @@ class NotMade(UserError):
 
     def __init__(self, precision: str, how: str, operator: str, reason: str) -> None:
         at = f" at {operator}" if operator else ""
-        super().__init__(f"{precision}: {how} failed{at}: {reason}; leave {precision} out, or change that operator")
+        way_out = f"leave {precision} out{', or change that operator' if operator else ''}"
+        super().__init__(f"{precision}: {how} failed{at}: {reason}; {way_out}")
         self.precision, self.how, self.operator, self.reason = precision, how, operator, reason
 
 
@@ -79,5 +81,5 @@ def _operator(message: str) -> str:
 
 def _line(error: BaseException) -> str:
     words = " ".join(str(error).split()) or type(error).__name__
-    words = words.removeprefix("[ONNXRuntimeError] : ")
+    words = _ORT_CODE.sub("", words)
     return words if len(words) <= _MAX_REASON else words[: _MAX_REASON - 1] + "…"
