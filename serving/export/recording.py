@@ -13,6 +13,7 @@ import platform
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import metadata
 from typing import Any
 
@@ -55,6 +56,11 @@ class Proven:
     pools: Mapping[str, PoolGate]
     speed: tuple[Speed, ...]
     needs: tuple[str, ...] = ()
+
+    @property
+    def is_slower(self) -> bool:
+        """Clearly, at every batch size, and beside FP32 on every engine that it was timed with."""
+        return bool(self.speed) and all(speed.ratio_high < 1 for speed in self.speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,10 @@ def npz(arrays: Arrays) -> bytes:
             np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
             file.writestr(zipfile.ZipInfo(f"{name}.npy", _EPOCH), member.getvalue(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def space_of(model: str, fp32_digest: str, proven: Proven, task: str) -> str | None:
+    return space(model, fp32_digest, proven.variant, sha256(proven.model).hexdigest(), proven.gate, task)
 
 
 def space(model: str, fp32_digest: str, variant: str, digest: str, gate: Gate, task: str) -> str | None:

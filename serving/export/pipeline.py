@@ -1,0 +1,384 @@
+"""From an exported model to proven variants in a repository: what is made, judged and timed, in which order.
+
+Each step is somebody else's: `variants` makes, `gates` judges, `speed` times, `recording` writes down, `publish` puts it
+there. Rule: everything runs before anything is written, so that a refusal, an error or Ctrl-C leaves the repository as
+it was; what did not pass is named in the outcome and never written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from serving.errors import GateRefused, UserError
+from serving.export import gates, recording, variants
+from serving.export.data import Dataset
+from serving.export.exported import Arrays, Exported
+from serving.export.gates import Limits, Metric
+from serving.export.progress import Progress, silent
+from serving.export.publish import next_version, publish_all, writing
+from serving.export.recording import Proven
+from serving.export.speed import EnginePython, Entrant, Results, contest
+from serving.export.speed.worker import BF16_FLAGS, processor_flags
+from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
+from serving.export.variants.graph import opened, read
+from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, Gate, PoolGate, Variant, check_model_name
+
+CALIBRATION_SHARE = 5  # one row of so many calibrates where no data was given for that; the gate never sees those
+MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
+MIN_CALIBRATION_ROWS = 4  # fewer say nothing about the range of an activation (guess, not measured)
+MAX_CALIBRATION_ROWS = 256  # ranges settle long before (guess, not measured)
+
+# (variant, pool) -> the engine that such a server lacks, and why the pool may not run it
+NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("fp16", "cpu"): ("cuda", "ONNX Runtime has few FP16 kernels for CPUs: it would run slower than FP32"),
+    ("int8", "gpu"): ("tensorrt", "ONNX Runtime's CUDA provider has no INT8 kernels, only TensorRT has"),
+    ("bf16", "gpu"): ("tensorrt", "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
+}
+_CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
+_UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
+_ACCEPTED = "accepted without data: nothing proves it"
+
+Judged = tuple[Candidate, Gate]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be made of a model, and when it is good enough. `precisions` None: all that are worth trying."""
+
+    model: str
+    precisions: tuple[str, ...] | None = None
+    limits: Limits = field(default_factory=Limits)
+    metric: Metric | None = None
+    accepts_ungated: bool = False
+    keeps_data: bool = True
+    queue_delay_us: int = 0
+    is_for_tensorrt: bool = False
+    seconds: float = 1.0  # of timing, per batch size
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it. `refused` and `left_out`: variant -> the reason in a sentence."""
+
+    published: tuple[Variant, ...]
+    refused: Mapping[str, str]  # made, and a gate said no
+    left_out: Mapping[str, str]  # not made here
+    warnings: tuple[str, ...] = ()
+
+
+def export(
+    exported: Exported,
+    data: Dataset | None,
+    calibration: Arrays | None,
+    asked: Asked,
+    repository: Path,
+    engines: Mapping[str, EnginePython],
+    progress: Progress = silent,
+) -> Outcome:
+    """Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked."""
+    check_model_name(asked.model)
+    if data is None and not (asked.accepts_ungated or exported.is_untrained):
+        raise UserError(
+            "there is no data to judge the variants on: give some with --data, "
+            "or serve them unproven, and marked so, with --i-accept-ungated"
+        )
+    with writing(repository):
+        run = _Run(exported, data, calibration, asked, engines, progress)
+        proven = run.all()
+        written = _publish(repository, exported, run.data, asked, proven)
+        return Outcome(tuple(written), run.refused, run.left_out, tuple(run.warnings))
+
+
+def prove(
+    exported: Exported,
+    data: Dataset,
+    variant: str,
+    model: bytes,
+    asked: Asked,
+    engines: Mapping[str, EnginePython],
+    progress: Progress = silent,
+) -> Proven:
+    """One file that somebody else made, beside the FP32 of `exported`. Raises GateRefused; writes nothing."""
+    return _Run(exported, data, {}, asked, engines, progress).one(Candidate(variant, model, ""))
+
+
+class _Run:
+    """One model's way through its gates."""
+
+    def __init__(
+        self,
+        exported: Exported,
+        data: Dataset | None,
+        calibration: Arrays | None,
+        asked: Asked,
+        engines: Mapping[str, EnginePython],
+        progress: Progress,
+    ) -> None:
+        self._exported = exported
+        self._asked = asked
+        self._engines = engines
+        self._progress = progress
+        self.data, self._calibration = _divide(exported, data, calibration, asked)
+        self.refused: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self._wrong_on: set[tuple[str, str]] = set()  # (precision, engine) that computed wrong answers
+
+    def all(self) -> list[Proven]:
+        precisions = self._precisions()
+        self._step("checking the exported graph")
+        gates.check_graph(f"{self._asked.model}-fp32", self._exported)
+        self._step("checking the exported graph", done=True)
+        judged = [(Candidate("fp32", self._exported.model, ""), self._judge_baseline())]
+        for precision in precisions[1:]:
+            judged += self._made(precision)
+        return self._timed(judged)
+
+    def one(self, candidate: Candidate) -> Proven:
+        baseline = (Candidate("fp32", self._exported.model, ""), self._judge_baseline())
+        gate = self._judge(candidate.precision, candidate.model, self._reference, "fp32")
+        return self._timed([baseline, (candidate, gate)])[1]
+
+    def _precisions(self) -> tuple[str, ...]:
+        """FP32 first: everything is compared with it."""
+        offered, wanted = self._exported.precisions, self._asked.precisions
+        if wanted is None:
+            return offered
+        if missing := [precision for precision in wanted if precision not in offered]:
+            raise UserError(
+                f"{self._exported.source} cannot be made in {', '.join(missing)}; it can in {', '.join(offered)}"
+            )
+        return ("fp32", *(precision for precision in wanted if precision != "fp32"))
+
+    # -- accuracy -----------------------------------------------------------------------------------------------------
+
+    def _judge_baseline(self) -> Gate:
+        """FP32 beside the framework that it came from, or beside itself where there is none."""
+        inputs = self._inputs()
+        run = self._exported.run
+        self._reference = gates.answers(self._exported.model, inputs, self._batch_size())
+        if run is None or self.data is None:
+            return self._judge("fp32", self._exported.model, self._reference, "fp32")
+        self._step(f"asking {self._exported.framework}")
+        theirs = gates.in_batches(run, inputs, self._batch_size())
+        self._step(f"asking {self._exported.framework}", done=True)
+        return self._judge("fp32", self._exported.model, theirs, self._exported.framework)
+
+    def _judge(self, precision: str, model: bytes, reference: Sequence[np.ndarray], name: str) -> Gate:
+        full_name = f"{self._asked.model}-{precision}"
+        self._step(f"proving {full_name}")
+        gates.check_file(full_name, model, gates.Interface.of(self._exported))
+        if self._exported.is_untrained:
+            gate = gates.untrained(full_name, model, self._reference, self._inputs(), self._batch_size())
+        elif self.data is None:
+            gate = gates.ungated(full_name, model, self._inputs(), self._batch_size())
+        else:
+            gate = gates.judge(
+                full_name,
+                model,
+                list(reference),
+                name,
+                self.data,
+                self._exported.task,
+                self._exported.max_batch_size,
+                self._asked.limits,
+                self._asked.metric,
+            )
+        self._step(f"proving {full_name}", done=True)
+        return gate
+
+    def _inputs(self) -> Arrays:
+        return self.data.inputs if self.data is not None else self._exported.example
+
+    def _batch_size(self) -> int:
+        return self._exported.max_batch_size
+
+    def _made(self, precision: str) -> list[Judged]:
+        """The variant that passed its gate, or none, with the reason kept. Of several that pass, the fastest."""
+        if precision == "bf16" and (reason := self._why_no_bf16()):
+            self.left_out[precision] = reason
+            return []
+        try:
+            passed = self._passing(precision, second_try=False)
+            if not passed and precision == "int8":
+                passed = self._passing(precision, second_try=True)
+        except (NothingToQuantise, NotMade) as reason:
+            self.left_out[precision] = str(reason)
+            return []
+        except CalibrationMissing as reason:
+            if self._asked.precisions is not None:  # asked for by name: the user's to give
+                raise
+            self.left_out[precision] = str(reason)
+            return []
+        if passed:
+            self.refused.pop(precision, None)
+            return [passed[0] if len(passed) == 1 else self._fastest(passed)]
+        return []
+
+    def _passing(self, precision: str, *, second_try: bool) -> list[Judged]:
+        """Candidates that pass, two at most: they differ in speed. Of the second try, one is enough."""
+        name, passed = f"{self._asked.model}-{precision}", []
+        self._step(f"making {name}")
+        for candidate in variants.candidates(
+            precision,
+            self._exported.model,
+            self._calibration,
+            second_try=second_try,
+            is_for_tensorrt=self._asked.is_for_tensorrt,
+        ):
+            self._step(f"making {name}", done=True)
+            try:
+                passed.append((candidate, self._judge(precision, candidate.model, self._reference, "fp32")))
+            except GateRefused as refusal:
+                self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
+                continue
+            if second_try or len(passed) == MAX_CONTENDERS:
+                break
+        return passed
+
+    def _why_no_bf16(self) -> str:
+        if "openvino" not in self._engines:
+            return "BF16 is computed by OpenVINO, whose environment is not here: tandem environment openvino"
+        if not BF16_FLAGS & processor_flags():
+            return "this processor has neither AMX-BF16 nor AVX512-BF16, so that nothing could be proven here"
+        return ""
+
+    # -- speed --------------------------------------------------------------------------------------------------------
+
+    def _timed(self, judged: Sequence[Judged]) -> list[Proven]:
+        """Each with what it may do on each pool, by what it is and by how fast it was beside FP32."""
+        with tempfile.TemporaryDirectory(prefix="tandem-export-") as folder:
+            entrants = [
+                Entrant(candidate.precision, engine, _file(Path(folder), candidate))
+                for candidate, _ in judged
+                for engine in self._engines_of(candidate)
+            ]
+            found = self._contest(entrants)
+        self.warnings += found.warnings
+        return [self._proven(candidate, gate, found) for candidate, gate in judged]
+
+    def _contest(self, entrants: Sequence[Entrant]) -> Results:
+        most = max(1, self._exported.max_batch_size)
+        return contest(
+            entrants,
+            engines={entrant.engine: self._engines[entrant.engine] for entrant in entrants},
+            batch_sizes=sorted({1, min(recording.WARMUP_BATCH_SIZE, most), most}),
+            inputs=self._inputs(),
+            seconds=self._asked.seconds,
+            progress=self._progress,
+        )
+
+    def _engines_of(self, candidate: Candidate) -> list[str]:
+        """Those that are here, may run it, and gave the right answers."""
+        wanted = {
+            "fp32": ("cpu", "openvino", "cuda"),
+            "bf16": ("openvino",),
+            "fp16": ("cuda",),
+            "int8": ("cpu", "openvino"),
+        }
+        here = [engine for engine in wanted[candidate.precision] if engine in self._engines]
+        if self._exported.is_cpu_only:
+            here = [engine for engine in here if engine != "cuda"]
+        return [engine for engine in here if (candidate.precision, engine) not in self._wrong_on]
+
+    def _fastest(self, passed: Sequence[Judged]) -> Judged:
+        """Of files that are all good enough, the one to keep; they run on ONNX Runtime's own provider."""
+        with tempfile.TemporaryDirectory(prefix="tandem-export-") as folder:
+            files = {f"int8 {number}": _file(Path(folder), one, number) for number, (one, _) in enumerate(passed)}
+            base = Path(folder, "fp32.onnx")
+            base.write_bytes(self._exported.model)
+            entrants = [Entrant("fp32", "cpu", base), *(Entrant(name, "cpu", file) for name, file in files.items())]
+            winner = self._contest(entrants).fastest(files)
+        return passed[list(files).index(winner)] if winner else passed[0]
+
+    def _proven(self, candidate: Candidate, gate: Gate, found: Results) -> Proven:
+        variant = candidate.precision
+        pools = {"cpu": self._pool(variant, "cpu", found), "gpu": self._pool(variant, "gpu", found)}
+        speed = tuple(row for key in found.entrants if key[0] == variant for row in found.speeds(*key))
+        how = "" if variant == "fp32" else candidate.how
+        return Proven(variant, candidate.model, how, gate, pools, speed, tuple(sorted(candidate.needs)))
+
+    def _pool(self, variant: str, pool: str, found: Results) -> PoolGate:
+        """A pool that may not run it asks for an engine that no such server has, so that it cannot load there."""
+        if (variant, pool) in NOT_ALLOWED_ON:
+            engine, reason = NOT_ALLOWED_ON[variant, pool]
+            if (variant, pool) == ("int8", "gpu") and self._asked.is_for_tensorrt:
+                return self._accepted(PoolGate(PASSED, "tensorrt", _UNTIMED))
+            return PoolGate(NOT_ALLOWED, engine, reason)
+        if pool == "gpu" and self._exported.is_cpu_only:
+            return PoolGate(NOT_ALLOWED, "tensorrt", _CPU_ONLY)
+        if pool == "gpu" and "cuda" not in self._engines:
+            engine = "tensorrt" if self._asked.is_for_tensorrt else "cuda"
+            return self._accepted(PoolGate(PASSED, engine, "the baseline" if variant == "fp32" else _UNTIMED))
+        return self._accepted(found.verdict(variant, pool))
+
+    def _accepted(self, gate: PoolGate) -> PoolGate:
+        """What stands in the place of a proof where there is none."""
+        if self._exported.is_untrained:
+            return replace(gate, reason=f"{UNTRAINED}; {gate.reason}")
+        return replace(gate, status=UNGATED, reason=_ACCEPTED) if self.data is None else gate
+
+    def _step(self, what: str, *, done: bool = False) -> None:
+        self._progress(what, int(done), 1)
+
+
+def _file(folder: Path, candidate: Candidate, number: int = 0) -> Path:
+    """The candidate's file; BF16's is FP32's."""
+    name = "fp32" if candidate.precision == "bf16" else candidate.precision
+    path = folder / f"{name}-{number}.onnx"
+    if not path.exists():
+        path.write_bytes(candidate.model)
+    return path
+
+
+def _needs_calibration(model: bytes) -> bool:
+    try:
+        return "static" in int8.ways(read(opened(model)), has_calibration=True)
+    except NothingToQuantise:
+        return False
+
+
+def _divide(
+    exported: Exported, data: Dataset | None, calibration: Arrays | None, asked: Asked
+) -> tuple[Dataset | None, Arrays | None]:
+    """(what judges, what calibrates): where nothing was given for the second, some rows of the first, which it then loses."""
+    makes_int8 = "int8" in (asked.precisions or exported.precisions)
+    if data is None or calibration is not None or not makes_int8 or not _needs_calibration(exported.model):
+        return data, calibration
+    rows = np.arange(data.num_samples)
+    chosen = rows[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]
+    if len(chosen) < MIN_CALIBRATION_ROWS:
+        return data, None
+    left = np.setdiff1d(rows, chosen)
+    calibrating = {name: values[chosen] for name, values in data.inputs.items()}
+    labels = None if data.labels is None else data.labels[left]
+    judging = {name: values[left] for name, values in data.inputs.items()}
+    return Dataset(f"{data.name}, without the rows that calibrate", judging, labels, data.kind), calibrating
+
+
+def _publish(
+    repository: Path, exported: Exported, data: Dataset | None, asked: Asked, proven: Sequence[Proven]
+) -> list[Variant]:
+    shared = recording.belongings(exported, data)
+    version = next_version(repository, asked.model, exported.model)
+    fp32_digest = sha256(exported.model).hexdigest()
+    publications = []
+    for one in proven:
+        record = recording.record(
+            exported,
+            one,
+            shared,
+            model=asked.model,
+            model_version=version,
+            queue_delay_us=asked.queue_delay_us,
+            vector_space=recording.space_of(asked.model, fp32_digest, one, exported.task),
+        )
+        kept = data if asked.keeps_data else None
+        publications.append((record, recording.files(shared, one, record.model_file, kept)))
+    return publish_all(repository, publications)

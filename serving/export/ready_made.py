@@ -1,0 +1,124 @@
+"""A file that somebody else made, as the FP16 or INT8 of a model whose FP32 the repository has.
+
+It passes the same gates as one of ours, beside that FP32, and is written alone. Rule: the baseline is verified first, so
+that nothing is measured against a file that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from serving.errors import GateRefused, UserError
+from serving.export import data as datasets
+from serving.export import pipeline, recording
+from serving.export.data import Dataset
+from serving.export.exported import Exported
+from serving.export.pipeline import Asked, Outcome
+from serving.export.progress import Progress
+from serving.export.publish import publish, writing
+from serving.export.recording import Belongings, Proven
+from serving.export.speed import EnginePython
+from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
+from serving.repository.preprocessing import from_json
+from serving.repository.record import nearest
+
+VARIANTS = ("fp16", "int8")
+
+
+class Slower(GateRefused):
+    """Clearly slower than FP32 at every batch size measured."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"{name} refused: {reason}; publish it all the same, without default traffic, with --keep-slow"
+        )
+        self.name, self.reason = name, reason
+
+
+def export(
+    source: Path,
+    *,
+    variant: str,
+    asked: Asked,
+    repository: Path,
+    data: str | None,
+    keeps_slow: bool,
+    engines: Mapping[str, EnginePython],
+    progress: Progress,
+) -> Outcome:
+    """`data` None: what FP32 was judged on, kept beside it."""
+    check_model_name(asked.model)
+    if variant not in VARIANTS:
+        raise UserError(f"a file cannot be exported as variant {variant!r}{nearest(variant, VARIANTS)}")
+    if not source.is_file():
+        raise UserError(f"there is no file {source}")
+    baseline = Repository(repository).variant(f"{asked.model}-fp32")
+    exported = _exported(baseline, source)
+    judging = _data(data, baseline, exported)
+    with writing(repository):
+        baseline.verify()
+        proven = pipeline.prove(exported, judging, variant, source.read_bytes(), asked, engines, progress)
+        if not keeps_slow and proven.is_slower:
+            raise Slower(f"{asked.model}-{variant}", proven.pools["cpu"].reason)
+        return Outcome((_publish(repository, baseline, exported, proven, asked),), {}, {})
+
+
+def _exported(baseline: Variant, source: Path) -> Exported:
+    record = baseline.record
+    shared = [
+        path for path in record.files if "/" not in path and not path.endswith(".pbtxt") and path != GATE_DATA_FILE
+    ]
+    files = {path: (baseline.directory / path).read_bytes() for path in shared}
+    labels = tuple(files[record.labels].decode().splitlines()) if record.labels else None
+    preprocessing = from_json(files[PREPROCESSING_FILE].decode()) if record.preprocessing else None
+    return Exported(
+        model=baseline.model_path.read_bytes(),
+        inputs=record.inputs,
+        outputs=record.outputs,
+        max_batch_size=record.max_batch_size,
+        task=record.task,
+        source=f"onnx: {source.name}",
+        framework="onnx",
+        run=None,
+        example={},
+        labels=labels,
+        preprocessing=preprocessing,
+        files=files,
+        is_cpu_only=record.pools.get("gpu") is not None and not record.pools["gpu"].is_loadable,
+        is_untrained=record.is_untrained,
+    )
+
+
+def _data(data: str | None, baseline: Variant, exported: Exported) -> Dataset:
+    if data == datasets.DIGITS:
+        return datasets.digits()[1]
+    path = Path(data) if data is not None else baseline.directory / GATE_DATA_FILE
+    if data is None and not path.is_file():
+        raise UserError(f"{baseline.name} kept no data to judge on; give some with --data")
+    return datasets.read(
+        path,
+        exported.inputs,
+        num_labels=len(exported.labels) if exported.labels else None,
+        preprocessing=exported.preprocessing,
+        beside=exported.files,
+        labels=exported.labels,
+    )
+
+
+def _publish(repository: Path, baseline: Variant, exported: Exported, proven: Proven, asked: Asked) -> Variant:
+    """Beside the same files as FP32, under its version."""
+    record = baseline.record
+    shared = Belongings(exported.files, record.labels, record.preprocessing, record.sample)
+    made = recording.record(
+        exported,
+        proven,
+        shared,
+        model=record.model,
+        model_version=record.model_version,
+        queue_delay_us=asked.queue_delay_us or record.queue_delay_us,
+        vector_space=recording.space_of(record.model, record.digest, proven, record.task),
+    )
+    made = replace(made, warmup_batch_sizes=record.warmup_batch_sizes)
+    return publish(repository, made, recording.files(shared, proven, made.model_file, None))
