@@ -7,6 +7,7 @@ as it came; whoever changes a graph passes it through here before it becomes byt
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 
@@ -16,8 +17,8 @@ MAX_IR_VERSION = 10  # ONNX Runtime 1.19 in Triton 24.10 reads no later one
 def cleaned(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without stack traces, paths and notes of the exporter, at an IR version that old servers read."""
     model.ir_version = min(model.ir_version, MAX_IR_VERSION)
-    model.doc_string = ""
-    del model.metadata_props[:]
+    model.ClearField("doc_string")
+    model.ClearField("metadata_props")
     for graph in (model.graph, *model.functions):
         _clean(graph)
     used = {"", *_domains(model.graph), *(domain for function in model.functions for domain in _domains(function))}
@@ -33,15 +34,12 @@ def checked(model: onnx.ModelProto) -> bytes:
 
 
 def _clean(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
-    graph.doc_string = ""
-    del graph.metadata_props[:]
-    for part in (*graph.node, *graph.value_info):
-        part.doc_string = ""
-        del part.metadata_props[:]
+    parts: list[Any] = [graph, *graph.node, *graph.value_info]
     if isinstance(graph, onnx.GraphProto):
-        for part in (*graph.input, *graph.output, *graph.initializer):
-            part.doc_string = ""
-            del part.metadata_props[:]
+        parts += [*graph.input, *graph.output, *graph.initializer]
+    for part in parts:
+        part.ClearField("doc_string")
+        part.ClearField("metadata_props")
     for node in graph.node:
         for inner in subgraphs(node):
             _clean(inner)

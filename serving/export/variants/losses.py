@@ -27,7 +27,7 @@ LAYERS = ("Conv", "Gemm", "MatMul")
 
 # All values of all layers are in memory at once: about 4 photographs, or a whole portion of what is smaller. A guess.
 _MAX_VALUES = 600_000
-_MAX_ROWS = 32
+_MAX_ROWS = 16
 
 
 def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dict[str, float]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+import onnx
+
 from serving.export.exported import Arrays
 from serving.export.variants import quantiser
 from serving.export.variants.candidate import Candidate
@@ -19,6 +21,7 @@ from serving.export.variants.refusals import CalibrationMissing
 
 _SHARES = (0.10, 0.25, 0.50)  # beyond half, what is left of the speed is not worth a file
 _NUM_NAMED = 3
+_GATES = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Mul")
 
 
 def candidates(
@@ -44,8 +47,15 @@ def _static(fp32: bytes, calibration: Arrays, settings: quantiser.Static) -> Ite
     net = quantiser.prepared(fp32)
     losses = static_losses(net, quantiser.static(net, calibration, settings), calibration)
     for names, words in _worst(losses):
-        model = quantiser.static(net, calibration, settings, names)
+        model = quantiser.static(net, calibration, settings, names | _gates_behind(net, names))
         yield Candidate("int8", model, f"{settings}, {words}", needs(settings))
+
+
+def _gates_behind(net: bytes, names: frozenset[str]) -> frozenset[str]:
+    """What computes on a layer's answer value by value: quantised, it would still round what the layer gives."""
+    nodes = onnx.load_from_string(net).graph.node
+    answers = {name for node in nodes if node.name in names for name in node.output}
+    return frozenset(node.name for node in nodes if node.op_type in _GATES and not answers.isdisjoint(node.input))
 
 
 def _worst(losses: Mapping[str, float]) -> Iterator[tuple[frozenset[str], str]]:

@@ -17,9 +17,10 @@ FLOAT32_MIN = float(np.finfo(np.float32).min)
 WIDTH = 16
 
 
-def net(signature: str, body: str, opset: int = 18, **weights: tuple[int, ...] | NDArray[Any] | float | list[int]) -> bytes:
+def net(signature: str, body: str, opset: int = 18, others: tuple[str, ...] = (), **weights: Any) -> bytes:
     """A shape draws weights of a sensible size, a float or an array is the constant itself, whole numbers are int64."""
-    text = f'<ir_version: 10, opset_import: ["" : {opset}, "ai.onnx.ml" : 3]> net {signature} {{ {body} }}'
+    domains = "".join(f', "{domain}" : 1' for domain in others)
+    text = f'<ir_version: 10, opset_import: ["" : {opset}{domains}]> net {signature} {{ {body} }}'
     model = parser.parse_model(text)
     random = np.random.default_rng(7)
     for name, value in weights.items():
@@ -39,7 +40,9 @@ def _values(value: Any, random: np.random.Generator) -> NDArray[Any]:
 def answers(model: bytes, **inputs: NDArray[Any]) -> list[NDArray[Any]]:
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    found: list[NDArray[Any]] = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)
+    found: list[NDArray[Any]] = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(
+        None, inputs
+    )
     return found
 
 
@@ -286,3 +289,24 @@ def recurrent(kind: str) -> bytes:
 def arithmetic() -> bytes:
     """Nothing to gain: no product."""
     return net("(float[n, 16] x) => (float[n, 16] y)", "a = Mul (x, x) y = Tanh (a)")
+
+
+def outlying() -> bytes:
+    """Its first layer reads one value 200 times as large as the others, of no weight: INT8's steps lose all others."""
+    first = np.random.default_rng(3).standard_normal((16, 32)) / 4
+    first[0] = 1e-5
+    return net(
+        "(float[n, 16] x) => (float[n, 8] y)",
+        "a = MatMul (x, w1) b = Relu (a) c = MatMul (b, w2) d = Relu (c) e = MatMul (d, w3) f = Relu (e) y = MatMul (f, w4)",
+        w1=first, w2=(32, 32), w3=(32, 32), w4=(32, 8),
+    )  # fmt: skip
+
+
+def outlying_rows(num_rows: int = 32, seed: int = 0) -> NDArray[np.float32]:
+    rows = np.random.default_rng(seed).standard_normal((num_rows, 16)).astype(np.float32)
+    rows[:, 0] = 200 * np.sign(rows[:, 0])
+    return rows
+
+
+def rows(num_rows: int = 32, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((num_rows, 16)).astype(np.float32)
