@@ -1,0 +1,112 @@
+"""Could servers load this file as a variant of that model? Before anything is run.
+
+One file, an IR version that old servers read, finite weights, and the inputs and outputs that FP32 has. What it answers is
+for `accuracy`. Rule: what a user can mend is a UserError; weights that are broken are a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Exported
+from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS
+from serving.export.gates.metrics import count_non_finite
+from serving.export.gates.refusals import NonFinite
+from serving.export.gates.session import Session, first_line
+from serving.repository import Record, Tensor
+
+MAX_IR_VERSION = 10  # ONNX Runtime 1.19 in Triton 24.10 reads no later one
+
+_ORT_TYPES = {
+    "BOOL": "tensor(bool)",
+    "UINT8": "tensor(uint8)",
+    "UINT16": "tensor(uint16)",
+    "UINT32": "tensor(uint32)",
+    "UINT64": "tensor(uint64)",
+    "INT8": "tensor(int8)",
+    "INT16": "tensor(int16)",
+    "INT32": "tensor(int32)",
+    "INT64": "tensor(int64)",
+    "FP16": "tensor(float16)",
+    "BF16": "tensor(bfloat16)",
+    "FP32": "tensor(float)",
+    "FP64": "tensor(double)",
+    "BYTES": "tensor(string)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What every variant of a model must have alike. Shapes leave out the batch dimension; `max_batch_size` 0: none."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    max_batch_size: int
+
+    @classmethod
+    def of(cls, model: Exported | Record) -> Self:
+        return cls(model.inputs, model.outputs, model.max_batch_size)
+
+
+def check_file(name: str, model: bytes, interface: Interface) -> None:
+    """UserError if servers could not load the file as a variant; NonFinite for bad weights."""
+    proto = _parsed(name, model)
+    if proto.ir_version > MAX_IR_VERSION:
+        raise UserError(
+            f"{name}: IR version {proto.ir_version}, servers read at most {MAX_IR_VERSION}; save it with an older one"
+        )
+    for tensor in proto.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if (count := count_non_finite(values)) and not _is_mask(values):
+            raise NonFinite(name, f"weight {tensor.name!r}", count)
+    session = Session(name, model)
+    first = 1 if interface.max_batch_size else 0
+    _check_tensors(name, "input", session.inputs, interface.inputs, first)
+    _check_tensors(name, "output", session.outputs, interface.outputs, first)
+
+
+def row_limit(model: bytes) -> float:
+    """How much a row may depend on its batch, by what the file computes in."""
+    proto = _parsed("the model", model)
+    graphs = [proto.graph, *proto.functions]
+    if any(node.op_type.startswith("DynamicQuantize") for graph in graphs for node in graph.node):
+        return ROUGH_ROWS
+    half = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    return HALF_ROWS if any(tensor.data_type in half for tensor in proto.graph.initializer) else EXACT_ROWS
+
+
+def _parsed(name: str, model: bytes) -> onnx.ModelProto:
+    try:
+        proto = onnx.load_from_string(model)
+        elsewhere = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in proto.graph.initializer)
+        if not elsewhere:
+            onnx.checker.check_model(proto)
+    except Exception as error:  # protobuf and the checker raise half a dozen unrelated classes
+        raise UserError(f"{name}: this is not a sound ONNX file: {first_line(error)}") from None
+    if elsewhere:
+        raise UserError(f"{name}: its weights lie in another file; save it as one file (external_data=False)")
+    return proto
+
+
+def _is_mask(values: NDArray[Any]) -> bool:
+    """Nothing but 0 and minus infinity, as causal masks are: they are added before a softmax and never seen after."""
+    return bool(((values == 0) | np.isneginf(values)).all())
+
+
+def _check_tensors(name: str, what: str, nodes: Sequence[Any], wanted: tuple[Tensor, ...], first: int) -> None:
+    """`first`: the dimension that a row begins with. Outputs come in FP32's order, because answers do."""
+    got = {node.name: (node.type, [d if isinstance(d, int) else -1 for d in node.shape]) for node in nodes}
+    want = {tensor.name: (_ORT_TYPES.get(tensor.datatype, ""), list(tensor.shape)) for tensor in wanted}
+    if set(got) != set(want) or (what == "output" and list(got) != list(want)):
+        raise UserError(f"{name}: {what}s are {', '.join(got)}; FP32 has {', '.join(want)}, and variants share them")
+    for key, (kind, shape) in want.items():
+        if got[key][0] != kind or got[key][1][first:] != shape:
+            row = got[key][1][first:]
+            raise UserError(f"{name}: {what} {key!r} is {got[key][0]} {row} a row; FP32 has {kind} {shape}")

@@ -1,0 +1,159 @@
+"""Is the exported FP32 graph the model that it was exported from? Before any variant is made of it.
+
+Its rows are the framework's, at batch 1, 3 and the largest; dimensions that say they take any length do; different inputs
+get different answers. Accuracy on real data is `accuracy`'s. Rule: where there is no framework beside the file, the file's
+rows alone stand for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Arrays, Exported, Run
+from serving.export.gates import rows
+from serving.export.gates.limits import EXACT_ROWS, Limits
+from serving.export.gates.metrics import count_non_finite
+from serving.export.gates.refusals import Degenerate, FrameworkDiffers, NonFinite, NotDynamic, RowsDiffer
+from serving.export.gates.session import CannotRun, Session, in_batches
+from serving.repository.preprocessing import TextPreprocessing
+
+# Of the output's scale. FP32 keeps seven digits, so that real differences between rows are larger, and a net of random
+# weights whose activations faded to denormals shows 0.0 (seen in an EfficientNet-B2).
+MIN_DEVIATION = 1e-6
+_MAX_ROWS = 8  # of the example; more rows of the same kind show nothing new
+
+
+def check_graph(name: str, exported: Exported, limits: Limits | None = None) -> None:
+    """Raises FrameworkDiffers, RowsDiffer, NotDynamic, Degenerate or NonFinite."""
+    limit = (limits or Limits()).max_row_difference
+    _Check(name, exported, EXACT_ROWS if limit is None else limit).all()
+
+
+class _Check:
+    """One graph's way through."""
+
+    def __init__(self, name: str, exported: Exported, limit: float) -> None:
+        self._name, self._exported, self._limit = name, exported, limit
+        self._session = Session(name, exported.model)
+        names = [output.name for output in exported.outputs]
+        if (got := [output.name for output in self._session.outputs]) != names:
+            raise UserError(f"{name}: the graph's outputs are {', '.join(got)}, the source says {', '.join(names)}")
+        self._example = {key: values[:_MAX_ROWS] for key, values in exported.example.items()}
+        self._num_alone = 1 if exported.max_batch_size else 0
+
+    def all(self) -> None:
+        alone = self._alone(self._example)
+        self._finite(alone)
+        self._like_framework(alone, self._example)
+        self._batches(alone)
+        self._degenerate(alone)
+        for key, axis, length, inputs in self._lengths():
+            self._at_length(f"dimension {axis} of input {key!r}", length, inputs)
+
+    def _alone(self, inputs: Arrays) -> list[NDArray[Any]]:
+        return in_batches(self._session.run, inputs, self._num_alone, self._name)
+
+    def _finite(self, outputs: list[NDArray[Any]]) -> None:
+        if count := sum(count_non_finite(values) for values in outputs):
+            raise NonFinite(self._name, "its answers on the example", count)
+
+    def _theirs(self, run: Run, inputs: Arrays) -> list[NDArray[Any]]:
+        """The framework's rows; it may take all of them at once."""
+        size = len(next(iter(inputs.values()))) if self._exported.max_batch_size else 0
+        return in_batches(run, inputs, size, self._exported.framework)
+
+    def _like_framework(self, ours: list[NDArray[Any]], inputs: Arrays, where: str = "") -> None:
+        if self._exported.run is None:
+            return
+        difference = rows.worst_difference(ours, self._theirs(self._exported.run, inputs))
+        if not difference <= self._limit:
+            raise FrameworkDiffers(self._name, self._exported.framework, difference, self._limit, where)
+
+    def _batches(self, alone: list[NDArray[Any]]) -> None:
+        for size in rows.batch_sizes(self._exported.max_batch_size)[1:]:
+            try:
+                together = rows.answers_together(self._name, self._session.run, self._example, size)
+            except RowsDiffer as problem:
+                raise NotDynamic(self._name, "the batch dimension", size, problem.problem) from None
+            difference = rows.worst_difference(together, [rows.repeated(values, size) for values in alone])
+            if not difference <= self._limit:
+                raise RowsDiffer(self._name, size, f"a row changes by {difference:.2g} (at most {self._limit:g})")
+
+    def _degenerate(self, alone: list[NDArray[Any]]) -> None:
+        """Refuses where no output of floats tells the rows apart, though the inputs differ."""
+        outputs = [values.astype(np.float64) for values in alone if values.dtype.kind == "f"]
+        if not outputs or _all_alike(self._example):
+            return
+        deviations = [float(values.std(axis=0).max()) for values in outputs]
+        scales = [float(np.sqrt(np.square(values).mean())) for values in outputs]
+        if all(not deviation > MIN_DEVIATION * size for deviation, size in zip(deviations, scales, strict=True)):
+            raise Degenerate(self._name, len(outputs[0]), max(deviations), max(scales))
+
+    # -- dimensions of any length -------------------------------------------------------------------------------------
+
+    def _lengths(self) -> Iterator[tuple[str, int, int, Arrays]]:
+        """(input, axis, length, inputs of that length): half and twice the example's, each free dimension in turn."""
+        longest = self._longest()
+        for group in _free(self._session, self._exported, self._example).values():
+            key, axis = group[0]
+            length = self._example[key].shape[axis]
+            tried = {length // 2, min(2 * length, longest or 2 * length)} - {0, length}
+            for other in sorted(tried):
+                yield key, axis, other, self._resized(group, other)
+
+    def _longest(self) -> int | None:
+        how = self._exported.preprocessing
+        return how.max_length if isinstance(how, TextPreprocessing) else None
+
+    def _resized(self, group: list[tuple[str, int]], length: int) -> dict[str, NDArray[Any]]:
+        """The example with those dimensions cut, or gone through again from the start."""
+        inputs = dict(self._example)
+        for key, axis in group:
+            values = inputs[key]
+            inputs[key] = np.take(values, np.arange(length) % values.shape[axis], axis=axis)
+        return inputs
+
+    def _at_length(self, dimension: str, length: int, inputs: Arrays) -> None:
+        """A length that the framework itself does not take is not the graph's fault."""
+        theirs = None
+        if self._exported.run is not None:
+            try:
+                theirs = self._theirs(self._exported.run, inputs)
+            except Exception:  # whatever a framework raises for a shape that its model was not made for
+                return
+        try:
+            ours = self._alone(inputs)
+        except CannotRun as problem:
+            raise NotDynamic(self._name, dimension, length, f"it fails: {problem.reason}") from None
+        self._finite(ours)
+        if theirs is not None and not (difference := rows.worst_difference(ours, theirs)) <= self._limit:
+            raise NotDynamic(
+                self._name, dimension, length, f"it differs by {difference:.2g} from {self._exported.framework}"
+            )
+
+
+def _free(session: Session, exported: Exported, example: Arrays) -> Mapping[object, list[tuple[str, int]]]:
+    """Dimensions of any length that go together: [(input, axis of its arrays)], by the graph's name for them.
+
+    One without a name goes with those that have its length in the example.
+    """
+    named = {node.name: list(node.shape) for node in session.inputs}
+    groups: dict[object, list[tuple[str, int]]] = {}
+    for tensor in exported.inputs:
+        for place, size in enumerate(tensor.shape):
+            if size != -1:
+                continue
+            axis = place + 1  # arrays have their rows in front
+            in_graph = named[tensor.name][axis if exported.max_batch_size else place]
+            key = in_graph if isinstance(in_graph, str) else example[tensor.name].shape[axis]
+            groups.setdefault(key, []).append((tensor.name, axis))
+    return groups
+
+
+def _all_alike(inputs: Arrays) -> bool:
+    return all(np.array_equal(values, np.broadcast_to(values[:1], values.shape)) for values in inputs.values())
