@@ -99,8 +99,8 @@ class Compute:
 
 def resnet50(folder: Path, batch_size: int) -> Net:
     """A ResNet-50 with random weights in a repository of its own. Raises CannotMeasure."""
-    command = [sys.executable, "-m", "serving.export.resnet50", str(folder)]
-    command += ["--variant", "fp32", "--max-batch-size", str(batch_size)]
+    command = [sys.executable, "-m", "serving.export.speed_nets", str(folder)]
+    command += ["--net", "resnet50", "--variant", "fp32", "--max-batch-size", str(batch_size)]
     _run(command, "the ResNet-50 could not be made", BUILD_TIMEOUT_S)
     return Net("resnet50", folder, "random", batch_size)
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import metadata
 
 from serving.errors import UserError
 from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, Exported, SourceOptions
@@ -59,7 +58,6 @@ def load(name: str, options: SourceOptions | None = None, progress: Progress = s
         run=None,
         example=chosen.examples(NUM_EXAMPLES, seed + 1, options.max_length or chosen.num_tokens),
         is_untrained=True,
-        toolchain={package: metadata.version(package) for package in ("onnx", "onnxruntime", "numpy")},
     )
 
 

@@ -151,7 +151,7 @@ def _attention(graph: Graph, shape: Shape, name: str, source: str) -> str:
 
     query, key, value = heads("query", [0, 2, 1, 3]), heads("key", [0, 2, 3, 1]), heads("value", [0, 2, 1, 3])
     products = graph.node("MatMul", [query, key], f"{name}.products")
-    scale = graph.constant(f"{name}.scale", (shape.width // shape.num_heads) ** -0.5, np.float32)
+    scale = graph.constant("attention.scale", (shape.width // shape.num_heads) ** -0.5, np.float32)
     scores = graph.node("Mul", [products, scale], f"{name}.scores")
     masked = graph.node("Add", [scores, "mask"], f"{name}.masked")
     shares = graph.node("Softmax", [masked], f"{name}.shares", axis=-1)
@@ -168,9 +168,9 @@ def _dense(graph: Graph, name: str, source: str, width_in: int, width_out: int) 
 
 
 def _gelu(graph: Graph, name: str, source: str) -> str:
-    root = graph.constant(f"{name}.root", np.sqrt(2), np.float32)
-    one = graph.constant(f"{name}.one", 1, np.float32)
-    half = graph.constant(f"{name}.half", 0.5, np.float32)
+    root = graph.constant("gelu.root", np.sqrt(2), np.float32)
+    one = graph.constant("gelu.one", 1, np.float32)
+    half = graph.constant("gelu.half", 0.5, np.float32)
     erf = graph.node("Erf", [graph.node("Div", [source, root], f"{name}.divided")], f"{name}.erf")
     share = graph.node("Mul", [half, graph.node("Add", [erf, one], f"{name}.raised")], f"{name}.share")
     return graph.node("Mul", [source, share], f"{name}.gelu")

@@ -73,7 +73,7 @@ def plain_convolution(graph: Graph, layer: Convolution, source: str) -> str:
 
 def mean_of_pixels(graph: Graph, source: str, output: str) -> str:
     """[n, channels, h, w] -> [n, channels, 1, 1]: what PyTorch's exporter writes for an adaptive average pool of 1."""
-    axes = graph.constant(f"{output}.axes", [-1, -2], np.int64)
+    axes = graph.constant("axes.pixels", [-1, -2], np.int64)
     return graph.node("ReduceMean", [source, axes], output, keepdims=1)
 
 
@@ -87,13 +87,13 @@ def relu(graph: Graph, source: str) -> str:
 
 
 def _normalised(graph: Graph, name: str, raw: str) -> str:
-    axes = graph.constant(f"{name}.axes", [0, 2, 3], np.int64)
+    axes = graph.constant("axes.channel", [0, 2, 3], np.int64)
     mean = graph.node("ReduceMean", [raw, axes], f"{name}.mean")
     centred = graph.node("Sub", [raw, mean], f"{name}.centred")
     square = graph.node("Mul", [centred, centred], f"{name}.square")
     variance = graph.node("ReduceMean", [square, axes], f"{name}.variance")
     graph.measured += [mean, variance]
-    epsilon = graph.constant(f"{name}.epsilon", EPSILON, np.float32)
+    epsilon = graph.constant("epsilon", EPSILON, np.float32)
     deviation = graph.node("Sqrt", [graph.node("Add", [variance, epsilon], f"{name}.padded")], f"{name}.deviation")
     return graph.node("Div", [centred, deviation], name)
 

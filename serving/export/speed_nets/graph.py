@@ -40,6 +40,7 @@ class Graph:
         self.statistics = statistics
         self.measured: list[str] = []
         self._seed = seed
+        self._constants: set[str] = set()
         operators = helper.make_opsetid("", opset)
         self._model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="tandem", opset_import=[operators])
         self._model.graph.name = name
@@ -58,7 +59,10 @@ class Graph:
         return tensor.name
 
     def constant(self, name: str, values: Any, kind: type[np.generic] | None = None) -> str:
-        self._model.graph.initializer.append(numpy_helper.from_array(np.asarray(values, kind), name))
+        """A name that is there already stands for the same values, as exporters share them."""
+        if name not in self._constants:
+            self._constants.add(name)
+            self._model.graph.initializer.append(numpy_helper.from_array(np.asarray(values, kind), name))
         return name
 
     def random(self, name: str, shape: Sequence[int], deviation: float) -> Floats:

@@ -1,0 +1,64 @@
+"""Writes a repository of untrained nets, for timing on a machine that has onnx, ONNX Runtime and NumPy and no torch.
+
+    python -m serving.export.speed_nets REPOSITORY [--net resnet50 ...] [--variant fp32 ...] [--max-batch-size 32]
+
+Nothing is judged or timed here; their records and whatever shows them say `untrained: speed only`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from serving.errors import TandemError, UserError, exit_code
+from serving.export import recording
+from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, Exported, SourceOptions
+from serving.export.progress import lines
+from serving.export.publish import next_version, publish_all, writing
+from serving.export.speed_nets import NETS, load, net
+from serving.export.speed_nets.unproven import VARIANTS, proven
+from serving.repository import MODEL_NAME, UNTRAINED, Variant
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m serving.export.speed_nets", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("repository", type=Path)
+    parser.add_argument("--net", action="append", choices=NETS, help="default: all")
+    parser.add_argument("--variant", action="append", choices=VARIANTS, help="default: all")
+    parser.add_argument("--max-batch-size", type=int, help="default: each net's own")
+    options = parser.parse_args(arguments)
+    size = DEFAULT_MAX_BATCH_SIZE if options.max_batch_size is None else options.max_batch_size
+    asked = SourceOptions(max_batch_size=size)
+    try:
+        if size < 1:
+            raise UserError(f"the max batch size is {size}, want 1 or more")
+        with writing(options.repository):
+            for name in dict.fromkeys(options.net or NETS):  # one after another: a BERT-base holds 2 GB in the making
+                for variant in write(name, load(name, asked, lines), options.repository, options.variant or VARIANTS):
+                    print(f"{variant.directory}: {variant.size_bytes() / 1e6:.0f} MB, {UNTRAINED}")
+    except TandemError as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return exit_code(error)
+    return 0
+
+
+def write(name: str, exported: Exported, repository: Path, wanted: Sequence[str]) -> list[Variant]:
+    """Call it inside `writing`."""
+    model = net(name).model
+    version = next_version(repository, model, exported.model)
+    shared = recording.belongings(exported, None)
+    publications = []
+    for made in proven(name, exported, wanted, lines):
+        record = recording.record(
+            exported, made, shared, model=model, model_version=version, queue_delay_us=0, vector_space=None
+        )
+        publications.append((record, recording.files(shared, made, f"{version}/{MODEL_NAME}", None)))
+    return publish_all(repository, publications)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
