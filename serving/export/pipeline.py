@@ -12,18 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from serving.errors import GateRefused, UserError
+from serving.errors import EnvironmentFault, GateRefused, UserError
 from serving.export import gates, recording, variants
 from serving.export.data import Dataset
-from serving.export.exported import Arrays, Exported
+from serving.export.exported import Arrays, Exported, Run
 from serving.export.gates import Limits, Metric
 from serving.export.progress import Progress, silent
 from serving.export.publish import next_version, publish_all, writing
 from serving.export.recording import Proven
 from serving.export.speed import EnginePython, Entrant, Results, contest
+from serving.export.speed.answering import running
 from serving.export.speed.worker import BF16_FLAGS, processor_flags
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
 from serving.export.variants.graph import opened, read
@@ -133,7 +136,7 @@ class _Run:
     def all(self) -> list[Proven]:
         precisions = self._precisions()
         self._step("checking the exported graph")
-        gates.check_graph(f"{self._asked.model}-fp32", self._exported)
+        gates.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits)
         self._step("checking the exported graph", done=True)
         judged = [(Candidate("fp32", self._exported.model, ""), self._judge_baseline())]
         for precision in precisions[1:]:
@@ -142,8 +145,7 @@ class _Run:
 
     def one(self, candidate: Candidate) -> Proven:
         baseline = (Candidate("fp32", self._exported.model, ""), self._judge_baseline())
-        gate = self._judge(candidate.precision, candidate.model, self._reference, "fp32")
-        return self._timed([baseline, (candidate, gate)])[1]
+        return self._timed([baseline, (candidate, self._judge_made(candidate))])[1]
 
     def _precisions(self) -> tuple[str, ...]:
         """FP32 first: everything is compared with it."""
@@ -170,14 +172,39 @@ class _Run:
         self._step(f"asking {self._exported.framework}", done=True)
         return self._judge("fp32", self._exported.model, theirs, self._exported.framework)
 
-    def _judge(self, precision: str, model: bytes, reference: Sequence[np.ndarray], name: str) -> Gate:
+    def _judge_made(self, candidate: Candidate) -> Gate:
+        """On the engine that only this precision has, else on ONNX Runtime's own provider, and then on the others."""
+        precision = candidate.precision
+        if precision == "bf16":
+            return self._judge_on("openvino", candidate)
+        gate = self._judge(precision, candidate.model, self._reference, "fp32")
+        if precision == "int8" and "openvino" in self._engines:
+            self._check_on("openvino", candidate)
+        return gate
+
+    def _judge_on(self, engine: str, candidate: Candidate) -> Gate:
+        with running(self._engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
+            return self._judge(candidate.precision, candidate.model, self._reference, "fp32", run)
+
+    def _check_on(self, engine: str, candidate: Candidate) -> None:
+        """An engine that computes this file wrongly does not get it; the others may be right all the same."""
+        try:
+            self._judge_on(engine, candidate)
+            self._wrong_on.discard((candidate.precision, engine))
+        except (GateRefused, UserError, EnvironmentFault) as reason:
+            self._wrong_on.add((candidate.precision, engine))
+            self.warnings.append(f"{candidate.precision} does not run on {engine}: {reason}")
+
+    def _judge(
+        self, precision: str, model: bytes, reference: Sequence[NDArray[Any]], name: str, run: Run | None = None
+    ) -> Gate:
         full_name = f"{self._asked.model}-{precision}"
         self._step(f"proving {full_name}")
         gates.check_file(full_name, model, gates.Interface.of(self._exported))
         if self._exported.is_untrained:
-            gate = gates.untrained(full_name, model, self._reference, self._inputs(), self._batch_size())
+            gate = gates.untrained(full_name, model, self._reference, self._inputs(), self._batch_size(), run)
         elif self.data is None:
-            gate = gates.ungated(full_name, model, self._inputs(), self._batch_size())
+            gate = gates.ungated(full_name, model, self._inputs(), self._batch_size(), run)
         else:
             gate = gates.judge(
                 full_name,
@@ -189,6 +216,7 @@ class _Run:
                 self._exported.max_batch_size,
                 self._asked.limits,
                 self._asked.metric,
+                run,
             )
         self._step(f"proving {full_name}", done=True)
         return gate
@@ -234,7 +262,7 @@ class _Run:
         ):
             self._step(f"making {name}", done=True)
             try:
-                passed.append((candidate, self._judge(precision, candidate.model, self._reference, "fp32")))
+                passed.append((candidate, self._judge_made(candidate)))
             except GateRefused as refusal:
                 self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
                 continue

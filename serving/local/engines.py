@@ -10,9 +10,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from serving.export.speed import EnginePython
 from serving.local.devices import gpu_name
-from serving.local.environments import ENGINES, find
+from serving.local.environments import ENGINES, Environment, find
+from serving.planning.engines import PLAIN, EnginePython
 
 
 def installed() -> dict[str, EnginePython]:
@@ -24,4 +24,13 @@ def installed() -> dict[str, EnginePython]:
         engines["openvino"] = EnginePython("openvino", environment.python, environment.engine_version)
     if gpu_name() is not None and (environment := find(ENGINES["gpu"])):
         engines["cuda"] = EnginePython("cuda", environment.python, environment.engine_version)
+    return engines
+
+
+def of_pool(pool: str, environment: Environment) -> dict[str, EnginePython]:
+    """Those that a pool's Triton, which is in this environment, can use: the plain one first."""
+    plain = PLAIN[pool]
+    engines = {plain: EnginePython(plain, environment.python, environment.engine_version)}
+    if pool == "cpu" and (other := find(ENGINES["openvino"])):
+        engines["openvino"] = EnginePython("openvino", other.python, other.engine_version)
     return engines
