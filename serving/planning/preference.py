@@ -1,23 +1,110 @@
-"""How much faster than FP32 is a variant, on this very processor, engine and engine version?
+"""Which engine runs a variant here, and how much faster is it then than FP32 on FP32's best engine?
 
-A measurement from elsewhere counts as none. What a model's public name means follows from it in `serving/scheduling/routing.py`;
-deadlines, load and pins are not here. Rule: doubt goes to FP32; a variant that is clearly slower at any batch size measured is
-never the default, whatever it gains at another.
+Takes measurements, of this processor and with engines that are installed here (`here` leaves out all others); they share
+one denominator, FP32 on the pool's plain engine, and so can be compared across engines and variants. What a model's public name
+means follows from it in `serving/scheduling/routing.py`; deadlines, load and pins are not here. Rule: doubt goes to FP32 and to
+the plain engine; a variant that is clearly slower at any batch size measured is never the default, whatever it gains at another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from serving.repository import Speed
 
-BASELINE = "fp32"
+Speeds = Mapping[str, Sequence[Speed]]  # of one variant: engine -> its measurements
 
 
-def clear_ratio(speeds: Iterable[Speed], *, processor: str, engine: str, engine_version: str) -> float | None:
-    """The largest gain over FP32 whose whole interval lies above 1; None if unmeasured here, unclear or mixed with a loss."""
-    key = (processor, engine, engine_version)
-    here = [speed for speed in speeds if (speed.processor, speed.engine, speed.engine_version) == key]
-    if any(speed.ratio_high < 1 for speed in here):
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast as FP32 on `baseline_engine`, which runs FP32 best at this batch size."""
+
+    batch_size: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    baseline_engine: str
+
+
+def here(speeds: Iterable[Speed], *, processor: str, versions: Mapping[str, str]) -> dict[str, tuple[Speed, ...]]:
+    """Engine -> what was measured on this processor with the engines (name -> version) that are installed here."""
+    found: dict[str, tuple[Speed, ...]] = {}
+    for speed in speeds:
+        is_here = speed.processor == processor and versions.get(speed.engine) == speed.engine_version
+        if is_here and speed.baseline_engine in versions:
+            found[speed.engine] = (*found.get(speed.engine, ()), speed)
+    return found
+
+
+def best_engine(speeds: Speeds, plain: str, *, is_baseline: bool = False) -> str | None:
+    """The engine that is fastest over all batch sizes, by the mean of its ratios; None if none was measured.
+
+    The plain one unless another is clearly faster at some size. `is_baseline`: the variant is FP32 itself.
+    """
+    by_engine = {engine: _against(rows, plain) for engine, rows in speeds.items()}
+    if is_baseline:
+        sizes = {size for gains in by_engine.values() for size in gains}
+        by_engine[plain] = {size: Gain(size, 1.0, 1.0, 1.0, plain) for size in sizes}
+    others = {engine: gains for engine, gains in by_engine.items() if gains and engine != plain}
+    if not by_engine.get(plain):
+        return max(others, key=lambda engine: mean_ratio(others[engine].values()), default=None)
+    better = {engine: score for engine, gains in others.items() if (score := _score(gains, by_engine[plain])) > 1}
+    return max(better, key=lambda engine: better[engine], default=plain)
+
+
+def gains(speeds: Sequence[Speed], fp32: Speeds, plain: str) -> tuple[Gain, ...]:
+    """One engine's measurements of a variant beside FP32 on the engine that runs FP32 best at each batch size.
+
+    Where the two did not run side by side, the interval is the widest that their own allow.
+    """
+    found = []
+    for size, gain in sorted(_against(speeds, plain).items()):
+        best = best_at(size, fp32, plain)
+        if best is None:
+            found.append(gain)
+        elif (direct := _against(speeds, best.engine).get(size)) is not None:
+            found.append(direct)
+        else:
+            low, high = gain.ratio_low / best.ratio_high, gain.ratio_high / best.ratio_low
+            found.append(Gain(size, gain.ratio / best.ratio, low, high, best.engine))
+    return tuple(found)
+
+
+def best_at(batch_size: int, fp32: Speeds, plain: str) -> Speed | None:
+    """FP32 on the engine that is clearly faster than the plain one at this batch size; None where the plain one is best."""
+    rows = [row for rows in fp32.values() for row in rows if row.batch_size == batch_size]
+    better = [row for row in rows if row.baseline_engine == plain and row.engine != plain and row.ratio_low > 1]
+    return max(better, key=lambda row: row.ratio, default=None)
+
+
+def clear_ratio(gains: Iterable[Gain]) -> float | None:
+    """The largest gain whose whole interval lies above 1; None if there is none, or a clear loss beside it."""
+    known = list(gains)
+    if any(gain.ratio_high < 1 for gain in known):
         return None
-    return max((speed.ratio for speed in here if speed.ratio_low > 1), default=None)
+    return max((gain.ratio for gain in known if gain.ratio_low > 1), default=None)
+
+
+def mean_ratio(gains: Iterable[Gain]) -> float:
+    """The geometric mean: twice as fast at one batch size and half as fast at another is as fast."""
+    logarithms = [math.log(gain.ratio) for gain in gains]
+    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else 0.0
+
+
+def _against(speeds: Sequence[Speed], baseline_engine: str) -> dict[int, Gain]:
+    """Batch size -> the ratio to FP32 on this engine."""
+    return {
+        row.batch_size: Gain(row.batch_size, row.ratio, row.ratio_low, row.ratio_high, baseline_engine)
+        for row in speeds
+        if row.baseline_engine == baseline_engine
+    }
+
+
+def _score(other: Mapping[int, Gain], plain: Mapping[int, Gain]) -> float:
+    """How many times as fast as on the plain engine, over the sizes that both were measured at; 0 if that is not clear."""
+    sizes = sorted(other.keys() & plain.keys())
+    if not any(other[size].ratio_low > plain[size].ratio_high for size in sizes):
+        return 0.0
+    return mean_ratio(other[size] for size in sizes) / mean_ratio(plain[size] for size in sizes)

@@ -25,10 +25,7 @@ _AARCH64 = (("i8mm", "i8mm"), ("asimddp", "asimddp"), ("asimd", "asimd"))
 def processor_key(cpuinfo: str | None = None, machine: str | None = None) -> str:
     """For example `x86_64-avx512_vnni`. The arguments stand in for /proc/cpuinfo and `uname -m`."""
     machine = platform.machine() if machine is None else machine
-    if cpuinfo is None:
-        path = Path("/proc/cpuinfo")
-        cpuinfo = path.read_text(errors="replace") if path.is_file() else ""
-    flags = _flags(cpuinfo)
+    flags = _flags(_cpuinfo() if cpuinfo is None else cpuinfo)
     table = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(machine, ())
     return f"{machine}-{next((name for flag, name in table if flag in flags), 'base')}"
 
@@ -36,6 +33,16 @@ def processor_key(cpuinfo: str | None = None, machine: str | None = None) -> str
 def has(instructions: str, key: str | None = None) -> bool:
     """Whether this machine (or the one of that key) computes with "vnni"."""
     return instructions == "vnni" and (key or processor_key()) in _WITH_VNNI
+
+
+def has_bf16(cpuinfo: str | None = None) -> bool:
+    """Whether OpenVINO can really compute in BF16 here. Not part of the key: some with AVX512-VNNI have it, some do not."""
+    return bool(_flags(_cpuinfo() if cpuinfo is None else cpuinfo) & {"amx_bf16", "avx512_bf16"})
+
+
+def _cpuinfo() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def _flags(cpuinfo: str) -> frozenset[str]:

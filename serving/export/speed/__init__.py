@@ -1,0 +1,15 @@
+"""The stopwatch: how fast variants are on the engines that are installed, beside each other, with what certainty.
+
+`contest` lets them run in turns in `worker` processes of the engines' own Pythons, `results` says what came of it. Which variant
+is served follows elsewhere. Rule: two times are compared only where they were taken in the same turns of one contest.
+"""
+
+from serving.export.speed.contest import contest
+from serving.export.speed.intervals import ratio_interval
+from serving.export.speed.results import Entrant, Results
+from serving.planning.engines import EnginePython
+from serving.planning.preference import Gain
+
+Measurement = Gain
+
+__all__ = ["EnginePython", "Entrant", "Measurement", "Results", "contest", "ratio_interval"]

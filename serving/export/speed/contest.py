@@ -1,0 +1,287 @@
+"""How fast is each variant on each engine beside all the others, on this processor, with what certainty?
+
+All entrants run in turns, whatever engine and process they live in, so that what else the machine does hits them all; each
+sweep of turns gives one ratio for every two of them. Sessions are made afresh in every round. Rule: one entrant's crash or
+refusal leaves that one out with its reason and costs the others a round at most; no batch size takes longer than `max_seconds`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.export.progress import Progress, silent
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.results import Entrant, Key, Results
+from serving.planning.engines import POOL, EnginePython
+from serving.repository import processor_key
+
+# One turn: long against a timer call (0.1 µs), a pipe's round trip (0.1 ms) and a scheduler tick's edge, short against a
+# neighbour's burst
+TURN_S = 0.002
+NUM_ROUNDS = 5  # new sessions: 3 would leave the interval to luck, each one costs a load and a warm-up
+MIN_ROUNDS = 3  # what a slow model is content with
+MIN_SWEEPS = 2  # per round, so 6 ratios at least
+MAX_SECONDS = 120.0  # per batch size: BERT-base at batch 32 takes seconds a run (guess, not measured)
+HELLO_TIMEOUT_S = 60.0  # importing ONNX Runtime takes 0.3 s, CUDA's libraries seconds (guess, not measured)
+GRACE_S = 5.0  # a run that began in time may end late
+
+Times = dict[Key, NDArray[Any]]  # seconds per run, float64 [sweeps]
+
+
+class _LeftOut(Exception):
+    """One entrant cannot go on."""
+
+    def __init__(self, key: Key, reason: str, *, is_crash: bool) -> None:
+        super().__init__(reason)
+        self.key, self.reason, self.is_crash = key, reason, is_crash
+
+
+def contest(
+    entrants: Sequence[Entrant],
+    *,
+    engines: Mapping[str, EnginePython],
+    batch_sizes: Sequence[int] = (1, 8, 32),
+    inputs: Mapping[str, NDArray[Any]] | Path | None = None,
+    num_threads: int = 1,
+    seconds: float = 1.0,
+    max_seconds: float = MAX_SECONDS,
+    num_rounds: int = NUM_ROUNDS,
+    allow_spinning: bool = False,
+    progress: Progress = silent,
+) -> Results:
+    """`seconds` are per batch size and entrant beside the first; `max_seconds` per batch size for all, loads included.
+
+    `inputs`: arrays [n, …] by input name, or the .npz file that holds them, repeated to fill a batch; else made-up numbers.
+    """
+    with _file_of(inputs, max(batch_sizes)) as file:
+        how = {"num_threads": num_threads, "allow_spinning": allow_spinning, "inputs": str(file) if file else None}
+        run = _Contest(entrants, engines, sorted(batch_sizes), how, seconds, max_seconds, num_rounds)
+        try:
+            run.rounds(progress)
+        finally:
+            run.end()
+    return run.results(num_threads)
+
+
+class _Contest:
+    """The rounds of one contest. Entrants go from `_waiting` to `_left_out`, never back."""
+
+    def __init__(
+        self,
+        entrants: Sequence[Entrant],
+        engines: Mapping[str, EnginePython],
+        batch_sizes: Sequence[int],
+        how: Mapping[str, Any],
+        seconds: float,
+        max_seconds: float,
+        num_rounds: int,
+    ) -> None:
+        self._engines, self._sizes, self._how = engines, tuple(dict.fromkeys(batch_sizes)), how
+        self._seconds, self._max_seconds, self._num_rounds = seconds, max_seconds, num_rounds
+        self._waiting: dict[Key, Entrant] = {}
+        self._left_out: dict[Key, str] = {}
+        self._crashed: set[Key] = set()
+        self._warnings: list[str] = []
+        self._workers: dict[str, WorkerProcess] = {}
+        self._versions: dict[str, str] = {}
+        self._times: dict[int, list[Times]] = {size: [] for size in self._sizes}
+        self._spent_s = dict.fromkeys(self._sizes, 0.0)
+        self._too_slow: set[int] = set()
+        self._random = random.Random(0)
+        self._end_s = time.monotonic() + max_seconds * len(self._sizes)
+        for entrant in entrants:
+            if entrant.key in self._waiting:
+                raise ValueError(f"{entrant} takes part twice")
+            if entrant.engine not in engines:
+                self._left_out[entrant.key] = f"{entrant.engine} is not installed here"
+                continue
+            self._waiting[entrant.key] = entrant
+
+    # -- rounds -------------------------------------------------------------------------------------------------------
+
+    def rounds(self, progress: Progress) -> None:
+        done, longest_s, step = 0, 0.0, f"timing {len(self._waiting)} files on {len(self._engines)} engines"
+        while done < self._num_rounds and self._waiting:
+            progress(step, done, self._num_rounds)
+            began_s = time.monotonic()
+            if began_s + longest_s > self._end_s:
+                break
+            try:
+                taken = self._round()
+            except _LeftOut as left:
+                self._leave_out(left)
+                continue
+            for size, times in taken.items():
+                self._times[size].append(times)
+            done += 1
+            longest_s = max(longest_s, time.monotonic() - began_s)
+        progress(step, self._num_rounds, self._num_rounds)
+        if self._waiting:
+            self._warn_of_few_rounds()
+
+    def _leave_out(self, left: _LeftOut) -> None:
+        """Its times go; a worker that is lost takes its sessions along, so that all begin this round anew."""
+        entrant = self._waiting.pop(left.key)
+        self._left_out[left.key] = left.reason
+        worker = self._workers.get(entrant.engine)
+        if left.is_crash:
+            self._crashed.add(left.key)
+            if worker is not None:
+                self._workers.pop(entrant.engine).end()
+        elif worker is not None:
+            with suppress(WorkerLost):  # the next one to ask it will see
+                worker.ask(GRACE_S, "close", name=_name(entrant))
+        for rounds in self._times.values():
+            for times in rounds:
+                times.pop(left.key, None)
+
+    def _warn_of_few_rounds(self) -> None:
+        for size in self._sizes:
+            if size not in self._too_slow and len(self._times[size]) < min(MIN_ROUNDS, self._num_rounds):
+                rounds = len(self._times[size])
+                self._warnings.append(f"batch {size}: only {rounds} rounds fitted into {self._max_seconds:g} s")
+
+    def _round(self) -> dict[int, Times]:
+        """New sessions of all, and for each batch size its sweeps."""
+        taken: dict[int, Times] = {}
+        for entrant in self._waiting.values():
+            self._open(entrant)
+        per_row_s = 0.0  # all once, at the batch size before; guesses what the next one costs
+        for size in self._sizes:
+            if not self._fits(size, per_row_s * size):
+                continue
+            began_s = time.monotonic()
+            per_run = {key: self._prepare(entrant, size) for key, entrant in self._waiting.items()}
+            taken[size] = self._sweeps(size, per_run, began_s)
+            self._spent_s[size] += time.monotonic() - began_s
+            per_row_s = sum(per_run.values()) / size
+        for entrant in self._waiting.values():
+            self._ask(entrant, GRACE_S, "close")
+        return taken
+
+    def _fits(self, size: int, sweep_s: float) -> bool:
+        """Whether a warm-up and a sweep can be afforded. `sweep_s`: a guess of how long each of them takes; 0 is none."""
+        if size in self._too_slow:
+            return False
+        if self._spent_s[size] + 2 * sweep_s <= self._max_seconds:
+            return True
+        if not self._times[size]:
+            self._too_slow.add(size)
+            self._warnings.append(f"batch {size} was not timed: each run once takes about {sweep_s:.0f} s")
+        return False
+
+    def _sweeps(self, size: int, per_run: Mapping[Key, float], began_s: float) -> Times:
+        """Turns of all, over and over. Every second sweep runs the one before it backwards, so that nobody is always first."""
+        num_runs = {key: max(1, round(TURN_S / max(seconds, 1e-9))) for key, seconds in per_run.items()}
+        wanted_s = self._seconds / self._num_rounds * max(1, len(per_run) - 1)
+        left_s = self._max_seconds - self._spent_s[size]
+        times: dict[Key, list[float]] = {key: [] for key in per_run}
+        order, num_sweeps, sweep_s = list(per_run), 0, sum(per_run.values())
+        start_s = time.monotonic()
+        while num_sweeps < MIN_SWEEPS or time.monotonic() - start_s < wanted_s:
+            if num_sweeps and time.monotonic() - began_s + sweep_s > left_s:
+                break
+            sweep_start_s = time.monotonic()
+            if num_sweeps % 2 == 0:
+                self._random.shuffle(order)
+            for key in order if num_sweeps % 2 == 0 else reversed(order):
+                times[key].append(self._turn(self._waiting[key], num_runs[key], size))
+            num_sweeps += 1
+            sweep_s = time.monotonic() - sweep_start_s
+        if num_sweeps < MIN_SWEEPS:
+            self._warnings.append(f"batch {size}: only {num_sweeps} turn of each fitted into a round")
+        return {key: np.array(taken, np.float64) for key, taken in times.items()}
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+
+    def _open(self, entrant: Entrant) -> None:
+        timeout_s = max(1.0, self._end_s - time.monotonic()) + GRACE_S
+        what = {"file": str(entrant.model), "engine": entrant.engine, "precision": entrant.variant}
+        self._ask(entrant, timeout_s, "open", **what, **self._how)
+
+    def _prepare(self, entrant: Entrant, size: int) -> float:
+        return float(self._ask(entrant, self._left_s(size), "prepare", batch_size=size)["seconds"])
+
+    def _turn(self, entrant: Entrant, num_runs: int, size: int) -> float:
+        return float(self._ask(entrant, self._left_s(size), "turn", num_runs=num_runs)["seconds"])
+
+    def _left_s(self, size: int) -> float:
+        return max(0.0, self._max_seconds - self._spent_s[size]) + GRACE_S
+
+    def _ask(self, entrant: Entrant, timeout_s: float, do: str, **command: Any) -> dict[str, Any]:
+        try:
+            worker = self._worker(entrant)
+            return worker.ask(timeout_s, do, name=_name(entrant), **command)
+        except WorkerRefused as refused:
+            raise _LeftOut(entrant.key, str(refused), is_crash=False) from None
+        except WorkerLost as lost:
+            doing = {"open": "its load", "close": "its end"}.get(do, "a run")
+            raise _LeftOut(entrant.key, f"{doing} {lost}", is_crash=True) from None
+
+    def _worker(self, entrant: Entrant) -> WorkerProcess:
+        if entrant.engine not in self._workers:
+            worker = WorkerProcess(self._engines[entrant.engine])
+            self._workers[entrant.engine] = worker
+            self._versions[entrant.engine] = worker.ask(HELLO_TIMEOUT_S, "hello")["onnxruntime"]
+        return self._workers[entrant.engine]
+
+    def end(self) -> None:
+        for worker in self._workers.values():
+            worker.end()
+
+    def results(self, num_threads: int) -> Results:
+        pools = {POOL[engine] for engine in self._versions}
+        return Results(
+            times={size: rounds for size, rounds in self._times.items() if rounds},
+            versions=self._versions,
+            processors={pool: processor_key() if pool == "cpu" else card_name() for pool in pools},
+            num_threads=num_threads,
+            measured=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            left_out=self._left_out,
+            crashed=frozenset(self._crashed),
+            warnings=tuple(dict.fromkeys(self._warnings)),
+        )
+
+
+def _name(entrant: Entrant) -> str:
+    """Of its session, in a worker."""
+    return f"{entrant.variant} on {entrant.engine}"
+
+
+def card_name() -> str:
+    """The first card's, as its driver calls it; measurements on a card are known by it."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=HELLO_TIMEOUT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        said = ""
+    names = [line.strip() for line in said.splitlines() if line.strip()]
+    return names[0] if names else "NVIDIA GPU"
+
+
+@contextmanager
+def _file_of(inputs: Mapping[str, NDArray[Any]] | Path | None, max_rows: int) -> Iterator[Path | None]:
+    """The first rows on disk, where every worker can read them."""
+    if inputs is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="tandem-speed-") as folder:
+        file = Path(folder, "inputs.npz")
+        if isinstance(inputs, Path):
+            with np.load(inputs) as given:
+                rows: dict[str, Any] = {name: given[name][:max_rows] for name in given}
+        else:
+            rows = {name: np.asarray(values)[:max_rows] for name, values in inputs.items()}
+        np.savez(file, **rows)
+        yield file

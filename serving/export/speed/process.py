@@ -1,0 +1,106 @@
+"""A worker process of one engine: how it is started, asked, and what it means when it does not answer.
+
+`worker.py` runs in the engine's own Python, which has another ONNX Runtime than ours or none of ours. Rule: whatever happens
+in it, a crash of a native library or a run without end, is an exception here, and no process is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from serving.planning.engines import EnginePython
+
+EXIT_TIMEOUT_S = 10.0  # from its last word to its end: a core dump is written in between (guess, not measured)
+SCRIPT = Path(__file__).with_name("worker.py")
+
+
+class WorkerRefused(Exception):
+    """The worker is well and says why it cannot."""
+
+
+class WorkerLost(Exception):
+    """The worker died or took too long, and is gone."""
+
+
+class WorkerProcess:
+    """Answers one command at a time."""
+
+    def __init__(self, engine: EnginePython) -> None:
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
+        variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+        try:
+            self._process = subprocess.Popen(
+                [str(engine.python), "-I", str(SCRIPT)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+                env={"ORT_DISABLE_TELEMETRY": "1", **variables},
+            )
+        except OSError as error:
+            self._words.close()
+            raise WorkerLost(f"{engine.python} does not start: {error.strerror}") from None
+        self._unread = b""
+
+    def ask(self, timeout_s: float, do: str, **command: Any) -> dict[str, Any]:
+        """Raises WorkerRefused with the worker's reason, WorkerLost where no answer came in time."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **command}).encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._line(time.monotonic() + timeout_s)
+        except OSError:
+            line = None
+        if line is None:
+            raise WorkerLost(self._how_it_ended())
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise WorkerRefused(answer["error"])
+        return answer
+
+    def _line(self, deadline_s: float) -> bytes | None:
+        """None when it ended. Kills it and raises WorkerLost when the time is up."""
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._unread:
+            wait_s = deadline_s - time.monotonic()
+            if wait_s <= 0 or not select.select([pipe], [], [], wait_s)[0]:
+                self._process.kill()
+                raise WorkerLost("took too long")
+            read = os.read(pipe, 65536)
+            if not read:
+                return None
+            self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _how_it_ended(self) -> str:
+        """Its last words, or the signal that killed it."""
+        try:
+            code = self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._words.seek(0)
+        lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
+        if code < 0 and code != -signal.SIGKILL:
+            return f"crashed ({signal.Signals(-code).name})"
+        if code == -signal.SIGKILL:
+            return "was killed, perhaps for want of memory"
+        return f"ended: {lines[-1][:300] if lines else f'exit code {code}'}"
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._words):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was written to a dead one cannot be flushed
+                    pipe.close()

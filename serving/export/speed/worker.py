@@ -1,0 +1,244 @@
+"""Runs ONNX files in one engine's own Python and says how long it takes: the stopwatch that `contest.py` holds.
+
+    PYTHON worker.py     answers lines of JSON on standard input with lines of JSON on standard output, until its end
+
+An answer is an object; one with "error" in it is a refusal, and the worker goes on. Commands, by "do": hello, open (a file
+as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed),
+run (one batch, answered), close. Rule: standard library, NumPy
+(1.26 or 2) and ONNX Runtime only, nothing of this project, because it runs in environments that have nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
+
+OPENVINO = "OpenVINOExecutionProvider"
+PROVIDERS = {
+    "cpu": ("CPUExecutionProvider",),
+    "openvino": (OPENVINO, "CPUExecutionProvider"),
+    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
+    "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+}
+TENSORRT_FLAGS = {"fp16": "trt_fp16_enable", "bf16": "trt_bf16_enable", "int8": "trt_int8_enable"}
+BF16_FLAGS = {"amx_bf16", "avx512_bf16"}  # of /proc/cpuinfo; without one OpenVINO computes in FP32 and does not say so
+DYNAMIC_LENGTH = 32  # of a dimension that is not the batch, in made-up inputs: a sentence (guess, not measured)
+NUM_WARMUP_RUNS = 3  # arenas grow, caches fill
+SLOW_RUN_S = 0.1  # a run this long is timed by its first one: more would cost more than they tell
+
+KINDS = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+
+class Refused(Exception):
+    """What was asked for cannot be had; the message says why."""
+
+
+class Session:
+    """One file on one engine, and what it is fed with."""
+
+    def __init__(
+        self, file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool, inputs: str | None
+    ) -> None:
+        self._session = open_session(file, engine, precision, num_threads, allow_spinning)
+        self._inputs = inputs
+        self._is_on_card = engine in ("cuda", "tensorrt")
+        self._feed: dict[str, Any] = {}
+
+    def prepare(self, batch_size: int) -> float:
+        """Seconds per run, roughly."""
+        self._feed = feed(self._session.get_inputs(), batch_size, self._inputs)
+        first_s = self.turn(1)
+        # on a card the first run chooses algorithms or builds an engine
+        if first_s > SLOW_RUN_S and not self._is_on_card:
+            return first_s
+        self.turn(NUM_WARMUP_RUNS if first_s < SLOW_RUN_S else 1)
+        return self.turn(NUM_WARMUP_RUNS)
+
+    def answer(self, inputs: str, outputs: str) -> None:
+        with np.load(inputs) as given:
+            fed = {
+                name: values.astype(object) if values.dtype.kind == "U" else values for name, values in given.items()
+            }
+        found = self._session.run(None, fed)
+        np.savez(outputs, **{str(place): values for place, values in enumerate(found)})
+
+    def turn(self, num_runs: int) -> float:
+        """Seconds per run. Of many runs one more goes first, untimed: others had the caches and the cores since."""
+        run, given = self._session.run, self._feed
+        if num_runs > NUM_WARMUP_RUNS:
+            run(None, given)
+        start = time.perf_counter()
+        for _ in range(num_runs):
+            run(None, given)
+        return (time.perf_counter() - start) / num_runs
+
+
+def open_session(file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool) -> Any:
+    """A session that computes on the engine asked for. Raises Refused where ONNX Runtime would quietly take another."""
+    providers = PROVIDERS[engine]
+    built = ort.get_available_providers()
+    if providers[0] not in built:
+        raise Refused(f"ONNX Runtime {ort.__version__} has no {providers[0]}, only {', '.join(built)}")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors only: what is wrong becomes our own message
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if allow_spinning else "0")
+    if engine == "openvino":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    elif engine != "cpu" and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()  # finds CUDA's libraries in the nvidia-* wheels of this environment
+    told = [(name, engine_options(name, precision, num_threads)) for name in providers]
+    session = ort.InferenceSession(file, options, providers=told)
+    session.disable_fallback()
+    if session.get_providers()[0] != providers[0]:
+        raise Refused(f"{providers[0]} did not start; it would have run on {session.get_providers()[0]}")
+    if engine == "openvino" and not any(p.ep_name == OPENVINO for p in session.get_provider_graph_assignment_info()):
+        raise Refused("OpenVINO computes no node of this model")
+    return session
+
+
+def engine_options(provider: str, precision: str, num_threads: int) -> dict[str, str]:
+    """As our Triton backend sets them for the generated configurations."""
+    if provider == OPENVINO:
+        if precision == "bf16" and not BF16_FLAGS & processor_flags():
+            raise Refused("BF16 needs a processor with amx_bf16 or avx512_bf16")
+        cpu = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
+        if num_threads:
+            cpu["INFERENCE_NUM_THREADS"] = str(num_threads)
+        return {"device_type": "CPU", "load_config": json.dumps({"CPU": cpu})}
+    if provider == "TensorrtExecutionProvider" and precision in TENSORRT_FLAGS:
+        return {TENSORRT_FLAGS[precision]: "1"}
+    return {}
+
+
+def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def feed(nodes: list[Any], batch_size: int, inputs: str | None) -> dict[str, Any]:
+    """Rows of the .npz file `inputs` (arrays by name), repeated to fill the batch; made-up ones for what it lacks."""
+    made: dict[str, Any] = {}
+    rng = np.random.default_rng(0)
+    with np.load(inputs) if inputs else _Nothing() as given:
+        for node in nodes:
+            first = node.shape[0] if node.shape and isinstance(node.shape[0], int) else batch_size
+            if node.name in given:
+                values = given[node.name]
+                made[node.name] = np.resize(values, (first, *values.shape[1:]))
+            else:
+                made[node.name] = made_up(rng, node, first)
+    return made
+
+
+def made_up(rng: np.random.Generator, node: Any, num_rows: int) -> Any:
+    """Random numbers in 0..1; ones for whole numbers, because 1 is a valid token id and a mask that hides nothing."""
+    if node.type not in KINDS:
+        raise Refused(f"input {node.name!r} is {node.type}, for which there are no made-up numbers")
+    rest = [size if isinstance(size, int) else DYNAMIC_LENGTH for size in node.shape[1:]]
+    shape = [num_rows, *rest] if node.shape else []
+    kind = KINDS[node.type]
+    if node.type in ("tensor(float)", "tensor(float16)", "tensor(double)"):
+        return rng.random(shape).astype(kind)
+    return np.ones(shape, kind)
+
+
+class _Nothing(dict[str, Any]):
+    """No file of inputs."""
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """Holds sessions by the names that they are given."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self.commands: Mapping[str, Callable[..., dict[str, Any]]] = {
+            "hello": self.hello,
+            "open": self.open,
+            "prepare": self.prepare,
+            "turn": self.turn,
+            "run": self.run,
+            "close": self.close,
+        }
+
+    def hello(self) -> dict[str, Any]:
+        return {"onnxruntime": ort.__version__, "numpy": np.__version__}
+
+    def open(self, name: str, **how: Any) -> dict[str, Any]:
+        self._sessions[name] = Session(**how)
+        return {}
+
+    def prepare(self, name: str, batch_size: int) -> dict[str, Any]:
+        return {"seconds": self._sessions[name].prepare(batch_size)}
+
+    def turn(self, name: str, num_runs: int) -> dict[str, Any]:
+        return {"seconds": self._sessions[name].turn(num_runs)}
+
+    def run(self, name: str, inputs: str, outputs: str) -> dict[str, Any]:
+        """One batch out of an .npz file, and all outputs, in the model's order, into another: "0", "1", …"""
+        self._sessions[name].answer(inputs, outputs)
+        return {}
+
+    def close(self, name: str) -> dict[str, Any]:
+        self._sessions.pop(name, None)
+        return {}
+
+    def answer(self, line: str) -> dict[str, Any]:
+        """Every failure is an answer: what ONNX Runtime raises has no root of its own."""
+        command = json.loads(line)
+        try:
+            return self.commands[command.pop("do")](**command)
+        except Exception as error:
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            return {"error": words[0][:300]}
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this; then standard input ends
+    answers = own_stdout()
+    worker = Worker()
+    for line in sys.stdin:
+        print(json.dumps(worker.answer(line)), file=answers, flush=True)
+    return 0
+
+
+def own_stdout() -> TextIO:
+    """Standard output for answers alone: what the engines' libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""`python -m serving.export.speed` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving.export.speed import EnginePython
+
+pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "serving.export.speed", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_it_prints_one_json_object_per_batch_size(fp32_file: Path) -> None:
+    done = run(fp32_file, fp32_file, "--batch-sizes", "1,3", "--seconds", "0.05", "--json")
+    assert done.returncode == 0, done.stderr
+    speeds = json.loads(done.stdout)
+    assert [s["batch_size"] for s in speeds] == [1, 3]
+    assert all(0 < s["ratio_low"] <= s["ratio"] <= s["ratio_high"] for s in speeds)
+
+
+def test_it_prints_lines_without_json(fp32_file: Path) -> None:
+    done = run(fp32_file, fp32_file, "--batch-sizes", "1", "--seconds", "0.05", "--allow-spinning")
+    assert done.stdout.startswith("batch 1: ratio ")
+
+
+def test_the_candidate_may_run_on_another_engine(both: dict[str, EnginePython], fp32_file: Path) -> None:
+    there = ("--engine", "openvino", "--python", both["openvino"].python)
+    done = run(fp32_file, fp32_file, "--batch-sizes", "1", "--seconds", "0.05", "--json", *there)
+    assert {s["engine"] for s in json.loads(done.stdout)} == {"openvino"}
+
+
+def test_a_file_that_is_not_there_is_exit_code_2(fp32_file: Path) -> None:
+    done = run(fp32_file, "nowhere.onnx")
+    assert (done.returncode, done.stderr) == (2, "there is no file nowhere.onnx\n")
+
+
+def test_an_engine_that_is_not_there_is_an_error_and_not_a_slow_cpu(fp32_file: Path) -> None:
+    done = run(fp32_file, fp32_file, "--engine", "openvino", "--batch-sizes", "1", "--seconds", "0.05")
+    assert done.returncode == 1
+    assert "candidate on openvino did not run: ONNX Runtime" in done.stderr
+    assert "has no OpenVINOExecutionProvider" in done.stderr
