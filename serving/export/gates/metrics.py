@@ -109,8 +109,9 @@ def neighbour_recall(answers: Array, reference: Array, num_neighbours: int = NUM
         near, wanted = (_similarities(vectors, start) for vectors in (ours, theirs))
         last = -np.partition(-wanted, k - 1, axis=1)[:, k - 1 : k]
         found = np.argpartition(-near, k - 1, axis=1)[:, :k]
-        is_finite = np.isfinite(np.take_along_axis(near, found, axis=1))
-        total += int((is_finite & (np.take_along_axis(wanted, found, axis=1) >= last - _TIE)).sum())
+        of_theirs = np.take_along_axis(wanted, found, axis=1)
+        is_finite = np.isfinite(np.take_along_axis(near, found, axis=1)) & np.isfinite(of_theirs)
+        total += int((is_finite & (of_theirs >= last - _TIE)).sum())
     return total / (n * k)
 
 
