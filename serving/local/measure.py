@@ -1,128 +1,163 @@
-"""Which variant is faster on this very processor? A quick measurement where the gate record has none for it.
+"""Which engine and variant is faster on this very processor? A quick contest of what no record and no cache knows.
 
-Runs `serving/export/speed.py` in Triton's environment, with the ONNX Runtime that will serve, and keeps the answer in the
-cache. Not here: the measuring itself. A failure costs the knowledge only: the variant counts as unmeasured, and FP32 serves.
+The contest itself is `serving/export/speed`, in the Pythons of the engines that will serve; here is what is asked of it and
+where its answer is kept. A failure costs the knowledge only: the variant counts as unmeasured, and FP32 serves.
 """
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
-import os
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import serving
-from serving.local.environments import Environment, Say
+from serving.local.devices import gpu_name
+from serving.local.environments import Say
 from serving.local.places import cache_dir
-from serving.local.processes import leashed
-from serving.repository import Speed, Variant, processor_key
+from serving.planning.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython
+from serving.planning.preference import here
+from serving.repository import GATE_DATA_FILE, Speed, Variant, processor_key
 
-SCRIPT = Path(serving.__file__).parent / "export" / "speed.py"
+if TYPE_CHECKING:
+    from serving.export.speed import Results
+
 BATCH_SIZES = (1, 8, 32)  # one request, a small and a full dynamic batch
-SECONDS = 1.0  # per batch size: tells a gain of a few per cent on a quiet machine, and a start can wait for it
-TIMEOUT_S = 120.0  # a big model needs longer than asked for; past this the start matters more (guess, not measured)
+SECONDS = (
+    1.0  # per batch size and entrant: tells a gain of a few per cent on a quiet machine, and a start can wait for it
+)
+MAX_SECONDS = 40.0  # per batch size: past two minutes in all, the start matters more (guess, not measured)
+
+Key = tuple[str, str]  # variant, engine
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a measurement holds: a speed measured elsewhere says nothing here."""
+    """Where a measurement holds: a speed measured elsewhere says nothing here. `engines` are the pool's that are installed."""
 
-    processor: str
-    engine: str
-    engine_version: str
+    pool: str
+    processor: str  # its key, or the card's name
+    engines: Mapping[str, EnginePython]
     num_threads: int
 
+    @property
+    def plain(self) -> str:
+        return PLAIN[self.pool]
 
-def place_here(engine: str, engine_version: str, num_threads: int) -> Place:
-    return Place(processor_key(), engine, engine_version, num_threads)
+    @property
+    def versions(self) -> dict[str, str]:
+        return {name: engine.version for name, engine in self.engines.items()}
+
+    def engines_of(self, variant: str) -> list[str]:
+        """Those that could run this variant."""
+        only = ONLY_ENGINE.get((self.pool, variant))
+        return [engine for engine in self.engines if only in (None, engine)]
 
 
-def recorded(variant: Variant, place: Place) -> tuple[Speed, ...]:
-    """What the gate record knows of this place; the number of threads is not compared."""
-    key = (place.processor, place.engine, place.engine_version)
-    return tuple(s for s in variant.record.speed if (s.processor, s.engine, s.engine_version) == key)
+def place_here(pool: str, engines: Mapping[str, EnginePython], num_threads: int) -> Place:
+    processor = processor_key() if pool == "cpu" else gpu_name() or "unknown card"
+    return Place(pool, processor, engines, num_threads)
 
 
-def speeds(environment: Environment, variant: Variant, baseline: Variant, place: Place, say: Say) -> tuple[Speed, ...]:
-    """From the gate record, else from the cache, else measured now; empty where that is not possible."""
-    if known := recorded(variant, place):
-        return known
-    file = cache_file(variant.digest, baseline.digest, place)
-    if (cached := _read(file)) is not None:
-        return cached
-    say(f"measuring {variant.name} beside {baseline.name} on this processor ({place.processor}), once")
+def speeds(model: Mapping[str, Variant], place: Place, *, may_measure: bool, say: Say) -> dict[Key, tuple[Speed, ...]]:
+    """Of one model's variants, on every engine that could run them: from the gate records, else from the cache, else
+    measured now. What is not known is not there.
+    """
+    known = recorded(model.values(), place)
+    wanted = [(name, engine) for name in model for engine in place.engines_of(name) if (name, engine) not in known]
+    missing = []
+    baseline = model.get(BASELINE)
+    for key in wanted if baseline is not None else ():
+        assert baseline is not None
+        cached = _read(cache_file(model[key[0]], key[1], baseline, place))
+        if cached is not None:
+            known[key] = cached
+        elif key != (BASELINE, place.plain):  # what all others are measured beside
+            missing.append(key)
+    if may_measure and missing and baseline is not None:
+        known |= _measured(model, missing, place, say)
+    return {key: rows for key, rows in known.items() if rows}
+
+
+def recorded(variants: Iterable[Variant], place: Place) -> dict[Key, tuple[Speed, ...]]:
+    """What the gate records know of this place; the number of threads is not compared."""
+    return {
+        (variant.record.variant, engine): rows
+        for variant in variants
+        for engine, rows in here(variant.record.speed, processor=place.processor, versions=place.versions).items()
+    }
+
+
+def _measured(
+    model: Mapping[str, Variant], missing: Sequence[Key], place: Place, say: Say
+) -> dict[Key, tuple[Speed, ...]]:
+    baseline = model[BASELINE]
+    names = ", ".join(f"{model[variant].name} on {engine}" for variant, engine in missing)
+    say(f"timing {names} beside {baseline.name} on this processor ({place.processor}), once")
     try:
-        rows = _measure(environment, variant, baseline, place)
-        measured = tuple(as_speed(row, place) for row in rows)
-        _write(file, measured)
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        say(f"could not measure {variant.name}, so it counts as unmeasured: {_last_line(error)}")
-        return ()
-    return measured
-
-
-def cache_file(digest: str, baseline_digest: str, place: Place) -> Path:
-    content = json.dumps([digest, baseline_digest, asdict(place)], sort_keys=True)
-    return cache_dir() / "speeds" / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json"
-
-
-def _measure(environment: Environment, variant: Variant, baseline: Variant, place: Place) -> list[dict[str, float]]:
-    most = variant.record.max_batch_size
-    sizes = [size for size in BATCH_SIZES if size <= max(1, most)]
-    command = [
-        *(str(environment.python), "-I", str(SCRIPT)),
-        *(str(baseline.model_path), str(variant.model_path)),
-        *("--batch-sizes", ",".join(map(str, sizes))),
-        *("--threads", str(place.num_threads), "--seconds", str(SECONDS), "--json"),
-    ]
-    variables = {"ORT_DISABLE_TELEMETRY": "1", **os.environ}
-    done = subprocess.run(
-        leashed(command), capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env=variables
-    )
-    rows = json.loads(done.stdout)
-    if not isinstance(rows, list):
-        raise ValueError(f"{SCRIPT.name} printed no list")
+        found = _contest(model, missing, place)
+    except (OSError, ValueError) as error:
+        say(f"could not time {names}, which counts as unmeasured: {error}")
+        return {}
+    for (variant, engine), reason in found.left_out.items():
+        say(f"could not time {model[variant].name} on {engine}, which counts as unmeasured: {reason}")
+    rows = {key: found.speeds(*key) for key in missing}
+    for key in missing:
+        if rows[key] or (key in found.left_out and key not in found.crashed):
+            _write(cache_file(model[key[0]], key[1], baseline, place), rows[key], say)
     return rows
 
 
-def as_speed(row: dict[str, float], place: Place) -> Speed:
-    return Speed(
-        processor=place.processor,
-        engine=place.engine,
-        engine_version=place.engine_version,
-        baseline_engine="cpu",
-        batch_size=int(row["batch_size"]),
+def _contest(model: Mapping[str, Variant], missing: Sequence[Key], place: Place) -> Results:
+    """FP32 on the plain engine, and what is missing beside it, on the rows that FP32's gate ran on where they are kept."""
+    from serving.export.speed import (
+        Entrant,
+        contest,
+    )  # NumPy takes 0.1 s to import, and a start that knows all needs none
+
+    baseline = model[BASELINE]
+    sizes = [size for size in BATCH_SIZES if size <= max(1, baseline.record.max_batch_size)]
+    rows = baseline.directory / GATE_DATA_FILE
+    return contest(
+        [
+            Entrant(variant, engine, model[variant].model_path)
+            for variant, engine in [(BASELINE, place.plain), *missing]
+        ],
+        engines=place.engines,
+        batch_sizes=sizes,
+        inputs=rows if rows.is_file() else None,
         num_threads=place.num_threads,
-        ratio=row["ratio"],
-        ratio_low=row["ratio_low"],
-        ratio_high=row["ratio_high"],
-        latency_s=row["latency_s"],
-        fp32_latency_s=row["fp32_latency_s"],
-        measured=datetime.date.today().isoformat(),
+        seconds=SECONDS,
+        max_seconds=MAX_SECONDS,
     )
 
 
+# -- the cache --------------------------------------------------------------------------------------------------------
+
+
+def cache_file(variant: Variant, engine: str, baseline: Variant, place: Place) -> Path:
+    """Named by all that decides the answer. A variant's name counts too: BF16's file is FP32's."""
+    versions = [place.versions.get(name) for name in (place.plain, engine)]
+    what = [variant.digest, variant.record.variant, engine, baseline.digest]
+    content = json.dumps([*what, place.processor, versions, place.num_threads])
+    return cache_dir() / "speeds" / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json"
+
+
 def _read(file: Path) -> tuple[Speed, ...] | None:
-    """A cache file that cannot be read is measured anew."""
+    """Empty where the engine could not run it. A cache file that cannot be read is measured anew."""
     try:
         content = json.loads(file.read_text())
-        return tuple(Speed(**row) for row in content["speeds"]) if content["version"] == 1 else None
+        return tuple(Speed(**row) for row in content["speeds"]) if content["version"] == 2 else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(file: Path, measured: Sequence[Speed]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
+def _write(file: Path, measured: Sequence[Speed], say: Say) -> None:
     fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps({"version": 1, "speeds": [asdict(speed) for speed in measured]}, indent=1))
-    fresh.replace(file)
-
-
-def _last_line(error: Exception) -> str:
-    words = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
-    lines = [line.strip() for line in (words or "").splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps({"version": 2, "speeds": [asdict(speed) for speed in measured]}, indent=1))
+        fresh.replace(file)
+    except OSError as error:
+        say(f"could not remember the speeds in {file.parent}: {error.strerror}; they are measured again next time")

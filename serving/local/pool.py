@@ -1,23 +1,28 @@
-"""What does a pool serve: which variants of a repository, and with which configuration, on this machine?
+"""What does a pool serve: which variants of a repository, on which engine, and with which configuration, on this machine?
 
-Reads the repository and proves its digests; starts nothing but a quick measurement. Keep: a variant whose files changed
-after its gate, or whose gate did not pass on this pool, never gets a configuration, so it can never be loaded.
+Reads the repository and proves its digests; starts nothing but a quick contest. Keep: a variant whose files changed
+after its gate, or whose gate did not pass on this pool, never gets a configuration, so it can never be loaded; and a
+configuration names the engine that really computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name
-from serving.local.environments import Environment, Say
+from serving.local.environments import Say
 from serving.local.limits import share
-from serving.planning.preference import BASELINE, clear_ratio
-from serving.repository import DigestMismatch, Repository, Variant
+from serving.local.measure import Place
+from serving.planning.engines import BASELINE, ONLY_ENGINE, EnginePython
+from serving.planning.preference import best_engine, clear_ratio, gains
+from serving.repository import DigestMismatch, Repository, Speed, Variant
+from serving.repository.processor import has, has_bf16
 
 UNMEASURED = "unmeasured"
+HOW_TO_INSTALL = {"openvino": ": tandem environment openvino"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,27 @@ class PoolPlan:
     prove: Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The engine that a variant runs on here, and how many times as fast as FP32 on its best engine it clearly is then."""
+
+    engine: str
+    ratio: str
+
+
 def loadable(repository: Repository, pool: str, say: Say) -> list[Variant]:
     """The variants that passed on this pool and are still what passed. Says why others are left out."""
-    good = []
-    for variant in repository.variants():
+    good, everything = [], repository.variants()
+    newest = {v.record.model: v.record.model_version for v in everything if v.record.variant == BASELINE}
+    for variant in everything:
         if pool not in variant.loadable_pools:
+            continue
+        version, fp32_version = variant.record.model_version, newest.get(variant.record.model, 0)
+        if version < fp32_version:
+            say(
+                f"not loaded: {variant.name} is version {version} of {variant.record.model}, whose FP32 is version "
+                f"{fp32_version}; export it again"
+            )
             continue
         try:
             variant.verify()
@@ -46,49 +67,91 @@ def loadable(repository: Repository, pool: str, say: Say) -> list[Variant]:
         good.append(variant)
     for name in repository.ungated():
         say(f"not loaded: {name} has no gate record (tandem.json)")
-    if not good:
-        raise UserError(
-            f"no variant in {repository.path} may be served on the {pool} pool: none passed its gate there; "
-            "see `tandem models`, or make some with `tandem export`"
-        )
-    return good
+    return _some(good, repository, pool)
 
 
 def plan_pool(
-    repository: Repository, pool: str, environment: Environment, num_cores: int, *, may_measure: bool, say: Say
+    repository: Repository,
+    pool: str,
+    engines: Mapping[str, EnginePython],
+    num_cores: int,
+    *,
+    may_measure: bool,
+    say: Say,
 ) -> PoolPlan:
-    variants = loadable(repository, pool, say)
-    baselines = {v.record.model: v for v in variants if v.record.variant == BASELINE}
+    """`engines`: those of this pool that are installed here."""
     each, device, configs = share(pool, num_cores), device_name(pool), {}
-    for variant in variants:
-        engine = variant.record.pools[pool].engine
-        place = measure.place_here(engine, environment.engine_version, each.num_threads)
-        config = variant.config(pool, num_instances=each.num_instances, num_threads=each.num_threads)
-        ours = {
-            "tandem_processor": place.processor,
-            "tandem_speed_ratio": _ratio(variant, baselines, environment, place, may_measure and pool == "cpu", say),
-            "tandem_device_name": device,
-        }
-        configs[variant.name] = config.with_parameters(ours).to_json()
+    place = measure.place_here(pool, engines, each.num_threads)
+    variants = _some(runnable(loadable(repository, pool, say), place, say), repository, pool)
+    for model in dict.fromkeys(variant.record.model for variant in variants):
+        members = {v.record.variant: v for v in variants if v.record.model == model}
+        known = measure.speeds(members, place, may_measure=may_measure, say=say)
+        for variant in members.values():
+            choice = choose(variant, known, place, say)
+            config = variant.config(
+                pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
+            )
+            ours = {
+                "tandem_processor": place.processor,
+                "tandem_speed_ratio": choice.ratio,
+                "tandem_device_name": device,
+            }
+            configs[variant.name] = config.with_parameters(ours).to_json()
     proofs = {variant.name: variant.verify for variant in variants}
     return PoolPlan(pool, configs, lambda name: proofs[name]())
 
 
-def _ratio(
-    variant: Variant,
-    baselines: Mapping[str, Variant],
-    environment: Environment,
-    place: measure.Place,
-    may_measure: bool,
-    say: Say,
-) -> str:
-    """How many times as fast as FP32 here, in words for the configuration; a gain that is not clear counts as none."""
-    baseline = baselines.get(variant.record.model)
-    if variant.record.variant == BASELINE:
-        return "1.00"
-    if may_measure and baseline is not None:
-        known = measure.speeds(environment, variant, baseline, place, say)
-    else:
-        known = measure.recorded(variant, place)
-    ratio = clear_ratio(known, processor=place.processor, engine=place.engine, engine_version=place.engine_version)
-    return UNMEASURED if ratio is None else f"{ratio:.2f}"
+def _some(variants: list[Variant], repository: Repository, pool: str) -> list[Variant]:
+    if not variants:
+        raise UserError(
+            f"no variant in {repository.path} may be served on the {pool} pool: none passed its gate there, or none can "
+            "run here; see `tandem models`, or make some with `tandem export`"
+        )
+    return variants
+
+
+def runnable(variants: Iterable[Variant], place: Place, say: Say) -> list[Variant]:
+    """Those that this machine computes as what they are. Says why others are left out."""
+    good = []
+    for variant in variants:
+        if reason := _cannot_run(variant, place):
+            say(f"not loaded: {variant.name} {reason}")
+        else:
+            good.append(variant)
+    return good
+
+
+def _cannot_run(variant: Variant, place: Place) -> str | None:
+    only = ONLY_ENGINE.get((place.pool, variant.record.variant))
+    if only is not None and only not in place.engines:
+        return f"is computed by {only} alone, which is not installed here{HOW_TO_INSTALL.get(only, '')}"
+    if place.pool != "cpu":
+        return None
+    if variant.record.variant == "bf16" and not has_bf16():
+        return "needs a processor with AMX-BF16 or AVX512-BF16, which this one lacks: it would compute in FP32"
+    if lacking := [name for name in variant.record.needs if not has(name)]:
+        return f"needs a processor with {' and '.join(lacking)}, which this one lacks: its answers would be wrong"
+    return None
+
+
+def choose(variant: Variant, known: Mapping[measure.Key, tuple[Speed, ...]], place: Place, say: Say) -> Choice:
+    """The engine that is fastest here, else the one that the record names if it is installed, else the plain one."""
+    fp32 = _of(BASELINE, known)
+    mine = _of(variant.record.variant, known)
+    is_baseline = variant.record.variant == BASELINE
+    named = variant.record.pools[place.pool].engine
+    engine = best_engine(mine, place.plain, is_baseline=is_baseline)
+    if named not in place.engines and engine is None:
+        engine = ONLY_ENGINE.get((place.pool, variant.record.variant), place.plain)
+    if named not in place.engines:
+        how = HOW_TO_INSTALL.get(named, "")
+        say(f"{variant.name} runs on {engine}: its record names {named}, which is not installed here{how}")
+    if is_baseline:
+        return Choice(engine or named, "1.00")
+    ratio = clear_ratio(gains(mine.get(engine or named, ()), fp32, place.plain))
+    return Choice(engine or named, UNMEASURED if ratio is None else f"{ratio:.2f}")
+
+
+def _of(variant: str, known: Mapping[measure.Key, tuple[Speed, ...]]) -> dict[str, tuple[Speed, ...]]:
+    """Engine -> what is known of this variant on it."""
+    return {engine: rows for (name, engine), rows in known.items() if name == variant}

@@ -18,7 +18,8 @@ from serving.errors import UserError
 from serving.local import launch as launching
 from serving.local.assemble import backend_directory
 from serving.local.devices import require_gpu
-from serving.local.environments import ENGINES, Environment, Say, ensure
+from serving.local.engines import of_pool
+from serving.local.environments import ENGINES, Environment, Say, ensure, find
 from serving.local.launch import Launch, Ports
 from serving.local.limits import usable_cores
 from serving.local.pool import PoolPlan, plan_pool
@@ -70,7 +71,8 @@ def prepare(pool: str, model_repository: Path | None, say: Say, *, may_measure: 
         )
     repository.variants()  # a broken repository is told before the long part
     environment = ensure(ENGINES[pool], say)
-    plan = plan_pool(repository, pool, environment, usable_cores(), may_measure=may_measure, say=say)
+    engines = of_pool(pool, environment)
+    plan = plan_pool(repository, pool, engines, usable_cores(), may_measure=may_measure, say=say)
     return Prepared(environment, repository, plan)
 
 
@@ -87,6 +89,7 @@ def run(options: TritonOptions) -> int:
         host=options.host,
         ports=Ports(options.http_port, options.grpc_port, options.metrics_port),
         exit_timeout_s=options.exit_timeout_s,
+        openvino=environment.site if (environment := find(ENGINES["openvino"])) else None,
     )
     return asyncio.run(serve(launch, prepared.plan, options.ready_file))
 

@@ -1,4 +1,4 @@
-"""What a pool loads from a repository, and what it never loads; speeds that are known, cached or measured."""
+"""What a pool loads from a repository, on which engine, and what it never loads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
-from serving.local import measure
-from serving.local.environments import Environment
-from serving.local.measure import Place
+from serving.local import pool as pooling
 from serving.local.pool import loadable, plan_pool
-from serving.repository import Repository, Speed
+from serving.planning.engines import EnginePython
+from serving.repository import Repository, processor_key
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
-ENVIRONMENT = Environment(Path("/e"), Path("/e/bin/python3"), Path("/e/t"), Path("/e/l"), engine_version="9.9")
+PLAIN = {"cpu": EnginePython("cpu", Path("/e/bin/python3"), "9.9")}
+BOTH = {**PLAIN, "openvino": EnginePython("openvino", Path("/o/bin/python3"), "2.2")}
+CUDA = {"cuda": EnginePython("cuda", Path("/g/bin/python3"), "9.9")}
 
 
 @pytest.fixture(autouse=True)
@@ -100,23 +101,63 @@ def test_a_broken_record_is_an_error_and_not_an_absence(repository: Repository, 
         names(repository, "cpu", said)
 
 
+@pytest.mark.parametrize(("version", "is_loaded"), [(1, False), (2, True), (3, True)])
+def test_a_variant_of_an_older_version_than_its_fp32_is_not_loaded(
+    repository: Repository, said: list[str], version: int, is_loaded: bool
+) -> None:
+    rename_version(repository, "digits-fp32", 2)
+    rename_version(repository, "digits-int8", version)
+    assert ("digits-int8" in names(repository, "cpu", said)) == is_loaded
+    older = "not loaded: digits-int8 is version 1 of digits, whose FP32 is version 2; export it again"
+    assert (older in said) != is_loaded
+
+
+def rename_version(repository: Repository, name: str, version: int) -> None:
+    """As if it had been exported that often."""
+    if version == 1:
+        return
+    folder = repository.path / name
+    (folder / "1").rename(folder / str(version))
+
+    def change(record: dict[str, Any]) -> None:
+        record["model_version"] = version
+        record["files"][f"{version}/model.onnx"] = record["files"].pop("1/model.onnx")
+
+    change_record(repository, name, change)
+
+
 # -- the configuration that is loaded ---------------------------------------------------------------------------------
 
 
-def parameters(repository: Repository, name: str, pool: str = "cpu", num_cores: int = 6) -> dict[str, str]:
-    plan = plan_pool(repository, pool, ENVIRONMENT, num_cores, may_measure=False, say=lambda _: None)
-    return {key: value["string_value"] for key, value in json.loads(plan.configs[name])["parameters"].items()}
+def configs(
+    repository: Repository,
+    engines: dict[str, EnginePython] = PLAIN,
+    *,
+    pool: str = "cpu",
+    num_cores: int = 6,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, dict[str, Any]]:
+    plan = plan_pool(repository, pool, engines, num_cores, may_measure=False, say=say)
+    return {name: json.loads(config) for name, config in plan.configs.items()}
+
+
+def parameters(
+    repository: Repository, name: str, engines: dict[str, EnginePython] = PLAIN, **more: Any
+) -> dict[str, str]:
+    config = configs(repository, engines, **more)[name]
+    return {key: value["string_value"] for key, value in config["parameters"].items()}
 
 
 def test_the_cores_of_this_machine_decide_the_threads(repository: Repository) -> None:
     assert parameters(repository, "digits-fp32")["intra_op_thread_count"] == "6"
-    assert parameters(repository, "digits-fp32", pool="gpu")["intra_op_thread_count"] == "1"
+    assert parameters(repository, "digits-fp32", CUDA, pool="gpu")["intra_op_thread_count"] == "1"
 
 
 def test_a_configuration_says_what_the_gateway_wants_to_know(repository: Repository) -> None:
     told = parameters(repository, "digits-fp32")
     assert told["tandem_speed_ratio"] == "1.00"
-    assert told["tandem_processor"] == measure.place_here("cpu", "9.9", 6).processor
+    assert told["tandem_processor"] == processor_key()
+    assert told["tandem_engine"] == "cpu"
     assert told["tandem_device_name"]
     assert told["tandem_gate"] == "passed"
 
@@ -125,91 +166,192 @@ def test_a_variant_without_a_speed_here_is_unmeasured(repository: Repository) ->
     assert parameters(repository, "digits-int8")["tandem_speed_ratio"] == "unmeasured"
 
 
+# -- engines and variants ---------------------------------------------------------------------------------------------
+
+VERSIONS = {"cpu": "9.9", "openvino": "2.2", "cuda": "9.9"}
+
+
+def row(engine: str, ratio: float, baseline_engine: str = "cpu", spread: float = 0.01, **change: Any) -> dict[str, Any]:
+    """A speed of a record, measured here."""
+    fields = {"processor": processor_key(), "engine": engine, "engine_version": VERSIONS[engine], "batch_size": 1}
+    fields |= {"num_threads": 1, "ratio": ratio, "ratio_low": ratio * (1 - spread), "ratio_high": ratio * (1 + spread)}
+    times = {"latency_s": 1e-4, "fp32_latency_s": 1e-4, "measured": "2026-11-21"}
+    return {**fields, "baseline_engine": baseline_engine, **times, **change}
+
+
+def record_speeds(repository: Repository, **rows: list[dict[str, Any]]) -> None:
+    for variant, speeds in rows.items():
+        change_record(repository, f"digits-{variant}", lambda record, speeds=speeds: record.update(speed=speeds))  # type: ignore[misc]
+
+
+def name_engine(repository: Repository, name: str, engine: str, pool: str = "cpu") -> None:
+    change_record(repository, name, lambda record: record["pools"][pool].update(engine=engine))
+
+
 @pytest.mark.parametrize(
-    ("low", "ratio", "high", "told"),
-    [(1.2, 1.43, 1.6, "1.43"), (0.9, 1.2, 1.5, "unmeasured"), (0.5, 0.6, 0.7, "unmeasured")],
+    ("ratio", "spread", "told"),
+    [(1.43, 0.1, "1.43"), (1.2, 0.3, "unmeasured"), (0.6, 0.1, "unmeasured")],
     ids=["clearly faster", "unclear", "slower"],
 )
 def test_only_a_clear_gain_on_this_processor_is_told(
-    repository: Repository, low: float, ratio: float, high: float, told: str
+    repository: Repository, ratio: float, spread: float, told: str
 ) -> None:
-    place = measure.place_here("cpu", "9.9", 6)
-    here = {"processor": place.processor, "engine": "cpu", "engine_version": "9.9", "batch_size": 1, "num_threads": 1}
-    times = {"latency_s": 1e-4, "fp32_latency_s": 1e-4, "measured": "2026-11-21"}
-    row = {**here, "ratio": ratio, "ratio_low": low, "ratio_high": high, **times}
-    change_record(repository, "digits-int8", lambda record: record.update(speed=[row]))
+    record_speeds(repository, fp32=[row("cpu", 1)], int8=[row("cpu", ratio, spread=spread)])
     assert parameters(repository, "digits-int8")["tandem_speed_ratio"] == told
 
 
-# -- measuring --------------------------------------------------------------------------------------------------------
+# What FP32 and INT8 do on OpenVINO, INT8 on the plain engine -> the engines that they run on, and INT8's ratio
+CHOICES = {
+    "neither gains": ((0.5, 0.5), 0.9, ("cpu", "cpu"), "unmeasured"),
+    "INT8 gains there": ((0.5, 3.0), 1.5, ("cpu", "openvino"), "3.00"),
+    "FP32 gains more than INT8": ((2.0, 1.5), 1.5, ("openvino", "cpu"), "unmeasured"),
+    "both gain, INT8 more": ((2.0, 3.0), 1.5, ("openvino", "openvino"), "1.50"),
+    "FP32 gains there, INT8 on the plain engine": ((2.0, 0.5), 5.0, ("openvino", "cpu"), "2.50"),
+}
 
-PLACE = Place("x86_64-made-up", "cpu", "9.9", 2)
-ROW = {"batch_size": 1, "ratio": 2.0, "ratio_low": 1.9, "ratio_high": 2.1, "latency_s": 1e-4, "fp32_latency_s": 2e-4}
 
-
-def speeds(repository: Repository, said: list[str]) -> tuple[Speed, ...]:
-    candidate, baseline = repository.variant("digits-int8"), repository.variant("digits-fp32")
-    return measure.speeds(ENVIRONMENT, candidate, baseline, PLACE, said.append)
-
-
-def test_a_measurement_is_made_once_and_then_remembered(
-    repository: Repository, said: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", CHOICES)
+def test_each_variant_runs_on_its_fastest_engine_and_is_compared_with_fp32_on_fp32s(
+    repository: Repository, what: str
 ) -> None:
-    monkeypatch.setattr(measure, "_measure", lambda *_: [ROW])
-    first = speeds(repository, said)
-    assert [speed.ratio for speed in first] == [2.0]
-    monkeypatch.setattr(measure, "_measure", lambda *_: pytest.fail("measured again"))
-    assert speeds(repository, said) == first
-    assert said == ["measuring digits-int8 beside digits-fp32 on this processor (x86_64-made-up), once"]
+    (fp32_there, int8_there), int8_here, engines, ratio = CHOICES[what]
+    record_speeds(
+        repository,
+        fp32=[row("cpu", 1), row("openvino", fp32_there)],
+        int8=[row("cpu", int8_here), row("openvino", int8_there)],
+    )
+    made = configs(repository, BOTH)
+    for name, engine in zip(("digits-fp32", "digits-int8"), engines, strict=True):
+        assert made[name]["parameters"]["tandem_engine"]["string_value"] == engine
+        blocks = made[name].get("optimization", {}).get("execution_accelerators", {})
+        assert ("cpu_execution_accelerator" in blocks) == (engine == "openvino")
+    assert made["digits-fp32"]["parameters"]["tandem_speed_ratio"]["string_value"] == "1.00"
+    assert made["digits-int8"]["parameters"]["tandem_speed_ratio"]["string_value"] == ratio
 
 
-def test_another_file_processor_engine_version_or_number_of_threads_is_measured_anew() -> None:
-    others = [
-        Place("x", "cpu", "9.9", 2),
-        Place(PLACE.processor, "cpu", "9.8", 2),
-        Place(PLACE.processor, "cpu", "9.9", 3),
+def test_what_ran_beside_fp32_on_its_best_engine_counts_before_what_is_computed(repository: Repository) -> None:
+    record_speeds(
+        repository,
+        fp32=[row("cpu", 1), row("openvino", 2.0)],
+        int8=[row("cpu", 1), row("openvino", 3.0), row("openvino", 1.62, "openvino")],
+    )
+    assert parameters(repository, "digits-int8", BOTH)["tandem_speed_ratio"] == "1.62"
+
+
+def test_an_engine_that_is_not_installed_here_is_neither_used_nor_compared_with(
+    repository: Repository, said: list[str]
+) -> None:
+    record_speeds(
+        repository,
+        fp32=[row("cpu", 1), row("openvino", 4.0)],
+        int8=[row("cpu", 1.5), row("openvino", 6.0), row("openvino", 1.5, "openvino")],
+    )
+    name_engine(repository, "digits-int8", "openvino")
+    told = parameters(repository, "digits-int8", say=said.append)
+    assert (told["tandem_engine"], told["tandem_speed_ratio"]) == ("cpu", "1.50")
+    assert said == [
+        "digits-int8 runs on cpu: its record names openvino, which is not installed here: tandem environment openvino"
     ]
-    keys = {
-        measure.cache_file(a, b, place)
-        for a, b, place in [("1", "2", PLACE), ("3", "2", PLACE), *(("1", "2", p) for p in others)]
-    }
-    assert len(keys) == 5
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", '{"version": 2, "speeds": []}', '{"version": 1, "speeds": [{"ratio": 1}]}']
+    "elsewhere", [{"processor": "pdp11-base"}, {"engine_version": "2.1"}], ids=["processor", "version"]
 )
-def test_a_cache_that_cannot_be_read_is_measured_anew(
-    repository: Repository, said: list[str], monkeypatch: pytest.MonkeyPatch, content: str
+def test_what_was_measured_elsewhere_leaves_the_engine_of_the_record(
+    repository: Repository, elsewhere: dict[str, str]
 ) -> None:
-    variant, baseline = repository.variant("digits-int8"), repository.variant("digits-fp32")
-    file = measure.cache_file(variant.digest, baseline.digest, PLACE)
-    file.parent.mkdir(parents=True)
-    file.write_text(content)
-    monkeypatch.setattr(measure, "_measure", lambda *_: [ROW])
-    assert [speed.ratio for speed in speeds(repository, said)] == [2.0]
+    record_speeds(repository, fp32=[row("cpu", 1)], int8=[row("openvino", 9.0, **elsewhere)])
+    told = parameters(repository, "digits-int8", BOTH)
+    assert (told["tandem_engine"], told["tandem_speed_ratio"]) == ("cpu", "unmeasured")
+    name_engine(repository, "digits-int8", "openvino")
+    told = parameters(repository, "digits-int8", BOTH)
+    assert (told["tandem_engine"], told["tandem_speed_ratio"]) == ("openvino", "unmeasured")
 
 
-@pytest.mark.parametrize("rows", [[{}], [{**ROW, "ratio": -1}], "no list"])
-def test_a_measurement_that_fails_costs_the_knowledge_only(
-    repository: Repository, said: list[str], monkeypatch: pytest.MonkeyPatch, rows: Any
+# -- what this machine cannot compute ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_bf16(repository: Repository) -> Repository:
+    """The same model in BF16: FP32's file under another record."""
+    folder = repository.path / "digits-bf16"
+    shutil.copytree(repository.path / "digits-fp32", folder)
+
+    def change(record: dict[str, Any]) -> None:
+        record["variant"] = "bf16"
+        record["pools"] = {"cpu": {"status": "passed", "engine": "openvino", "reason": ""}}
+        record["speed"] = [row("openvino", 4.0)]
+
+    change_record(repository, "digits-bf16", change)
+    return repository
+
+
+@pytest.mark.parametrize(
+    ("engines", "has_bf16", "reason"),
+    [
+        (PLAIN, True, "is computed by openvino alone, which is not installed here: tandem environment openvino"),
+        (PLAIN, False, "is computed by openvino alone, which is not installed here: tandem environment openvino"),
+        (BOTH, False, "needs a processor with AMX-BF16 or AVX512-BF16, which this one lacks: it would compute in FP32"),
+        (BOTH, True, None),
+    ],
+)
+def test_bf16_runs_on_openvino_on_a_processor_that_has_it_or_not_at_all(
+    with_bf16: Repository,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    engines: dict[str, EnginePython],
+    has_bf16: bool,
+    reason: str | None,
 ) -> None:
-    monkeypatch.setattr(measure, "_measure", lambda *_: rows)
-    assert speeds(repository, said) == ()
-    assert said[-1].startswith("could not measure digits-int8, so it counts as unmeasured: ")
+    monkeypatch.setattr(pooling, "has_bf16", lambda: has_bf16)
+    made = configs(with_bf16, engines, say=said.append)
+    assert ("digits-bf16" in made) == (reason is None)
+    if reason is not None:
+        assert said == [f"not loaded: digits-bf16 {reason}"]
+        return
+    block = {"name": "openvino", "parameters": {"precision": "BF16"}}
+    assert made["digits-bf16"]["optimization"]["execution_accelerators"]["cpu_execution_accelerator"] == [block]
+    assert made["digits-bf16"]["parameters"]["tandem_engine"]["string_value"] == "openvino"
+    assert made["digits-bf16"]["parameters"]["tandem_speed_ratio"]["string_value"] == "4.00"
 
 
-def test_without_an_environment_to_measure_in_it_counts_as_unmeasured(repository: Repository, said: list[str]) -> None:
-    assert speeds(repository, said) == ()
-    assert "counts as unmeasured" in said[-1]
-
-
-@pytest.mark.triton
-def test_a_real_measurement_tells_ratio_and_interval(
-    environment: Environment, repository: Repository, monkeypatch: pytest.MonkeyPatch
+def test_a_variant_whose_answers_would_be_wrong_on_this_processor_is_not_loaded(
+    repository: Repository, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "SECONDS", 0.1)
-    candidate, baseline = repository.variant("digits-int8"), repository.variant("digits-fp32")
-    measured = measure.speeds(environment, candidate, baseline, PLACE, lambda _: None)
-    assert [speed.batch_size for speed in measured] == [1, 8, 32]
-    assert all(speed.ratio_low <= speed.ratio <= speed.ratio_high for speed in measured)
+    change_record(repository, "digits-int8", lambda record: record.update(needs=["vnni"]))
+    monkeypatch.setattr(pooling, "has", lambda instructions: instructions != "vnni")
+    assert "digits-int8" not in configs(repository, say=said.append)
+    assert said == [
+        "not loaded: digits-int8 needs a processor with vnni, which this one lacks: its answers would be wrong"
+    ]
+
+
+def test_where_nothing_that_passed_can_run_the_user_is_told(with_bf16: Repository) -> None:
+    for name in ("digits-fp32", "digits-int8"):
+        shutil.rmtree(with_bf16.path / name)
+    with pytest.raises(
+        UserError, match="may be served on the cpu pool: none passed its gate there, or none can run here"
+    ):
+        configs(with_bf16)
+
+
+# -- a card -----------------------------------------------------------------------------------------------------------
+
+
+def test_int8_on_a_card_is_tensorrts_alone(repository: Repository, said: list[str]) -> None:
+    change_record(repository, "digits-int8", lambda r: r["pools"]["gpu"].update(status="passed", engine="tensorrt"))
+    assert "digits-int8" not in configs(repository, CUDA, pool="gpu", say=said.append)
+    assert said == ["not loaded: digits-int8 is computed by tensorrt alone, which is not installed here"]
+
+
+def test_another_variant_for_tensorrt_runs_on_cuda_where_that_is_all(repository: Repository, said: list[str]) -> None:
+    name_engine(repository, "digits-fp16", "tensorrt", "gpu")
+    assert parameters(repository, "digits-fp16", CUDA, pool="gpu", say=said.append)["tandem_engine"] == "cuda"
+    assert said == ["digits-fp16 runs on cuda: its record names tensorrt, which is not installed here"]
+
+
+def test_a_speed_on_a_card_is_known_by_the_cards_name(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling.measure, "gpu_name", lambda: "NVIDIA Z1")
+    record_speeds(repository, fp16=[row("cuda", 1.7, "cuda", processor="NVIDIA Z1")])
+    told = parameters(repository, "digits-fp16", CUDA, pool="gpu")
+    assert (told["tandem_speed_ratio"], told["tandem_processor"]) == ("1.70", "NVIDIA Z1")
