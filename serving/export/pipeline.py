@@ -150,6 +150,11 @@ class _Run:
     def _precisions(self) -> tuple[str, ...]:
         """FP32 first: everything is compared with it."""
         offered, wanted = self._exported.precisions, self._asked.precisions
+        if wanted is None and self.data is None and not self._exported.is_untrained:
+            self.left_out |= dict.fromkeys(
+                offered[1:], "there is no data to prove it on; --precision makes it all the same"
+            )
+            return offered[:1]
         if wanted is None:
             return offered
         if missing := [precision for precision in wanted if precision not in offered]:

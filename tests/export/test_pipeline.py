@@ -1,0 +1,191 @@
+"""From a source to a whole model in a repository: what is written, what is left out or refused, and what a crash leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from serving.errors import GateRefused, UserError
+from serving.export import pipeline
+from serving.export.data import Dataset
+from serving.export.exported import Exported, SourceOptions
+from serving.export.gates import Limits
+from serving.export.pipeline import Asked, Outcome
+from serving.export.sources import onnx_file
+from serving.local.engines import installed
+from serving.repository import Repository
+
+from . import spoil
+from .conftest import COMMITTED, MODEL_FILE
+
+pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
+
+ENGINES = {"cpu": installed()["cpu"]}
+FP32 = COMMITTED / "digits-fp32" / MODEL_FILE
+ASKED = Asked("mine", precisions=("int8",), seconds=0.05)
+
+
+@pytest.fixture
+def exported() -> Exported:
+    return onnx_file.load(FP32, SourceOptions(), lambda *_: None)
+
+
+def export(exported: Exported, data: Dataset | None, repository: Path, asked: Asked = ASKED, **how: object) -> Outcome:
+    return pipeline.export(exported, data, None, asked, repository, ENGINES, **how)  # type: ignore[arg-type]
+
+
+def test_a_file_becomes_a_model_with_its_variants_and_its_data(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    outcome = export(exported, held_out, tmp_path)
+    assert [variant.name for variant in outcome.published] == ["mine-fp32", "mine-int8"]
+    assert outcome.refused == {}
+    for variant in outcome.published:
+        variant.verify()
+        assert variant.record.task == "classification"
+        assert variant.record.gate.basis == "labels"
+        assert variant.record.gate.num_samples == 360  # a fifth of 450 calibrates
+        assert variant.record.model_version == 1
+    fp32, int8 = outcome.published
+    assert (fp32.directory / "gate.npz").is_file()
+    assert not (int8.directory / "gate.npz").exists()
+    assert "static QDQ" in int8.record.source
+    assert {row.ratio for row in fp32.record.speed} <= {1.0}
+
+
+def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_beside_it(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    asked = replace(ASKED, precisions=("fp32",))
+    export(exported, held_out, tmp_path, asked)
+    [same] = export(exported, held_out, tmp_path, asked).published
+    assert same.record.model_version == 1
+    other = onnx.load_from_string(exported.model)
+    other.producer_name = "another"
+    [new] = export(replace(exported, model=other.SerializeToString()), held_out, tmp_path, asked).published
+    new.verify()
+    assert new.record.model_version == 2
+    assert (new.directory / "1/model.onnx").read_bytes() == exported.model
+    assert (new.directory / "2/model.onnx").is_file()
+
+
+def test_without_labels_the_gate_rests_on_agreement_and_the_record_says_so(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    data = Dataset("no labels", held_out.inputs, None)
+    int8 = export(exported, data, tmp_path).published[1]
+    assert int8.record.gate.basis == "agreement"
+    assert int8.record.gate.headline is not None
+    assert int8.record.gate.headline.metric == "agreement"
+
+
+def test_without_data_nothing_is_written_unless_that_is_accepted(exported: Exported, tmp_path: Path) -> None:
+    repository = tmp_path / "repo"
+    with pytest.raises(UserError, match=r"there is no data to judge the variants on.*--i-accept-ungated"):
+        export(exported, None, repository)
+    assert not repository.exists()
+    asked = Asked("mine", accepts_ungated=True, seconds=0.05)
+    outcome = export(exported, None, repository, asked)
+    [fp32] = outcome.published
+    assert "no data to prove it on" in outcome.left_out["int8"]
+    assert fp32.record.gate.basis == "nothing"
+    assert {gate.status for gate in fp32.record.pools.values()} == {"ungated"}
+    assert fp32.config("cpu").parameters["tandem_gate"] == "ungated"
+    assert fp32.loadable_pools == ("cpu", "gpu")
+
+
+def test_a_variant_that_fails_its_gate_is_named_and_the_others_are_written(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    strict = replace(ASKED, limits=Limits.chosen({"max_probability_difference": 1e-7}))
+    outcome = export(exported, held_out, tmp_path, strict)
+    assert [variant.name for variant in outcome.published] == ["mine-fp32"]
+    assert "a probability moved by" in outcome.refused["int8"]
+    assert not (tmp_path / "mine-int8").exists()
+
+
+def test_limits_of_the_users_own_stand_in_the_record_as_such(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    asked = replace(ASKED, precisions=("fp32",), limits=Limits.chosen({"max_drop": 0.5}))
+    gate = export(exported, held_out, tmp_path, asked).published[0].record.gate
+    assert {check.metric: check.is_default_limit for check in gate.checks}["top1"] is False
+    assert any(check.is_default_limit for check in gate.checks)
+
+
+def test_a_net_that_answers_the_same_to_everything_is_refused(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    proto = onnx.load_from_string(exported.model)
+    for tensor in proto.graph.initializer:
+        if len(tensor.dims) > 1:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(tuple(tensor.dims), np.float32), tensor.name))
+    with pytest.raises(GateRefused):
+        export(replace(exported, model=proto.SerializeToString()), held_out, tmp_path)
+    assert Repository(tmp_path).variants() == []
+
+
+def test_a_graph_whose_rows_depend_on_their_batch_is_refused(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(GateRefused, match="row"):
+        export(replace(exported, model=spoil.with_leaking_batch(exported.model)), held_out, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (replace(ASKED, model="a b"), "model name 'a b'"),
+        (replace(ASKED, model="mine-int8"), "ends in the precision"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_before_anything_is_made(
+    exported: Exported, held_out: Dataset, tmp_path: Path, asked: Asked, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        export(exported, held_out, tmp_path / "repo", asked)
+    assert not (tmp_path / "repo").exists()
+
+
+def test_a_precision_that_a_source_cannot_have_is_named(exported: Exported, held_out: Dataset, tmp_path: Path) -> None:
+    only = replace(exported, precisions=("fp32",), source="sklearn: trees.pkl")
+    with pytest.raises(UserError, match=r"sklearn: trees.pkl cannot be made in int8; it can in fp32"):
+        export(only, held_out, tmp_path)
+
+
+def test_a_model_for_processors_alone_gets_no_gpu_pool(exported: Exported, held_out: Dataset, tmp_path: Path) -> None:
+    only = replace(exported, precisions=("fp32",), is_cpu_only=True)
+    [fp32] = export(only, held_out, tmp_path, Asked("mine", seconds=0.05)).published
+    assert fp32.record.pools["gpu"].status == "not_allowed"
+    assert "a CPU model" in fp32.record.pools["gpu"].reason
+    assert fp32.loadable_pools == ("cpu",)
+
+
+def test_ctrl_c_at_any_step_leaves_nothing(
+    exported: Exported, held_out: Dataset, tmp_path: Path, content: Callable[[Path], dict[str, bytes]]
+) -> None:
+    steps: list[str] = []
+    export(exported, held_out, tmp_path / "whole", progress=lambda step, *_: steps.append(step))
+    for stop_at in sorted(set(steps)):
+
+        def interrupt(step: str, *_: object, stop_at: str = stop_at) -> None:
+            if step == stop_at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            export(exported, held_out, tmp_path / "repo", progress=interrupt)
+        assert content(tmp_path / "repo") == {}
+
+
+def test_random_weights_are_timed_and_marked(exported: Exported, tmp_path: Path) -> None:
+    untrained = replace(exported, is_untrained=True)
+    [fp32] = export(untrained, None, tmp_path, Asked("mine", precisions=("fp32",), seconds=0.05)).published
+    assert fp32.record.is_untrained
+    assert "untrained: speed only" in fp32.record.pools["cpu"].reason
+    assert fp32.config("cpu").parameters["tandem_gate"] == "untrained: speed only"
+    assert fp32.record.speed
