@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from serving.errors import UserError
 from serving.export.exported import Arrays
 from serving.export.variants import fp16, int8
+from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.candidate import Candidate
 from serving.export.variants.cleaning import MAX_IR_VERSION, checked, cleaned
 from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
-from serving.export.variants.rounding import rounded
 from serving.export.variants.second_try import candidates as second_tries
 from serving.repository.record import nearest
 
@@ -25,10 +25,10 @@ __all__ = [
     "Candidate",
     "NotMade",
     "NothingToQuantise",
+    "as_on_gpu",
     "candidates",
     "checked",
     "cleaned",
-    "rounded",
 ]
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")

@@ -10,4 +10,4 @@ class Candidate:
     precision: str
     model: bytes
     how: str  # in words, for progress, refusals and the record
-    needs: frozenset[str] = frozenset()  # {"vnni"}: answers are only right on processors that have it
+    needs: frozenset[str] = frozenset()  # where alone its answers are right: {"vnni"} of a processor, {"tensorrt"}

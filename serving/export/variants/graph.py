@@ -111,7 +111,7 @@ def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
         waiting = [start]
         while waiting:
             index = waiting[-1]
-            needed = {makers[name] for name in _uses(nodes[index]) if name in makers} - done - {index}
+            needed = {makers[name] for name in uses(nodes[index]) if name in makers} - done - {index}
             if needed and index not in done:
                 waiting.extend(sorted(needed, reverse=True))
                 continue
@@ -124,7 +124,8 @@ def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _uses(node: onnx.NodeProto) -> Iterator[str]:
+def uses(node: onnx.NodeProto) -> Iterator[str]:
+    """Names of all values that it reads, also from inside its bodies."""
     yield from node.input
     for inner in subgraphs(node):
         yield from _outer(inner)
@@ -201,7 +202,7 @@ def _outer(body: onnx.GraphProto) -> Iterator[str]:
     made = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
     made |= {name for node in body.node for name in node.output}
     for node in body.node:
-        yield from (name for name in _uses(node) if name and name not in made)
+        yield from (name for name in uses(node) if name and name not in made)
     yield from (value.name for value in body.output if value.name not in made)
 
 

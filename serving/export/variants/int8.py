@@ -6,7 +6,8 @@ Channels, calibration and the list of operators are settled by measurement: seve
 The range of the weights is not: it is 7 bits unless asked otherwise. Without VNNI, sums of two U8S8 products are kept in 16
 bits and saturate with 8-bit weights, so that a full-range file is wrong there in silence, wherever it was made. The
 instructions, and so the speed, are the same with 7; what 8 bits buy is accuracy. A full-range file therefore is made only on
-request, only where the gates can see it computed rightly, and says that it `needs` VNNI.
+request, only where the gates can see it computed rightly, and says that it `needs` VNNI. Files for TensorRT have 8 bits, and
+need TensorRT: `as_on_gpu` has answers for the gates.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from serving.export.variants.candidate import Candidate
 from serving.export.variants.cleaning import subgraphs
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.quantiser import Dynamic, Static
-from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade, translated
 from serving.repository.processor import processor_key
 
 RANGES = ("7bit", "full")
-VNNI = "vnni"
+VNNI, TENSORRT = "vnni", "tensorrt"
 _WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")
 
 # What ONNX Runtime's CPU provider turns into integer kernels when all around is quantised, as its optimised graphs show, or
@@ -53,7 +54,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Made one by one as they are asked for, none twice. What the tool cannot make is passed over, if it can make any."""
     check_range(weights)
-    graph = read(opened(fp32))
+    graph = graph_of(fp32)
     seen: set[bytes] = set()
     failed: NotMade | None = None
     for settings, make in _recipes(graph, fp32, calibration, weights == "full", is_for_tensorrt):
@@ -114,6 +115,8 @@ def dynamic_settings(graph: Graph, is_full_range: bool) -> list[Dynamic]:
 
 
 def needs(settings: Static | Dynamic) -> frozenset[str]:
+    if isinstance(settings, Static) and settings.is_symmetric:
+        return frozenset({TENSORRT})
     return frozenset({VNNI}) if settings.is_full_range else frozenset()
 
 
@@ -145,6 +148,11 @@ def _has_attention(graph: Graph) -> bool:
         or (node.op_type in ("MatMul", "Einsum") and graph.constants.keys().isdisjoint(node.input))
         for node in graph.nodes
     )
+
+
+def graph_of(fp32: bytes) -> Graph:
+    with translated("int8", "reading the net"):
+        return read(opened(fp32))
 
 
 def check_range(weights: str) -> None:

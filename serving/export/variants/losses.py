@@ -31,7 +31,7 @@ _MAX_ROWS = 16
 
 
 def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dict[str, float]:
-    """Of each layer's node, by name: what rounding its input, its weights and its answer costs."""
+    """Of each layer's node, by name: the noise that it adds to what came in, and that of its weights."""
     from onnxruntime.quantization import qdq_loss_debug as debug  # type: ignore[import-untyped, unused-ignore]
 
     with translated("int8", "looking for the layers that lose most"), workshop() as folder:
@@ -40,12 +40,19 @@ def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dic
         int8_file.write_bytes(quantised)
         seen = [_values(debug, file, inputs) for file in (int8_file, fp32_file)]
         pairs = debug.create_activation_matching(*seen)
-        values = debug.compute_activation_error({name: pair for name, pair in pairs.items() if "float" in pair})
+        errors = debug.compute_activation_error({name: pair for name, pair in pairs.items() if "float" in pair})
         weights = debug.compute_weight_error(debug.create_weight_matching(str(fp32_file), str(int8_file)))
-    noise = {name: _noise(errors["qdq_err"]) for name, errors in values.items()}
-    noise |= {name: _noise(decibels) for name, decibels in weights.items()}
+    noise = {name: _noise(found["xmodel_err"]) for name, found in errors.items()}
+    rounding = {name: _noise(decibels) for name, decibels in weights.items()}
     graph = read(onnx.load_from_string(prepared_fp32))
-    return {node.name: sum(noise.get(name, 0) for name in _touched(graph, node)) for node in layers(graph)}
+    return {node.name: _added(graph, node, noise) + rounding.get(node.input[1], 0) for node in layers(graph)}
+
+
+def _added(graph: Graph, node: onnx.NodeProto, noise: Mapping[str, float]) -> float:
+    """A Relu or Clip behind a layer is rounded in its place."""
+    behind = [n.output[0] for n in graph.nodes if n.op_type in ("Relu", "Clip") and n.input[0] == node.output[0]]
+    out = next((noise[name] for name in (node.output[0], *behind) if name in noise), 0.0)
+    return max(0.0, out - noise.get(node.input[0], 0))
 
 
 def dynamic_losses(graph: Graph, inputs: Arrays | None, is_full_range: bool) -> dict[str, float]:
@@ -76,12 +83,6 @@ def _few(model: onnx.ModelProto, inputs: Arrays) -> Rows:
     num_rows = min(len(rows) for rows in inputs.values())
     max_rows = max(1, min(num_rows, _MAX_ROWS, _MAX_VALUES // max(1, largest)))
     return Rows(model, {name: rows[:max_rows] for name, rows in inputs.items()})
-
-
-def _touched(graph: Graph, node: onnx.NodeProto) -> list[str]:
-    """Its input, weights and answer, and the answer of a Relu or Clip behind it, that is rounded in its place."""
-    behind = [n.output[0] for n in graph.nodes if n.op_type in ("Relu", "Clip") and n.input[0] == node.output[0]]
-    return [*node.input[:2], node.output[0], *behind]
 
 
 def _noise(decibels: float) -> float:

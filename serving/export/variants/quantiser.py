@@ -44,9 +44,8 @@ class Static:
     def __str__(self) -> str:
         signs = "INT8 activations" if self.is_symmetric else "UINT8 activations"
         symmetric = ", zero points 0" if self.is_symmetric else ""
-        return (
-            f"static QDQ, {signs}, {_weights(self.is_full_range, self.is_per_channel)}{symmetric}, {self.method} ranges"
-        )
+        weights = _weights(self.is_full_range or self.is_symmetric, self.is_per_channel)
+        return f"static QDQ, {signs}, {weights}{symmetric}, {self.method} ranges"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,15 @@ import onnx
 from serving.export.exported import Arrays
 from serving.export.variants import quantiser
 from serving.export.variants.candidate import Candidate
-from serving.export.variants.graph import opened, read
-from serving.export.variants.int8 import check_range, dynamic_settings, needs, static_settings, tensorrt_settings, ways
+from serving.export.variants.int8 import (
+    check_range,
+    dynamic_settings,
+    graph_of,
+    needs,
+    static_settings,
+    tensorrt_settings,
+    ways,
+)
 from serving.export.variants.losses import dynamic_losses, static_losses
 from serving.export.variants.refusals import CalibrationMissing
 
@@ -29,7 +36,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     check_range(weights)
     is_full_range = weights == "full"
-    graph = read(opened(fp32))
+    graph = graph_of(fp32)
     if is_for_tensorrt or ways(graph, calibration is not None)[0] == "static":
         if calibration is None:
             raise CalibrationMissing("a net of convolutions")

@@ -10,7 +10,7 @@ import pytest
 
 from serving.export.data import digits
 from serving.export.exported import Arrays
-from serving.export.variants import MAX_IR_VERSION, candidates, rounded
+from serving.export.variants import MAX_IR_VERSION, as_on_gpu, candidates
 
 from .nets import answers
 
@@ -43,7 +43,7 @@ def test_a_variant_is_right_as_often_as_fp32(request: pytest.FixtureRequest, var
     with np.load(ROOT / "loadtest" / "payloads" / "digits.npz") as held_out:
         images, labels = held_out["image"], held_out["labels"]
     full = answers(fp32, image=images)[0]
-    low = answers(rounded(request.getfixturevalue(variant)), image=images)[0]
+    low = answers(as_on_gpu(request.getfixturevalue(variant)), image=images)[0]
     assert np.mean(full.argmax(1) == labels) > 0.97
     assert np.mean(low.argmax(1) == labels) >= np.mean(full.argmax(1) == labels) - 0.005  # two images of 450
     assert 0 < np.abs(low - full).max() < 0.5

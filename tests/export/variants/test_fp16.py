@@ -11,7 +11,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from serving.export.variants import MAX_IR_VERSION, NothingToQuantise, candidates, rounded
+from serving.export.variants import MAX_IR_VERSION, NothingToQuantise, as_on_gpu, candidates
 
 from . import nets
 
@@ -59,7 +59,7 @@ def test_fp16_with_every_rounding_shown_is_near_fp32(name: str) -> None:
     fp32 = build()
     fp16 = made(fp32)
     assert nets.difference(fp32, fp16, **inputs) < 0.002
-    assert 0 < nets.difference(fp32, rounded(fp16), **inputs) < 0.005
+    assert 0 < nets.difference(fp32, as_on_gpu(fp16), **inputs) < 0.005
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -77,7 +77,7 @@ def test_the_file_keeps_its_interface_opset_and_ir_version_and_is_sorted(name: s
 
 
 def test_answers_are_the_same_for_a_row_alone_and_in_a_longer_batch() -> None:
-    fp16 = rounded(made(nets.encoder()))
+    fp16 = as_on_gpu(made(nets.encoder()))
     batch = nets.texts(5, 9)
     alone = {name: values[2:3] for name, values in batch.items()}
     np.testing.assert_allclose(nets.answers(fp16, **batch)[0][2], nets.answers(fp16, **alone)[0][0], rtol=0, atol=2e-3)
@@ -90,13 +90,13 @@ def test_a_row_that_is_masked_wholly_gives_numbers(mask: str, guard: bool) -> No
     inputs = nets.texts(3, 6, is_last_empty=True)
     fp16 = made(fp32)
     assert np.isfinite(nets.answers(fp16, **inputs)[0]).all()
-    assert nets.difference(fp32, rounded(fp16), **inputs) < 0.005
+    assert nets.difference(fp32, as_on_gpu(fp16), **inputs) < 0.005
 
 
 def test_a_guard_against_infinite_masks_guards_as_it_did() -> None:
     fp32 = nets.encoder("infinity", guard=True)
     inputs = nets.texts(3, 6, is_last_empty=True)
-    assert nets.difference(fp32, rounded(made(fp32)), **inputs) < 0.005
+    assert nets.difference(fp32, as_on_gpu(made(fp32)), **inputs) < 0.005
 
 
 def test_a_mask_that_reaches_a_product_is_clamped_to_what_fp16_holds() -> None:
@@ -107,7 +107,7 @@ def test_a_mask_that_reaches_a_product_is_clamped_to_what_fp16_holds() -> None:
     )  # fmt: skip
     seen = np.ones((3, 16), np.bool_)
     seen[1, :2] = False
-    fp16 = rounded(made(fp32))
+    fp16 = as_on_gpu(made(fp32))
     assert nets.difference(fp32, fp16, x=nets.rows(3), seen=seen) < 0.002
     assert "Clip" in {node.op_type for node in onnx.load_from_string(fp16).graph.node}
 
@@ -120,7 +120,7 @@ def test_a_limit_beyond_fp16_limits_the_same() -> None:
     )  # fmt: skip
     fp16 = made(fp32)
     assert of(fp16, "Clip") == {HALF}
-    assert nets.difference(fp32, rounded(fp16), x=nets.rows()) < 0.005
+    assert nets.difference(fp32, as_on_gpu(fp16), x=nets.rows()) < 0.005
 
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "Softmax", "ReduceSum", "ReduceL2", "Clip", "Div"])
@@ -151,8 +151,8 @@ def test_nodes_whose_weights_overflow_stay_fp32_and_the_others_go() -> None:
 def test_values_that_overflow_are_seen_on_inputs_and_only_there() -> None:
     fp32, x = nets.swelling(), nets.rows()
     blind, seeing = made(fp32), made(fp32, x=x)
-    assert not np.isfinite(nets.answers(rounded(blind), x=x)[0]).all()
-    assert nets.difference(fp32, rounded(seeing), x=x) < 0.005
+    assert not np.isfinite(nets.answers(as_on_gpu(blind), x=x)[0]).all()
+    assert nets.difference(fp32, as_on_gpu(seeing), x=x) < 0.005
     assert of(seeing, "MatMul") == {FLOAT, HALF}
     [candidate] = candidates("fp16", fp32, {"x": x})
     assert "operators with values over 8188" in candidate.how
@@ -161,7 +161,7 @@ def test_values_that_overflow_are_seen_on_inputs_and_only_there() -> None:
 
 
 def test_the_cpu_provider_alone_would_have_hidden_the_overflow() -> None:
-    """Why `rounded` is there. If this fails, the provider computes FP16 in FP16, and gates can do without."""
+    """Why `as_on_gpu` is there. If this fails, the provider computes FP16 in FP16, and gates can do without."""
     fp32, x = nets.swelling(), nets.rows()
     assert nets.difference(fp32, made(fp32), x=x) < 0.005
 
@@ -209,7 +209,7 @@ def test_constants_written_as_nodes_are_found() -> None:
     )
     fp16 = made(fp32)
     assert of(fp16, "MatMul") == {HALF}
-    assert nets.difference(fp32, rounded(fp16), x=np.ones((3, 2), np.float32)) < 0.002
+    assert nets.difference(fp32, as_on_gpu(fp16), x=np.ones((3, 2), np.float32)) < 0.002
 
 
 def test_an_operator_of_another_domain_stays_as_it_is() -> None:

@@ -1,0 +1,108 @@
+"""What would this file answer on a GPU? Its stand-in for this machine's CPU: an FP32 file that rounds where the other does.
+
+ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds nothing in between, so that a file that overflows on
+every GPU looks perfect here. GPUs sum products in FP32 and round what comes out: so does the stand-in, explicitly. And 8-bit
+weights, right in TensorRT, saturate in the integer kernels of processors without VNNI: the stand-in computes with rounded FP32.
+It is for the gates, never for serving. Rule: every value that is rounded in the file is rounded in the same way here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from serving.export.variants.graph import opened, unused, uses
+
+_FP32, _FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
+
+
+def as_on_gpu(model: bytes) -> bytes:
+    """The stand-in. Bodies of If, Loop and Scan are FP32 in our files, and stay as they are."""
+    return bytes(_StandIn(opened(model)).made().SerializeToString(deterministic=True))
+
+
+class _StandIn:
+    """The graph as it grows. Quantised values are whole numbers in FP32 there."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+        self._halves = {value.name for value in inferred.value_info if value.type.tensor_type.elem_type == _FP16}
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._taken = {name for node in model.graph.node for name in (*node.input, *node.output, node.name)}
+        self._taken.update(self._constants)
+        self._nodes: list[onnx.NodeProto] = []
+
+    def made(self) -> onnx.ModelProto:
+        graph = self._model.graph
+        for node in graph.node:
+            if node.op_type == "DequantizeLinear" and all(name in self._constants for name in node.input):
+                self._dequantised_constant(node)
+            elif node.op_type == "QuantizeLinear":
+                self._quantised(node)
+            elif node.op_type == "DequantizeLinear":
+                self._dequantised(node)
+            else:
+                self._rounded(node)
+        for tensor in graph.initializer:
+            if tensor.data_type == _FP16:
+                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+        used = {name for node in self._nodes for name in uses(node)} | {value.name for value in graph.output}
+        kept = [tensor for tensor in graph.initializer if tensor.name in used]
+        del graph.node[:], graph.value_info[:], graph.initializer[:]
+        graph.node.extend(self._nodes)
+        graph.initializer.extend(kept)
+        return self._model
+
+    def _rounded(self, node: onnx.NodeProto) -> None:
+        """The node in FP32, and behind each of its FP16 answers a cast there and back."""
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _FP16:
+                attribute.i = _FP32
+        self._nodes.append(node)
+        for index, name in enumerate(node.output):
+            if name in self._halves:
+                exact, half = unused(f"{name}_exact", self._taken), unused(f"{name}_half", self._taken)
+                node.output[index] = exact
+                self._add("Cast", [exact], half, to=_FP16)
+                self._add("Cast", [half], name, to=_FP32)
+
+    def _quantised(self, node: onnx.NodeProto) -> None:
+        """Round(x / scale) + zero point, within the type's range. QuantizeLinear and Round both round halves to even."""
+        value, scale, zero_point = node.input
+        zero = numpy_helper.to_array(self._constants[zero_point])
+        limits = np.iinfo(zero.dtype)
+        steps, whole = unused(f"{value}_steps", self._taken), unused(f"{value}_whole", self._taken)
+        moved = unused(f"{value}_moved", self._taken)
+        self._add("Div", [value, scale], steps)
+        self._add("Round", [steps], whole)
+        self._add("Add", [whole, self._constant(zero_point, zero)], moved)
+        low, high = np.array(limits.min, np.float32), np.array(limits.max, np.float32)
+        self._add("Clip", [moved, self._constant("lowest", low), self._constant("highest", high)], node.output[0])
+
+    def _dequantised(self, node: onnx.NodeProto) -> None:
+        value, scale, zero_point = node.input
+        centred = unused(f"{value}_centred", self._taken)
+        zero = self._constant(zero_point, numpy_helper.to_array(self._constants[zero_point]))
+        self._add("Sub", [value, zero], centred)
+        self._add("Mul", [centred, scale], node.output[0])
+
+    def _dequantised_constant(self, node: onnx.NodeProto) -> None:
+        inputs = {name: numpy_helper.to_array(self._constants[name]) for name in node.input}
+        [answer] = ReferenceEvaluator(node).run(None, inputs)
+        tensor = numpy_helper.from_array(np.asarray(answer, np.float32), node.output[0])
+        self._model.graph.initializer.append(tensor)
+
+    def _constant(self, name: str, values: NDArray[np.generic]) -> str:
+        made = unused(f"{name}_fp32", self._taken)
+        self._model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), made))
+        return made
+
+    def _add(self, kind: str, inputs: list[str], output: str, to: int | None = None) -> None:
+        node = helper.make_node(kind, inputs, [output], unused(f"{output}_{kind.lower()}", self._taken))
+        if to is not None:
+            node.attribute.append(helper.make_attribute("to", to))
+        self._nodes.append(node)
