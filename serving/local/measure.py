@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def _measured(
     say(f"timing {names} beside {baseline.name} on this processor ({place.processor}), once")
     try:
         found = _contest(model, missing, place)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:  # the last three: of the rows, by NumPy
         say(f"could not time {names}, which counts as unmeasured: {error}")
         return {}
     for (variant, engine), reason in found.left_out.items():

@@ -279,7 +279,7 @@ def _file_of(inputs: Mapping[str, NDArray[Any]] | Path | None, max_rows: int) ->
     with tempfile.TemporaryDirectory(prefix="tandem-speed-") as folder:
         file = Path(folder, "inputs.npz")
         if isinstance(inputs, Path):
-            with np.load(inputs) as given:
+            with inputs.open("rb") as opened, np.load(opened) as given:
                 rows: dict[str, Any] = {name: given[name][:max_rows] for name in given}
         else:
             rows = {name: np.asarray(values)[:max_rows] for name, values in inputs.items()}
