@@ -93,7 +93,7 @@ def untrained(
 
 def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
     """What a check that did not pass is called; None where it passed."""
-    if check.has_passed and count_is_finite(check):
+    if check.has_passed and _is_finite(check):
         return None
     if check.metric == TOP1 and check.reference is not None and check.limit is not None:
         drop = round(check.reference - check.limit, 6)
@@ -103,7 +103,7 @@ def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
     return refusals.AnswersDiffer(name, check, reference_name)
 
 
-def count_is_finite(check: Check) -> bool:
+def _is_finite(check: Check) -> bool:
     """A number that is only told has to be one all the same."""
     return abs(check.value) < float("inf")
 

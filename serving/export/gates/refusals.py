@@ -59,13 +59,11 @@ class AnswersDiffer(GateRefused):
 
     def __init__(self, name: str, check: Check, reference: str = "fp32") -> None:
         words, option = WORDS.get(check.metric, (check.metric, ""))
-        limit, side = (
-            f"{check.limit:g}" if check.limit is not None else "a number",
-            "below" if check.is_minimum else "above",
-        )
+        side = "below" if check.is_minimum else "above"
+        told = f", {side} {check.limit:g}" if check.limit is not None else ", which is no number"
         way_out = f"or allow it with {option}" if option else "or change the metric's limit"
         super().__init__(
-            f"{name} refused: {words} beside {spoken(reference)} is {check.value:.4g}, {side} {limit}; "
+            f"{name} refused: {words} beside {spoken(reference)} is {check.value:.4g}{told}; "
             f"calibrate better, keep layers in FP32, {way_out}"
         )
         self.name, self.check, self.reference = name, check, reference

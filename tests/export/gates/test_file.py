@@ -1,0 +1,136 @@
+"""A file beside the interface that all variants share, and what its operators say about rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from serving.errors import EnvironmentFault, UserError
+from serving.export.exported import Arrays
+from serving.export.gates import CannotRun, Interface, NonFinite, answers, check_file, in_batches
+from serving.export.gates.file import row_limit
+from serving.export.gates.session import Session
+from serving.repository import Tensor
+
+from .nets import EXAMPLE, IDENTITY, exported, net
+
+ROW = Interface((Tensor("x", "FP32", (4,)),), (Tensor("y", "FP32", (4,)),), 8)
+TWO = net("y = Identity(x) z = Neg(x)", "(float[batch,4] x) => (float[batch,4] y, float[batch,4] z)")
+
+
+def test_a_file_with_the_interface_of_its_model_passes() -> None:
+    check_file("m-fp16", IDENTITY, ROW)
+    check_file("m-fp16", IDENTITY, Interface.of(exported(IDENTITY)))
+    without_batch = net("y = Neg(x)", "(float[4] x) => (float[4] y)")
+    check_file("m-fp16", without_batch, Interface(ROW.inputs, ROW.outputs, 0))
+
+
+@pytest.mark.parametrize(
+    ("interface", "says"),
+    [
+        (
+            Interface(ROW.inputs, (Tensor("y", "FP32", (5,)),), 8),
+            r"output 'y' is tensor\(float\) \[4\] a row; FP32 has .* \[5\]",
+        ),
+        (Interface(ROW.inputs, (Tensor("y", "FP32", (-1,)),), 8), r".*; FP32 has tensor\(float\) \[-1\]"),
+        (
+            Interface((Tensor("x", "FP16", (4,)),), ROW.outputs, 8),
+            r"input 'x' is tensor\(float\) \[4\] a row; FP32 has tensor\(float16\)",
+        ),
+        (
+            Interface((*ROW.inputs, Tensor("m", "INT64", (4,))), ROW.outputs, 8),
+            "inputs are x; FP32 has x, m, and variants share them",
+        ),
+        (
+            Interface(ROW.inputs, ROW.outputs, 0),
+            r"input 'x' is tensor\(float\) \[-1, 4\] a row; FP32 has tensor\(float\) \[4\]",
+        ),
+    ],
+)
+def test_another_interface_is_the_users_to_mend(interface: Interface, says: str) -> None:
+    with pytest.raises(UserError, match=f"m-int8: {says}"):
+        check_file("m-int8", IDENTITY, interface)
+
+
+def test_outputs_in_another_order_would_be_compared_with_each_other() -> None:
+    outputs = (Tensor("z", "FP32", (4,)), Tensor("y", "FP32", (4,)))
+    with pytest.raises(UserError, match="outputs are y, z; FP32 has z, y"):
+        check_file("m-int8", TWO, Interface(ROW.inputs, outputs, 8))
+    check_file("m-int8", TWO, Interface(ROW.inputs, outputs[::-1], 8))
+
+
+def test_a_causal_mask_of_minus_infinity_is_no_broken_weight() -> None:
+    mask = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
+    masked = net("y = Add(x, mask)", "(float[batch,4,4] x) => (float[batch,4,4] y)", mask=mask)
+    interface = Interface((Tensor("x", "FP32", (4, 4)),), (Tensor("y", "FP32", (4, 4)),), 8)
+    check_file("m-fp32", masked, interface)
+    broken = net("y = Add(x, mask)", "(float[batch,4,4] x) => (float[batch,4,4] y)", mask=mask + 1)
+    with pytest.raises(NonFinite, match="6 NaN or infinite values in weight 'mask'"):
+        check_file("m-fp32", broken, interface)
+
+
+@pytest.mark.parametrize(
+    ("body", "weights", "limit"),
+    [
+        ("y = Identity(x)", {}, 1e-3),
+        ("h = Cast<to = 10>(x) m = Mul(h, w) y = Cast<to = 1>(m)", {"w": np.ones(1, np.float16)}, 1e-2),
+        ("q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z)", {}, 0.1),
+    ],
+)
+def test_how_much_a_row_may_depend_on_its_batch_is_read_from_the_file(
+    body: str, weights: dict[str, np.ndarray], limit: float
+) -> None:
+    assert row_limit(net(body, "(float[batch,4] x) => (float[batch,4] y)", **weights)) == limit
+
+
+# -- running it -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 6, 100])
+def test_every_batch_size_gives_every_row_once(batch_size: int) -> None:
+    [y, z] = answers(TWO, {"x": EXAMPLE}, batch_size)
+    np.testing.assert_array_equal(y, EXAMPLE)
+    np.testing.assert_array_equal(z, -EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ({"x": EXAMPLE.astype(np.float64)}, "m does not run on a batch of 6: .*Unexpected input data type"),
+        ({"x": EXAMPLE[:, :3]}, "m does not run on a batch of 6: .*invalid dimensions|Got: 3 Expected: 4"),
+        ({"z": EXAMPLE}, "m does not run on a batch of 6: .*input"),
+    ],
+)
+def test_what_onnx_runtime_says_becomes_one_line_of_ours(inputs: Arrays, says: str) -> None:
+    with pytest.raises(CannotRun, match=says) as caught:
+        Session("m", IDENTITY).run(inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_do_not_load_are_told() -> None:
+    with pytest.raises(UserError, match=r"m: ONNX Runtime .* does not load the file"):
+        Session("m", b"GIF89a")
+
+
+def test_rows_of_different_lengths_are_told() -> None:
+    def ragged(inputs: Arrays) -> list[np.ndarray]:
+        return [np.zeros((len(inputs["x"]), int(inputs["x"][0, 0])))]
+
+    with pytest.raises(UserError, match=r"the model: output 0 is \[1\] for one row and \[2\] for another"):
+        in_batches(ragged, {"x": np.array([[1], [2]])}, 1)
+
+
+def test_one_number_for_a_whole_batch_is_told() -> None:
+    with pytest.raises(CannotRun, match="its output 0 has one number for 2"):
+        in_batches(lambda inputs: [np.float32(1)], {"x": np.ones((2, 2))}, 2)
+
+
+def test_a_machine_without_enough_memory_is_at_fault() -> None:
+    huge = net(
+        "s = Constant<value_ints = [1, 100000, 100000, 1000]>() e = Expand(x, s) y = ReduceSum<keepdims = 0>(e)",
+        "(float[batch,1,1,1] x) => (float y)",
+    )
+    with pytest.raises(
+        EnvironmentFault, match="not enough memory to run m on a batch of 2; give a smaller --max-batch"
+    ):
+        Session("m", huge).run({"x": np.ones((2, 1, 1, 1), np.float32)})

@@ -1,0 +1,263 @@
+"""The exported graph itself: the framework's rows in every batch, dimensions that are free, answers that depend on inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from serving.errors import UserError, exit_code
+from serving.export.exported import Arrays
+from serving.export.gates import (
+    Degenerate,
+    FrameworkDiffers,
+    Limits,
+    NonFinite,
+    NotDynamic,
+    RowsDiffer,
+    check_graph,
+)
+from serving.repository import Tensor
+from serving.repository.preprocessing import TextPreprocessing
+
+from .nets import EXAMPLE, IDENTITY, SOFTMAX, exported, net
+
+
+def same(inputs: Arrays) -> list[NDArray[Any]]:
+    return [inputs["x"]]
+
+
+def test_a_sound_graph_passes_beside_its_framework_and_alone() -> None:
+    check_graph("m-fp32", exported(IDENTITY, run=same))
+    check_graph("m-fp32", exported(IDENTITY))
+    check_graph("m-fp32", exported(SOFTMAX, max_batch_size=1))
+
+
+def test_a_graph_that_computes_something_else_than_its_framework_is_refused() -> None:
+    with pytest.raises(
+        FrameworkDiffers, match=r"m-fp32 refused: a row differs by 0.82 from pytorch's own answer \(at most 0.001\)"
+    ) as caught:
+        check_graph("m-fp32", exported(IDENTITY, run=lambda inputs: [inputs["x"] + 1], framework="pytorch"))
+    assert exit_code(caught.value) == 1
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(lambda inputs: [inputs["x"][:, :2]], id="another shape"),
+        pytest.param(lambda inputs: [inputs["x"], inputs["x"]], id="another number of outputs"),
+        pytest.param(lambda inputs: [inputs["x"] * np.nan], id="NaN"),
+    ],
+)
+def test_a_framework_whose_answers_cannot_be_compared_is_refused(run: Any) -> None:
+    with pytest.raises(FrameworkDiffers):
+        check_graph("m-fp32", exported(IDENTITY, run=run))
+
+
+def test_the_limit_is_what_decides() -> None:
+    def near(inputs: Arrays) -> list[NDArray[Any]]:
+        return [inputs["x"] + 0.01]
+
+    with pytest.raises(FrameworkDiffers):
+        check_graph("m-fp32", exported(IDENTITY, run=near))
+    check_graph("m-fp32", exported(IDENTITY, run=near), Limits.chosen({"max_row_difference": 0.02}))
+
+
+def test_large_answers_may_differ_by_their_share() -> None:
+    large = net("y = Mul(x, k)", "(float[batch,4] x) => (float[batch,4] y)", k=1e6)
+    check_graph("m-fp32", exported(large, run=lambda inputs: [inputs["x"] * np.float32(1e6) + 50]))
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_dimension_that_became_a_constant_is_refused() -> None:
+    fixed = net("y = Reshape(x, shape)", "(float[batch,4] x) => (float[batch,4] y)", shape=np.array([1, 4]))
+    with pytest.raises(
+        NotDynamic, match="m-fp32 refused: the batch dimension says it takes any length, but at 3 it fails"
+    ):
+        check_graph("m-fp32", exported(fixed))
+
+
+def test_a_batch_that_leaks_into_its_rows_is_refused() -> None:
+    leaking = net(
+        "m = ReduceMean<keepdims = 1>(x, axis) y = Add(x, m)",
+        "(float[batch,4] x) => (float[batch,4] y)",
+        axis=np.array([0]),
+    )
+    with pytest.raises(RowsDiffer, match=r"in a batch of \d a row changes by"):
+        check_graph("m-fp32", exported(leaking))
+
+
+def test_rows_that_come_back_in_another_order_are_refused() -> None:
+    turned = net(
+        "start = Constant<value_ints = [-1]>() end = Constant<value_ints = [-1000]>() axis = Constant<value_ints = [0]>() "
+        "step = Constant<value_ints = [-1]>() y = Slice(x, start, end, axis, step)",
+        "(float[batch,4] x) => (float[batch,4] y)",
+    )
+    with pytest.raises(RowsDiffer):
+        check_graph("m-fp32", exported(turned))
+
+
+def test_a_graph_without_a_batch_dimension_is_checked_row_by_row() -> None:
+    plain = net("y = Softmax<axis = 0>(x)", "(float[4] x) => (float[4] y)")
+
+    def softmax(inputs: Arrays) -> list[NDArray[Any]]:
+        e = np.exp(inputs["x"])
+        return [e / e.sum()]
+
+    check_graph("m-fp32", exported(plain, max_batch_size=0, run=softmax))
+
+
+# -- dimensions of any length -----------------------------------------------------------------------------------------
+
+IDS, MASK = Tensor("ids", "INT64", (-1,)), Tensor("mask", "INT64", (-1,))
+SENTENCES = {
+    "ids": np.random.default_rng(0).integers(1, 9, (4, 6)),
+    "mask": np.ones((4, 6), np.int64),
+}
+SUM = "w = Mul(ids, mask) f = Cast<to = 1>(w) y = ReduceSum<keepdims = 1>(f, one)"
+SIGNATURE = "(int64[batch,length] ids, int64[batch,length] mask) => (float[batch,1] y)"
+ONE = np.array([1])
+
+
+def text(model: bytes, **changes: Any) -> Any:
+    options = {"example": SENTENCES, "inputs": (IDS, MASK), "outputs": (Tensor("y", "FP32", (1,)),), **changes}
+    return exported(model, **options)
+
+
+def total(inputs: Arrays) -> list[NDArray[Any]]:
+    return [(inputs["ids"] * inputs["mask"]).sum(axis=1, keepdims=True).astype(np.float32)]
+
+
+def test_inputs_that_share_a_dimension_get_the_same_length() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def run(inputs: Arrays) -> list[NDArray[Any]]:
+        assert inputs["ids"].shape == inputs["mask"].shape
+        seen.append(inputs["ids"].shape)
+        return total(inputs)
+
+    check_graph("m-fp32", text(net(SUM, SIGNATURE, one=ONE), run=run))
+    assert seen == [(4, 6), (4, 3), (4, 12)]
+
+
+def test_dimensions_without_a_name_go_with_those_of_their_length() -> None:
+    unnamed = net(SUM, SIGNATURE.replace("length", "?"), one=ONE)
+    check_graph("m-fp32", text(unnamed, run=total))
+
+
+def test_no_text_gets_longer_than_its_model_reads() -> None:
+    seen: list[int] = []
+
+    def run(inputs: Arrays) -> list[NDArray[Any]]:
+        seen.append(inputs["ids"].shape[1])
+        return total(inputs)
+
+    how = TextPreprocessing("tokenizer.json", {}, 8, 0, "none", False)
+    check_graph("m-fp32", text(net(SUM, SIGNATURE, one=ONE), run=run, preprocessing=how))
+    assert seen == [6, 3, 8]
+
+
+FIXED_LENGTH = net(
+    "r = Reshape(ids, shape) w = Mul(r, mask) f = Cast<to = 1>(w) y = ReduceSum<keepdims = 1>(f, one)",
+    SIGNATURE,
+    shape=np.array([-1, 6]),
+    one=ONE,
+)
+
+
+@pytest.mark.parametrize("run", [total, None])
+def test_a_length_that_became_a_constant_is_refused(run: Any) -> None:
+    with pytest.raises(
+        NotDynamic, match="m-fp32 refused: dimension 1 of input 'ids' says it takes any length, but at 3 it fails"
+    ):
+        check_graph("m-fp32", text(FIXED_LENGTH, run=run))
+
+
+def test_a_graph_that_is_right_at_one_length_alone_is_refused() -> None:
+    first_six = net(
+        "n = Constant<value_ints = [6]>() zero = Constant<value_ints = [0]>() "
+        "i = Slice(ids, zero, n, one) m = Slice(mask, zero, n, one) "
+        "w = Mul(i, m) f = Cast<to = 1>(w) y = ReduceSum<keepdims = 1>(f, one)",
+        SIGNATURE,
+        one=ONE,
+    )
+    with pytest.raises(NotDynamic, match=r"but at 12 it differs by \d+(\.\d+)? from numpy"):
+        check_graph("m-fp32", text(first_six, run=total))
+
+
+def test_a_length_that_the_framework_does_not_take_either_is_passed_over() -> None:
+    def six_at_most(inputs: Arrays) -> list[NDArray[Any]]:
+        if inputs["ids"].shape[1] > 6:
+            raise IndexError("index out of range in self")
+        return total(inputs)
+
+    up_to_six = net(
+        "p = Gather(positions, ids) s = Squeeze(p, two) m = Cast<to = 1>(mask) w = Mul(s, m) "
+        "y = ReduceSum<keepdims = 1>(w, one)",
+        SIGNATURE,
+        positions=np.arange(9.0)[:, None],
+        one=ONE,
+        two=np.array([2]),
+    )
+    check_graph("m-fp32", text(up_to_six, run=six_at_most))
+
+
+# -- answers that mean nothing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("z = Mul(x, tiny) c = Add(z, seven) y = Identity(c)", "6 different inputs give the same answer"),
+        ("z = Mul(x, tiny) y = Softmax<axis = -1>(z)", r"deviation [\d.e-]+ at a scale of 0.2"),
+        ("z = Mul(x, tiny) y = Mul(z, tiny)", "deviation 0 at a scale of 0"),
+    ],
+)
+def test_answers_that_do_not_depend_on_the_input_are_refused(body: str, says: str) -> None:
+    faded = net(body, "(float[batch,4] x) => (float[batch,4] y)", tiny=1e-30, seven=7.0)
+    with pytest.raises(Degenerate, match=says):
+        check_graph("m-fp32", exported(faded))
+
+
+def test_small_answers_that_do_depend_on_the_input_pass() -> None:
+    small = net("y = Mul(x, tiny)", "(float[batch,4] x) => (float[batch,4] y)", tiny=1e-6)
+    check_graph("m-fp32", exported(small))
+
+
+def test_equal_inputs_and_plain_decisions_say_nothing_about_that() -> None:
+    check_graph("m-fp32", exported(IDENTITY, example={"x": np.ones((4, 4), np.float32)}))
+    signs = net("f = Floor(x) z = Sub(f, f) y = Cast<to = 7>(z)", "(float[batch,4] x) => (int64[batch,4] y)")
+    check_graph("m-fp32", exported(signs, outputs=(Tensor("y", "INT64", (4,)),)))
+
+
+def test_one_output_that_varies_is_enough() -> None:
+    two = net(
+        "z = Mul(x, zero) y = Identity(x)", "(float[batch,4] x) => (float[batch,4] z, float[batch,4] y)", zero=0.0
+    )
+    check_graph("m-fp32", exported(two, outputs=(Tensor("z", "FP32", (4,)), Tensor("y", "FP32", (4,)))))
+
+
+def test_nan_on_the_example_is_refused() -> None:
+    logarithm = net("y = Log(x)", "(float[batch,4] x) => (float[batch,4] y)")
+    with pytest.raises(NonFinite, match=r"\d+ NaN or infinite values in its answers on the example"):
+        check_graph("m-fp32", exported(logarithm))
+
+
+def test_a_source_that_names_other_outputs_than_the_graph_has_is_told() -> None:
+    with pytest.raises(UserError, match="the graph's outputs are y, the source says z"):
+        check_graph("m-fp32", exported(IDENTITY, outputs=(Tensor("z", "FP32", (4,)),)))
+
+
+def test_a_long_example_is_not_run_as_a_whole() -> None:
+    seen: list[int] = []
+
+    def run(inputs: Arrays) -> list[NDArray[Any]]:
+        seen.append(len(inputs["x"]))
+        return [inputs["x"]]
+
+    check_graph("m-fp32", exported(IDENTITY, run=run, example={"x": np.repeat(EXAMPLE, 100, axis=0)}))
+    assert max(seen) == 8
