@@ -7,7 +7,6 @@ the client runs on these cores too. The rate is taken between completions, so th
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -23,8 +22,10 @@ from loadtest.bench.stack import Server, stack
 from loadtest.bodies import encode_binary, images, signature
 from loadtest.connection import Connection, request_bytes
 from loadtest.target import Gateway
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.planning.engines import EnginePython
 
-IN_PROCESS = ROOT / "serving" / "export" / "in_process.py"
+NET = "net"  # its name in the worker
 NUM_OUTSTANDING = 2  # one computes, one waits; more would only wait, and could be batched together
 ANSWER_TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 300.0  # 15 s on two cores
@@ -180,11 +181,22 @@ def _served(request: bytes, gateway: Server, round_s: float) -> float:
 
 def _alone(python: Path, net: Net, settings: Settings, round_s: float) -> tuple[str, float]:
     """(ONNX Runtime's version, images per second)"""
-    command = [str(python), "-I", str(IN_PROCESS), str(net.file), "--provider", "cpu", "--seconds", str(round_s)]
-    command += ["--batch-size", str(net.batch_size), "--threads", str(settings.num_threads)]
-    command += [] if settings.allow_spinning else ["--no-spinning"]
-    answer = json.loads(_run(command, "the net did not run in process", ANSWER_TIMEOUT_S + round_s))
-    return f"ONNX Runtime {answer['onnxruntime']}", float(answer["results"][0]["rate_per_s"])
+    try:
+        worker = WorkerProcess(EnginePython("cpu", python, ""))
+    except WorkerLost as lost:
+        raise CannotMeasure(f"the net did not run in process: {lost}") from None
+    how = {"num_threads": settings.num_threads, "allow_spinning": settings.allow_spinning, "inputs": None}
+    limit_s = ANSWER_TIMEOUT_S + round_s
+    try:
+        version = worker.ask(ANSWER_TIMEOUT_S, "hello")["onnxruntime"]
+        worker.ask(limit_s, "open", name=NET, file=str(net.file), engine="cpu", precision="fp32", **how)
+        per_run_s = worker.ask(limit_s, "prepare", name=NET, batch_size=net.batch_size)["seconds"]
+        per_run_s = worker.ask(limit_s, "turn", name=NET, num_runs=max(1, round(round_s / per_run_s)))["seconds"]
+    except (WorkerLost, WorkerRefused) as failure:
+        raise CannotMeasure(f"the net did not run in process: {failure}") from None
+    finally:
+        worker.end()
+    return f"ONNX Runtime {version}", net.batch_size / per_run_s
 
 
 def _triton_python() -> Path:
