@@ -41,7 +41,7 @@ def here(speeds: Iterable[Speed], *, processor: str, versions: Mapping[str, str]
 def best_engine(speeds: Speeds, plain: str, *, is_baseline: bool = False) -> str | None:
     """The engine that is fastest over all batch sizes, by the mean of its ratios; None if none was measured.
 
-    The plain one unless another is clearly faster at some size. `is_baseline`: the variant is FP32 itself.
+    The plain one unless another is clearly faster. `is_baseline`: the variant is FP32 itself.
     """
     by_engine = {engine: _against(rows, plain) for engine, rows in speeds.items()}
     if is_baseline:
@@ -88,9 +88,8 @@ def clear_ratio(gains: Iterable[Gain]) -> float | None:
 
 
 def mean_ratio(gains: Iterable[Gain]) -> float:
-    """The geometric mean: twice as fast at one batch size and half as fast at another is as fast."""
-    logarithms = [math.log(gain.ratio) for gain in gains]
-    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else 0.0
+    """Over the batch sizes: twice as fast at one and half as fast at another is as fast."""
+    return _mean(gain.ratio for gain in gains)
 
 
 def _against(speeds: Sequence[Speed], baseline_engine: str) -> dict[int, Gain]:
@@ -102,9 +101,17 @@ def _against(speeds: Sequence[Speed], baseline_engine: str) -> dict[int, Gain]:
     }
 
 
+def _mean(ratios: Iterable[float]) -> float:
+    """The geometric one; 0 of nothing."""
+    logarithms = [math.log(ratio) for ratio in ratios]
+    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else 0.0
+
+
 def _score(other: Mapping[int, Gain], plain: Mapping[int, Gain]) -> float:
-    """How many times as fast as on the plain engine, over the sizes that both were measured at; 0 if that is not clear."""
+    """How many times as fast as on the plain engine, over the sizes that both were measured at; 0 if that is not clear:
+    with the lower ends of its intervals against the upper ends of the plain one's.
+    """
     sizes = sorted(other.keys() & plain.keys())
-    if not any(other[size].ratio_low > plain[size].ratio_high for size in sizes):
+    if not sizes or _mean(other[size].ratio_low for size in sizes) <= _mean(plain[size].ratio_high for size in sizes):
         return 0.0
     return mean_ratio(other[size] for size in sizes) / mean_ratio(plain[size] for size in sizes)

@@ -66,6 +66,7 @@ def test_measurements_are_sorted_by_their_engine() -> None:
         pytest.param([about(2)], [openvino(1)], "cpu", id="clearly slower"),
         pytest.param([about(2)], [openvino(2.01)], "cpu", id="faster, but within the intervals"),
         pytest.param([about(2), about(2, 8)], [openvino(2.2), openvino(2.01, 8)], "openvino", id="clear at one size"),
+        pytest.param([about(2), about(2, 8)], [openvino(2.2), openvino(1.83, 8)], "cpu", id="clear at one size only"),
         pytest.param([about(2), about(2, 8)], [openvino(4), openvino(0.5, 8)], "cpu", id="more lost than won"),
         pytest.param([about(2), about(2, 8)], [openvino(6), openvino(1.5, 8)], "openvino", id="more won than lost"),
         pytest.param([about(2)], [openvino(9, 8)], "cpu", id="no batch size in common"),
