@@ -25,8 +25,8 @@ check: .venv/.dev ## Lint, check types, run the tests that need no server: under
 	.venv/bin/mypy
 	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow" $(ARGS)
 
-models: .venv-export/.export ## Train, export and gate the models of model_repo/ (installs torch, 4.7 GB, into .venv-export/)
-	.venv-export/bin/python -m serving export digits --keep-slow --model-repository model_repo --payload loadtest/payloads/digits.npz $(ARGS)
+models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 4.7 GB)
+	.venv-export/bin/python -m scripts.models $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
 	.venv-export/bin/python -m pytest -m models $(ARGS)

@@ -3,7 +3,7 @@
     digits, minilm, efficientnet-lite0: really trained, so that their gates mean something.
     speed:NAME: real architectures with random weights, for timing alone.
 
-`python -m serving.export.recipes` builds them all (`make models`). Rule: a recipe's calibration rows are never in its
+`make models` builds them all. Rule: a recipe's calibration rows are never in its
 gate's data.
 """
 
