@@ -50,10 +50,15 @@ class Place:
     def versions(self) -> dict[str, str]:
         return {name: engine.version for name, engine in self.engines.items()}
 
-    def engines_of(self, variant: str) -> list[str]:
-        """Those that could run this variant."""
-        only = ONLY_ENGINE.get((self.pool, variant))
-        return [engine for engine in self.engines if only in (None, engine)]
+    def engines_of(self, variant: Variant) -> list[str]:
+        """Those that may run this variant. Its answers were proven on the plain one and on those that its record names:
+        another rounds otherwise, which is nothing for FP32 and may be much for INT8.
+        """
+        record = variant.record
+        if only := ONLY_ENGINE.get((self.pool, record.variant)):
+            return [engine for engine in self.engines if engine == only]
+        proven = {self.plain, record.pools[self.pool].engine, *(speed.engine for speed in record.speed)}
+        return [engine for engine in self.engines if record.variant == BASELINE or engine in proven]
 
 
 def place_here(pool: str, engines: Mapping[str, EnginePython], num_threads: int) -> Place:
@@ -66,7 +71,9 @@ def speeds(model: Mapping[str, Variant], place: Place, *, may_measure: bool, say
     measured now. What is not known is not there.
     """
     known = recorded(model.values(), place)
-    wanted = [(name, engine) for name in model for engine in place.engines_of(name) if (name, engine) not in known]
+    wanted = [
+        (name, engine) for name in model for engine in place.engines_of(model[name]) if (name, engine) not in known
+    ]
     missing = []
     baseline = model.get(BASELINE)
     for key in wanted if baseline is not None else ():

@@ -27,6 +27,13 @@ ONE_ENGINE = replace(PLACE, engines={"cpu": PLAIN})
 Asked = list[list[Key]]
 
 
+FAR = Speed("pdp11-base", "openvino", "2.2", "cpu", 1, 2, 1.0, 1.0, 1.0, 1e-3, 1e-3, "2026-11-21")
+
+
+def with_speeds(variant: Variant, *rows: Speed) -> Variant:
+    return replace(variant, record=replace(variant.record, speed=rows))
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "cache"))
@@ -40,12 +47,12 @@ def said() -> list[str]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> dict[str, Variant]:
-    """FP32 and INT8 of a repository of one's own, without the speeds of their records."""
+    """FP32 and INT8 of a repository of one's own; their records know both engines, but nothing of this place."""
     found = {}
     for name in ("digits-fp32", "digits-int8"):
         shutil.copytree(COMMITTED / name, tmp_path / "repository" / name)
         variant = Repository(tmp_path / "repository").variant(name)
-        found[variant.record.variant] = replace(variant, record=replace(variant.record, speed=()))
+        found[variant.record.variant] = with_speeds(variant, FAR)
     return found
 
 
@@ -97,14 +104,10 @@ def test_fp32_on_the_plain_engine_alone_is_never_worth_a_contest(
 def test_what_a_record_knows_is_not_measured(model: dict[str, Variant], said: list[str], asked: Asked) -> None:
     known = speeds(model, said)
     row = known["int8", "cpu"][0]
-    model["int8"] = with_speeds(model["int8"], row)
+    model["int8"] = with_speeds(model["int8"], row, FAR)
     shutil.rmtree(measure.cache_dir())
     assert speeds(model, said)["int8", "cpu"] == (row,)
     assert asked[1] == [("fp32", "openvino"), ("int8", "openvino")]
-
-
-def with_speeds(variant: Variant, *rows: Speed) -> Variant:
-    return replace(variant, record=replace(variant.record, speed=rows))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +139,14 @@ def test_an_engine_that_is_installed_later_is_measured_alone(
     speeds(model, said, ONE_ENGINE)
     speeds(model, said, PLACE)
     assert asked == [[("int8", "cpu")], [("fp32", "openvino"), ("int8", "openvino")]]
+
+
+def test_int8_is_tried_only_on_engines_on_which_its_answers_were_proven(
+    model: dict[str, Variant], said: list[str], asked: Asked
+) -> None:
+    model = {name: with_speeds(variant) for name, variant in model.items()}
+    speeds(model, said)
+    assert asked == [[("fp32", "openvino"), ("int8", "cpu")]]
 
 
 def test_bf16_runs_on_openvino_alone(model: dict[str, Variant], said: list[str], asked: Asked) -> None:
