@@ -1,4 +1,4 @@
-"""What is in a repository, and is it still what was gated? `tandem models` and `tandem verify`.
+"""What is in a repository: `tandem models`. Whether it is still what was proven is `verify`'s.
 
 Rows are plain values, ready for a table or for JSON. Nothing is loaded or run. Rule: standard library only, so that it
 works beside a server in a thin image.
@@ -10,9 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.repository import DigestMismatch, Gate, PoolGate, Repository, Speed, Variant, processor_key
+from serving.export.verify import Verification
+from serving.repository import (
+    GATE_DATA_FILE,
+    NOTHING,
+    Gate,
+    PoolGate,
+    Repository,
+    Speed,
+    Variant,
+    processor_key,
+)
 
-VERSION = 1
+__all__ = ["Models", "Row", "Verification", "models"]
+
+VERSION = 2  # of the JSON: 2 has gates with checks, tasks and model versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +34,24 @@ class Row:
     name: str
     model: str
     variant: str
+    task: str
+    model_version: int
     size_bytes: int
     digest: str
     gate: Gate
+    is_untrained: bool  # random weights: there is nothing to be right about
+    is_ungated: bool  # somebody accepted it without any proof
+    is_data_kept: bool  # so that `tandem verify` can run the gate again
     pools: Mapping[str, PoolGate]
     speed: tuple[Speed, ...]
+    max_batch_size: int
     source: str
     created: str
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One directory of a repository: whole, or what is wrong with it."""
-
-    name: str
-    is_whole: bool
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Models:
-    """The object that `tandem models --json` prints."""
+    """The object that `tandem models --json` prints. `ungated`: directories without a record, which are never served."""
 
     version: int
     repository: str
@@ -51,52 +60,31 @@ class Models:
     ungated: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The object that `tandem verify --json` prints. A directory without a record is a problem: nothing proves it."""
-
-    version: int
-    repository: str
-    checks: tuple[Check, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        return all(check.is_whole for check in self.checks)
-
-
 def models(path: Path) -> Models:
     repository, processor = Repository(path), processor_key()
-    rows = tuple(_row(variant, processor) for variant in repository.variants())
+    variants = repository.variants()
+    kept = {variant.record.model for variant in variants if GATE_DATA_FILE in variant.record.files}
+    rows = tuple(_row(variant, processor, variant.record.model in kept) for variant in variants)
     return Models(VERSION, str(path), processor, rows, tuple(repository.ungated()))
 
 
-def verify(path: Path) -> Verification:
-    """Recomputes every digest."""
-    repository = Repository(path)
-    checks = [_check(variant) for variant in repository.variants()]
-    checks += [Check(name, False, "has no tandem.json, so nothing proves it") for name in repository.ungated()]
-    return Verification(VERSION, str(path), tuple(sorted(checks, key=lambda check: check.name)))
-
-
-def _row(variant: Variant, processor: str) -> Row:
+def _row(variant: Variant, processor: str, is_data_kept: bool) -> Row:
     record = variant.record
     return Row(
         name=variant.name,
         model=record.model,
         variant=record.variant,
+        task=record.task,
+        model_version=record.model_version,
         size_bytes=variant.size_bytes(),
         digest=variant.digest,
         gate=record.gate,
+        is_untrained=record.is_untrained,
+        is_ungated=record.gate.basis == NOTHING,
+        is_data_kept=is_data_kept,
         pools=record.pools,
         speed=tuple(speed for speed in record.speed if speed.processor == processor),
+        max_batch_size=record.max_batch_size,
         source=record.source,
         created=record.created,
     )
-
-
-def _check(variant: Variant) -> Check:
-    try:
-        variant.verify()
-    except DigestMismatch as mismatch:
-        return Check(variant.name, False, f"{mismatch.file} {mismatch.problem}")
-    return Check(variant.name, True, None)

@@ -1,0 +1,176 @@
+"""A model's gates once more: FP32's answers beside each variant's, held against the limits that the records state.
+
+On the data kept beside FP32, or on other data that somebody gives; there, a limit that was relative to FP32's value stays
+relative to it. Digests are `verify`'s, which calls this. Rule: what cannot be computed again, as a framework's answers, is
+said and not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from serving.errors import GateRefused, UserError
+from serving.export import gates
+from serving.export.data import Dataset, read, read_npz
+from serving.export.exported import Run
+from serving.export.gates import rows
+from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, digits
+from serving.export.gates.metrics import count_non_finite
+from serving.export.gates.session import Session
+from serving.export.gates.tasks import Measured, measure
+from serving.export.progress import Progress
+from serving.export.verify import EngineRun
+from serving.repository import GATE_DATA_FILE, Check, Variant
+from serving.repository.preprocessing import from_json
+
+_ENGINE_OF = {"bf16": "openvino"}  # precisions that the plain CPU provider does not compute: the file is FP32's
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one variant. No checks and no problems: nothing could be run, and the notes say why."""
+
+    checks: tuple[Check, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class Rerun:
+    """One model's data and FP32's answers on it."""
+
+    def __init__(self, fp32: Variant, data: Path | None, engines: Mapping[str, EngineRun], progress: Progress) -> None:
+        """UserError for data that does not fit the model."""
+        self._fp32, self._engines, self._progress = fp32, engines, progress
+        self._data = _kept(fp32) if data is None else _given(fp32, data, progress)
+        self._digest = self._data.digest
+        self._size = fp32.record.max_batch_size
+        self._reference: list[NDArray[Any]] | None = None
+
+    def of(self, variant: Variant) -> Outcome:
+        step = f"running the gate of {variant.name} again"
+        self._progress(step, 0, 1)
+        try:
+            outcome = self._run(variant)
+        except (GateRefused, UserError) as problem:
+            outcome = Outcome((), (str(problem),), ())
+        self._progress(step, 1, 1)
+        return outcome
+
+    def _run(self, variant: Variant) -> Outcome:
+        engine = _ENGINE_OF.get(variant.record.variant)
+        if engine is not None and engine not in self._engines:
+            return Outcome((), (), (f"gate not run again: {engine} computes it, and is not here",))
+        model = variant.model_path.read_bytes()
+        gates.check_file(variant.name, model, gates.Interface.of(self._fp32.record))
+        run: Run = Session(variant.name, model).run if engine is None else partial(self._engines[engine], model)
+        answers = gates.in_batches(run, self._data.inputs, self._size, variant.name)
+        if count := sum(count_non_finite(values) for values in answers):
+            raise gates.NonFinite(variant.name, "its answers on the data", count)
+        checks, notes = self._measured(variant, answers)
+        if (recorded := variant.record.gate.check(ROW_DIFFERENCE)) is not None and self._size:
+            checks.append(self._rows(variant, run, recorded))
+        failed = tuple(_told(check) for check in checks if not check.has_passed)
+        return Outcome(tuple(checks), failed, (*self._about_data(variant), *notes))
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    def _measured(self, variant: Variant, answers: list[NDArray[Any]]) -> tuple[list[Check], list[str]]:
+        """(recorded checks with the values of now, what could not be computed)."""
+        reference, gate = self._fp32_answers(), variant.record.gate
+        if [a.shape for a in answers] != [r.shape for r in reference]:
+            raise UserError(f"{variant.name} answers in other shapes than {self._fp32.name}")
+        labels = self._data.labels if gate.check(TOP1) is not None else None
+        found = {m.metric: m for m in measure(variant.record.task, answers, reference, labels)}
+        checks, missing = [], []
+        for recorded in gate.checks:
+            if recorded.metric == ROW_DIFFERENCE:
+                continue
+            if recorded.metric not in found or not self._is_comparable(variant, recorded):
+                missing.append(recorded.metric)
+            else:
+                checks.append(self._check(variant, recorded, found[recorded.metric]))
+        return checks, [self._why_missing(variant, missing)] if missing else []
+
+    def _is_comparable(self, variant: Variant, recorded: Check) -> bool:
+        """FP32 was compared with its framework, which is not here; how often it is right needs none."""
+        return variant.record.gate.reference == "fp32" or recorded.metric == TOP1
+
+    def _why_missing(self, variant: Variant, metrics: list[str]) -> str:
+        gate = variant.record.gate
+        if own := [metric for metric in metrics if metric not in RULES]:
+            return f"not measured again: {', '.join(own)}, whose function is not kept"
+        if TOP1 in metrics:
+            return f"not measured again: {TOP1}, because the data has no labels"
+        return f"not measured again: {', '.join(metrics)}, because {gate.reference} is not here"
+
+    def _check(self, variant: Variant, recorded: Check, now: Measured) -> Check:
+        limit, beside = recorded.limit, now.reference
+        if variant.record.gate.reference != "fp32":
+            beside = recorded.reference  # the framework's, which cannot be asked again
+            limit = limit if self._is_same_data(variant) else None
+        elif not self._is_same_data(variant):
+            limit = _beside(limit, recorded.reference, beside)
+        value = digits(now.value)
+        return replace(recorded, value=value, limit=limit, reference=None if beside is None else digits(beside))
+
+    def _rows(self, variant: Variant, run: Run, recorded: Check) -> Check:
+        difference, size = rows.largest_row_difference(variant.name, run, self._data.inputs, self._size)
+        check = replace(recorded, value=digits(difference))
+        if not check.has_passed:
+            raise gates.RowsDiffer(variant.name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
+        return check
+
+    def _fp32_answers(self) -> list[NDArray[Any]]:
+        if self._reference is None:
+            model = self._fp32.model_path.read_bytes()
+            self._reference = gates.answers(model, self._data.inputs, self._size, self._fp32.name)
+        return self._reference
+
+    # -- data ---------------------------------------------------------------------------------------------------------
+
+    def _is_same_data(self, variant: Variant) -> bool:
+        return self._digest == variant.record.gate.dataset_digest
+
+    def _about_data(self, variant: Variant) -> list[str]:
+        if self._is_same_data(variant):
+            return []
+        gate = variant.record.gate
+        return [
+            f"run again on {self._data.num_samples} rows of {self._data.name}, not on the {gate.num_samples} of the record"
+        ]
+
+
+def _kept(fp32: Variant) -> Dataset:
+    record = fp32.record
+    data = read_npz(fp32.directory / GATE_DATA_FILE, record.inputs, None)
+    return Dataset(record.gate.dataset, data.inputs, data.labels)
+
+
+def _given(fp32: Variant, path: Path, progress: Progress) -> Dataset:
+    """Read as an export reads it, with what lies beside the model."""
+    record, folder = fp32.record, fp32.directory
+    labels = tuple((folder / record.labels).read_text(encoding="utf-8").splitlines()) if record.labels else None
+    preprocessing = None
+    if record.preprocessing:
+        file = folder / record.preprocessing
+        preprocessing = from_json(file.read_text(encoding="utf-8"), str(file))
+    beside = {name: (folder / name).read_bytes() for name in record.files if "/" not in name and name.endswith(".json")}
+    return read(path, record.inputs, len(labels) if labels else None, preprocessing, beside, labels, progress=progress)
+
+
+def _beside(limit: float | None, was: float | None, now: float | None) -> float | None:
+    """The limit at the same distance from FP32's value of now."""
+    if limit is None or was is None or now is None:
+        return limit
+    return digits(now - (was - limit))
+
+
+def _told(check: Check) -> str:
+    side = "at least" if check.is_minimum else "at most"
+    return f"{check.metric} is {check.value:.4g} now, want {side} {check.limit:.4g}"

@@ -1,0 +1,187 @@
+"""Is a repository still what was proven? `tandem verify`: every digest again, and every gate again where its data was kept.
+
+Running gates is `rerun`'s, which needs NumPy and ONNX Runtime; without them the digests are checked all the same, and what was
+not run is said. Rules: standard library only at import, because it guards servers in thin images; what is not proven again
+is a note, what is disproven a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from serving.errors import EnvironmentFault, UserError
+from serving.export.progress import Progress, silent
+from serving.repository import GATE_DATA_FILE, NOTHING, Check, DigestMismatch, Repository, Variant
+from serving.repository.record import nearest
+
+VERSION = 2  # of the JSON: 2 tells of gates that were run again
+
+PASSED = "passed"
+FAILED = "failed"
+NOT_RUN = "not run"
+
+TANDEM = "tandem"
+NVIDIA = "nvidia"
+SERVERS = (TANDEM, NVIDIA)
+
+# (file, one batch of inputs) -> all outputs, of an engine that another interpreter has
+EngineRun = Callable[[bytes, Mapping[str, Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One directory of a repository. `checks`: as measured now, with the limits that they were held against."""
+
+    name: str
+    is_whole: bool  # every file is the one that was gated
+    gate: str  # PASSED, FAILED or NOT_RUN: run again, on the data named in `notes` or kept beside the model
+    checks: tuple[Check, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The object that `tandem verify --json` prints. A directory without a record is a problem: nothing proves it."""
+
+    version: int
+    repository: str
+    server: str
+    variants: tuple[Verified, ...]
+
+    @property
+    def has_passed(self) -> bool:
+        return not any(variant.problems for variant in self.variants)
+
+
+def verify(
+    path: Path,
+    *,
+    data: Path | None = None,
+    model: str | None = None,
+    digests_only: bool = False,
+    server: str = TANDEM,
+    engines: Mapping[str, EngineRun] | None = None,
+    progress: Progress = silent,
+) -> Verification:
+    """`data` stands in for what was kept. `engines`: of those beside the plain CPU provider that are here, by name."""
+    if server not in SERVERS:
+        raise UserError(f"unknown server {server!r}{nearest(server, SERVERS)}")
+    if data is not None and digests_only:
+        raise UserError("--data is what gates are run on, and --digests-only runs none; give one of them")
+    repository = Repository(path)
+    variants = [variant for variant in repository.variants() if model in (None, variant.record.model)]
+    if model is not None and not variants:
+        known = sorted({variant.record.model for variant in repository.variants()})
+        raise UserError(f"{path} has no model {model!r}{nearest(model, known) if known else '; it is empty'}")
+    found = {variant.name: _digests(variant) for variant in variants}
+    if model is None:
+        nothing = ("has no tandem.json, so nothing proves it",)
+        found |= {name: Verified(name, False, NOT_RUN, (), nothing, ()) for name in repository.ungated()}
+    if not digests_only:
+        for name, result in _gates(variants, found, data, engines or {}, progress).items():
+            found[name] = result
+    for variant in variants:
+        found[variant.name] = _for_server(variant, found[variant.name], server)
+    return Verification(VERSION, str(path), server, tuple(found[name] for name in sorted(found)))
+
+
+def _digests(variant: Variant) -> Verified:
+    try:
+        variant.verify()
+    except DigestMismatch as mismatch:
+        return Verified(variant.name, False, NOT_RUN, (), (f"{mismatch.file} {mismatch.problem}",), ())
+    return Verified(variant.name, True, NOT_RUN, (), (), ())
+
+
+def _for_server(variant: Variant, result: Verified, server: str) -> Verified:
+    """NVIDIA's backend reads no precision in OpenVINO's block: it would compute in FP32 without a word."""
+    pool = variant.record.pools.get("cpu")
+    if server != NVIDIA or variant.record.variant != "bf16" or pool is None or not pool.is_loadable:
+        return result
+    problem = "BF16 on the CPU pool is computed by Tandem's own backend only; in NVIDIA's image it would be FP32: leave it out"
+    return replace(result, problems=(*result.problems, problem))
+
+
+# -- gates ------------------------------------------------------------------------------------------------------------
+
+
+def _gates(
+    variants: Sequence[Variant],
+    found: Mapping[str, Verified],
+    data: Path | None,
+    engines: Mapping[str, EngineRun],
+    progress: Progress,
+) -> dict[str, Verified]:
+    """The results that running the gates again changes."""
+    models = sorted({variant.record.model for variant in variants})
+    if data is not None and len(models) > 1:
+        raise UserError(f"--data is of one model, and the repository has {', '.join(models)}; say which with --model")
+    changed: dict[str, Verified] = {}
+    for model in models:
+        family = [variant for variant in variants if variant.record.model == model]
+        reason = _why_not(family, found, data)
+        if reason is None:
+            changed |= _rerun(family, found, data, engines, progress)
+            continue
+        for variant in family:
+            changed[variant.name] = _noted(found[variant.name], _why_not_this(variant) or reason)
+    return changed
+
+
+def _why_not(family: Sequence[Variant], found: Mapping[str, Verified], data: Path | None) -> str | None:
+    """Why none of a model's gates can be run again; None where they can."""
+    fp32 = next((variant for variant in family if variant.record.variant == "fp32"), None)
+    if fp32 is None:
+        return "gate not run again: the repository has no FP32 of this model to compare with"
+    if not found[fp32.name].is_whole:
+        return f"gate not run again: the files of {fp32.name} are not the ones that were gated"
+    if data is None and GATE_DATA_FILE not in fp32.record.files:
+        return "gate not run again: no data kept; give --data"
+    return None
+
+
+def _why_not_this(variant: Variant) -> str | None:
+    if variant.record.is_untrained:
+        return "gate not run again: untrained, so that there is nothing to be right about"
+    if variant.record.gate.basis == NOTHING:
+        return "gate not run again: there was none, it was accepted ungated"
+    return None
+
+
+def _rerun(
+    family: Sequence[Variant],
+    found: Mapping[str, Verified],
+    data: Path | None,
+    engines: Mapping[str, EngineRun],
+    progress: Progress,
+) -> dict[str, Verified]:
+    try:
+        from serving.export import rerun
+    except ImportError as error:
+        reason = f"{error.name} is not installed here"
+        if data is not None:
+            raise EnvironmentFault(f"--data cannot be used: {reason}: pip install 'tandem-serving[onnx]'") from None
+        return {variant.name: _noted(found[variant.name], f"gate not run again: {reason}") for variant in family}
+    run = rerun.Rerun(next(one for one in family if one.record.variant == "fp32"), data, engines, progress)
+    changed = {}
+    for variant in family:
+        result = found[variant.name]
+        if own_reason := _why_not_this(variant):
+            changed[variant.name] = _noted(result, own_reason)
+        elif result.is_whole:
+            changed[variant.name] = _held_against(result, run.of(variant))
+    return changed
+
+
+def _held_against(result: Verified, run: Any) -> Verified:
+    """`run`: a rerun.Outcome."""
+    gate = FAILED if run.problems else PASSED if run.checks else NOT_RUN
+    return replace(result, gate=gate, checks=run.checks, problems=run.problems, notes=run.notes)
+
+
+def _noted(result: Verified, note: str) -> Verified:
+    return replace(result, notes=(*result.notes, note)) if result.is_whole else result
