@@ -1,0 +1,184 @@
+"""What a fitted estimator of scikit-learn or LightGBM says about itself: its steps, features, classes and answers.
+
+Not here: how it becomes a graph (`estimator_graph.py`). Rule: the estimator that was given is never changed; what has to be
+changed is a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier, is_regressor  # type: ignore[import-untyped, unused-ignore]
+from sklearn.compose import ColumnTransformer  # type: ignore[import-untyped, unused-ignore]
+from sklearn.pipeline import FeatureUnion, Pipeline  # type: ignore[import-untyped, unused-ignore]
+
+from serving.errors import UserError
+from serving.export.exported import Arrays
+
+FEATURES = "features"  # the one input of a model whose columns are all numbers
+PROBABILITIES, SCORES, LABEL, PREDICTION = "probabilities", "scores", "label", "prediction"
+_TEXT = ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimator:
+    """`model` takes columns by position, so that it runs on arrays whatever it was fitted on."""
+
+    model: Any
+    name: str  # of the file
+    num_features: int
+    columns: tuple[str, ...] | None  # names, where it was fitted on a data frame
+    classes: tuple[Any, ...] | None  # None: a regressor
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names, the one that the task is about first."""
+        if self.classes is None:
+            return (PREDICTION,)
+        return (PROBABILITIES if hasattr(self.model, "predict_proba") else SCORES, LABEL)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return self.columns or tuple(f"column_{index}" for index in range(self.num_features))
+
+    def answers(self, matrix: NDArray[Any]) -> list[NDArray[Any]]:
+        """The framework's own, [n, …] for each of `outputs`."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of feature names, which arrays do not have
+            predicted = np.asarray(self.model.predict(matrix))
+            if self.classes is None:
+                return [_column(predicted).astype(np.float32)]
+            is_text = predicted.dtype.kind in "OUS"
+            label = _column(predicted).astype(object if is_text else np.int64)
+            return [self._scores(matrix).astype(np.float32), label]
+
+    def _scores(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        if hasattr(self.model, "predict_proba"):
+            return np.asarray(self.model.predict_proba(matrix))
+        scores = np.asarray(self.model.decision_function(matrix))
+        return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores  # so that the largest is the class
+
+
+def _column(values: NDArray[Any]) -> NDArray[Any]:
+    return values[:, np.newaxis] if values.ndim == 1 else values
+
+
+def described(model: Any, name: str) -> Estimator:
+    """Raises UserError for what is neither classifier nor regressor, or takes anything but a table."""
+    kind = type(model).__name__
+    if texts := [step for step, part in steps(model) if type(part).__name__ in _TEXT]:
+        raise UserError(
+            f"{name}: step {texts[0]} reads raw text, which a server does by other word rules than scikit-learn: "
+            "give the model the numbers that it makes"
+        )
+    if not is_classifier(model) and not is_regressor(model):
+        raise UserError(f"{name} holds a {kind}, which is neither a classifier nor a regressor")
+    if not hasattr(model, "n_features_in_"):
+        raise UserError(f"{name}: {kind} does not say how many features it takes (n_features_in_): fit it on a table")
+    names = getattr(model, "feature_names_in_", None)
+    return Estimator(
+        model=_by_position(copy.deepcopy(model)),
+        name=name,
+        num_features=int(model.n_features_in_),
+        columns=None if names is None else tuple(map(str, names)),
+        classes=_classes(model, name) if is_classifier(model) else None,
+    )
+
+
+def _classes(model: Any, name: str) -> tuple[Any, ...]:
+    classes = model.classes_
+    if isinstance(classes, list) or np.ndim(classes) != 1:
+        raise UserError(f"{name} answers several questions at once (classes_ is a list): export one model for each")
+    if not hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
+        raise UserError(
+            f"{name}: {type(model).__name__} gives neither probabilities nor scores, so nothing can be compared"
+        )
+    return tuple(np.asarray(classes).tolist())
+
+
+# -- the parts of an estimator ----------------------------------------------------------------------------------------
+
+
+def final(model: Any) -> Any:
+    """The estimator that answers, behind pipelines and searches."""
+    while True:
+        if isinstance(model, Pipeline):
+            model = model.steps[-1][1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            return model
+
+
+def steps(model: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every estimator in it by the names that pipelines give: `columntransformer.num.standardscaler`; itself first."""
+    yield name or type(model).__name__, model
+    for part, inner in _parts(model):
+        yield from steps(inner, f"{name}.{part}" if name else part)
+
+
+def _parts(model: Any) -> Sequence[tuple[str, Any]]:
+    if isinstance(model, Pipeline):
+        found = list(model.steps)
+    elif isinstance(model, FeatureUnion):
+        found = list(model.transformer_list)
+    elif isinstance(model, ColumnTransformer):
+        found = [(name, part) for name, part, _ in model.transformers_]
+    else:
+        found = [(name, part) for key, value in vars(model).items() for name, part in _held(key, value)]
+    return [(name, part) for name, part in found if hasattr(part, "get_params") and not isinstance(part, type)]
+
+
+def _held(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Estimators in an attribute: alone, or in lists and arrays as ensembles keep them."""
+    if hasattr(value, "get_params"):
+        if key.endswith("_") and not key.startswith("_"):  # fitted; without the underscore it is what was asked for
+            yield key, value
+    elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
+        for index, part in enumerate(np.ravel(value) if isinstance(value, np.ndarray) else value):
+            pair = part if isinstance(part, tuple) and len(part) == 2 else (f"{key}{index}", part)
+            yield from ([pair] if hasattr(pair[1], "get_params") and key.endswith("_") else [])
+
+
+def _by_position(model: Any) -> Any:
+    """In place: columns by number instead of by name, and arrays out of every step instead of data frames."""
+    for _, part in steps(model):
+        vars(part).pop("_sklearn_output_config", None)
+        if isinstance(part, ColumnTransformer) and hasattr(part, "feature_names_in_"):
+            numbers = {name: index for index, name in enumerate(part.feature_names_in_)}
+            part.transformers_ = [(n, p, _numbered(columns, numbers)) for n, p, columns in part.transformers_]
+            del part.feature_names_in_
+    return model
+
+
+def _numbered(columns: Any, numbers: dict[str, int]) -> Any:
+    if isinstance(columns, str):
+        return numbers[columns]
+    if isinstance(columns, slice):
+        start, stop = (numbers[edge] if isinstance(edge, str) else edge for edge in (columns.start, columns.stop))
+        is_named = isinstance(columns.stop, str)  # slices of names include their end
+        return slice(start, stop + 1 if is_named and stop is not None else stop, columns.step)
+    return [numbers.get(column, column) if isinstance(column, str) else column for column in columns]
+
+
+def text_columns(model: Any) -> bool:
+    """Whether an encoder in it knows words."""
+    known = (c for _, part in steps(model) for c in getattr(part, "categories_", ()) if hasattr(c, "dtype"))
+    return any(any(isinstance(word, str) for word in categories.tolist()) for categories in known)
+
+
+def table_of(inputs: Arrays) -> NDArray[Any]:
+    """What the framework takes: float32 [n, features], or objects where a column is text. Inputs are in its order."""
+    if set(inputs) == {FEATURES}:
+        return inputs[FEATURES]
+    columns = list(inputs.values())
+    table = np.empty((len(columns[0]), len(columns)), object)
+    for index, values in enumerate(columns):
+        table[:, index] = values[:, 0]
+    return table

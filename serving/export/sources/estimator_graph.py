@@ -1,0 +1,145 @@
+"""A fitted estimator as an ONNX graph: skl2onnx's, with LightGBM's converter beside it.
+
+Probabilities, or scores where there are none, come first, then the label; a regressor gives `prediction`. Rule: no lists of
+dictionaries (ZipMap) and one column per value, because Triton carries neither the one nor rows without dimensions.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from skl2onnx import convert_sklearn, update_registered_converter  # type: ignore[import-untyped, unused-ignore]
+from skl2onnx.common.data_types import (  # type: ignore[import-untyped, unused-ignore]
+    FloatTensorType,
+    StringTensorType,
+)
+from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, unused-ignore]
+    calculate_linear_classifier_output_shapes,
+    calculate_linear_regressor_output_shapes,
+)
+
+from serving.errors import UserError
+from serving.export.sources import batching
+from serving.export.sources.estimator import FEATURES, SCORES, Estimator, final, steps
+from serving.export.sources.onnx_model import first_line, inferred, upgraded
+from serving.export.sources.thresholds import round_down
+
+ML_OPSET = 3  # has float trees; ONNX Runtime 1.19 loads it
+
+
+def to_onnx(estimator: Estimator, texts: Sequence[bool] | None, opset: int) -> onnx.ModelProto:
+    """`texts`: for each column whether it is text, each then an input [n, 1]; None: one input of all features.
+
+    Raises UserError that names the step which has no converter.
+    """
+    model = copy.deepcopy(estimator.model)
+    round_down(model)
+    for _, part in steps(model):
+        if hasattr(part, "flatten_transform"):
+            part.flatten_transform = False  # of VotingClassifier.transform, which is not what is served
+    _register_lightgbm()
+    graph = _converted(model, estimator, _initial_types(estimator, texts), opset)
+    names = _outputs(graph, estimator)
+    for old, new in names.items():
+        _rename_output(graph.graph, old, new)
+    _order(graph.graph, estimator.outputs)
+    batching.columns(graph)
+    return inferred(upgraded(graph, opset, estimator.name))
+
+
+def _initial_types(estimator: Estimator, texts: Sequence[bool] | None) -> list[tuple[str, Any]]:
+    if texts is None:
+        return [(FEATURES, FloatTensorType([None, estimator.num_features]))]
+    kinds = (StringTensorType if is_text else FloatTensorType for is_text in texts)
+    return [(name, kind([None, 1])) for name, kind in zip(estimator.column_names, kinds, strict=True)]
+
+
+def _converted(model: Any, estimator: Estimator, types: list[tuple[str, Any]], opset: int) -> onnx.ModelProto:
+    last = final(model)
+    options: dict[int, dict[str, bool]] = {}
+    if estimator.classes is not None:
+        options[id(last)] = {} if type(last).__name__ == "LinearSVC" else {"zipmap": False}  # it never has one
+        if estimator.outputs[0] == SCORES:
+            options[id(last)]["raw_scores"] = True  # two columns also where there are two classes
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made: onnx.ModelProto = convert_sklearn(
+                model, initial_types=types, target_opset={"": opset, "ai.onnx.ml": ML_OPSET}, options=options or None
+            )
+    except Exception as error:  # whatever a converter meets in an estimator that it does not know
+        raise UserError(f"{estimator.name}: {_refusal(error, model)}") from None
+    versions = {entry.domain: entry.version for entry in made.opset_import}  # it may name a domain twice
+    del made.opset_import[:]
+    made.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+    return made
+
+
+def _refusal(error: Exception, model: Any) -> str:
+    """Names the step and its class where the converter's words name a class."""
+    words = str(error)
+    named = re.search(r"type '<class '([\w.]+)'>'", words)
+    parts = [(step, type(part)) for step, part in steps(model)]
+    if named:
+        found = [step for step, kind in parts if f"{kind.__module__}.{kind.__qualname__}" == named[1]]
+        where = f"step {found[-1]} ({named[1]})" if found else f"a {named[1]}"
+        return f"{where} has no converter to ONNX: take another in its place, or export the model as .onnx yourself"
+    found = [f"step {step} ({kind.__name__})" for step, kind in parts if kind.__name__ in words]
+    return f"{found[-1] if found else type(model).__name__} cannot be converted to ONNX: {first_line(error)}"
+
+
+def _outputs(graph: onnx.ModelProto, estimator: Estimator) -> dict[str, str]:
+    """The converter's names -> ours. It gives the label first."""
+    given = [value.name for value in graph.graph.output]
+    wanted = list(reversed(estimator.outputs))
+    if len(given) != len(wanted):
+        raise UserError(
+            f"{estimator.name}: the converter gives {', '.join(given)} for a {type(estimator.model).__name__}, "
+            f"want {', '.join(wanted)}: export the model as .onnx yourself"
+        )
+    return dict(zip(given, wanted, strict=True))
+
+
+def _rename_output(graph: onnx.GraphProto, old: str, new: str) -> None:
+    if old == new:
+        return
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    if new in taken:  # an inner value that happens to be called so
+        batching.rename(graph, new, f"{new}_inside")
+    batching.rename(graph, old, new)
+    for value in graph.output:
+        if value.name == old:
+            value.name = new
+
+
+def _order(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+    values = {value.name: value for value in graph.output}
+    del graph.output[:]
+    graph.output.extend(values[name] for name in names)
+
+
+def _register_lightgbm() -> None:
+    """Where an estimator brought it in; most installations do without."""
+    lightgbm: Any = sys.modules.get("lightgbm")
+    if lightgbm is None or not hasattr(lightgbm, "LGBMClassifier"):
+        return
+    from onnxmltools.convert.lightgbm.operator_converters.LightGbm import (  # type: ignore[import-untyped, unused-ignore]
+        convert_lightgbm,
+    )
+
+    kinds = (
+        (
+            lightgbm.LGBMClassifier,
+            calculate_linear_classifier_output_shapes,
+            {"nocl": [True, False], "zipmap": [True, False]},
+        ),
+        (lightgbm.LGBMRegressor, calculate_linear_regressor_output_shapes, {"split": None}),
+    )
+    for kind, shapes, options in kinds:
+        update_registered_converter(kind, f"LightGbm{kind.__name__}", shapes, convert_lightgbm, options=options)

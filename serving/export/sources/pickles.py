@@ -1,0 +1,88 @@
+"""Reads the pickle of a fitted estimator, or says in one line what it is instead.
+
+Opening a pickle runs what its maker put into it: whoever calls this has asked for trust before. Rule: an estimator that
+another scikit-learn wrote is refused, because it may load and answer something else.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import joblib  # type: ignore[import-untyped, unused-ignore]
+import sklearn  # type: ignore[import-untyped, unused-ignore]
+from sklearn.exceptions import (  # type: ignore[import-untyped, unused-ignore]
+    InconsistentVersionWarning,
+    NotFittedError,
+)
+from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped, unused-ignore]
+
+from serving.errors import UserError
+from serving.export.sources.onnx_model import first_line
+
+
+def unpickled(path: Path) -> Any:
+    """A fitted estimator with `predict`. Raises UserError for anything else."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    name = path.name
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", InconsistentVersionWarning)
+            estimator = joblib.load(path)
+    except InconsistentVersionWarning as warning:
+        raise _other_version(name, str(warning.original_sklearn_version)) from None
+    except ModuleNotFoundError as error:
+        raise UserError(f"{name} needs the package {error.name!r}, which is not installed here") from None
+    except AttributeError as error:
+        raise UserError(
+            f"{name} holds a class that is not here, {first_line(error)}: put its module on PYTHONPATH"
+        ) from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or first_line(error)}") from None
+    except Exception as error:  # anything at all: a pickle is a program
+        if (made_by := _version_inside(path)) not in (None, sklearn.__version__):
+            raise _other_version(name, str(made_by)) from None
+        raise UserError(f"{name} is no pickle that can be read, or only a part of one: {_reason(error)}") from None
+    return _fitted(estimator, name)
+
+
+def _reason(error: Exception) -> str:
+    return (
+        "it ends too early"
+        if isinstance(error, EOFError | pickle.UnpicklingError) and not str(error)
+        else first_line(error)
+    )
+
+
+def _other_version(name: str, made_by: str) -> UserError:
+    return UserError(
+        f"{name} was made by scikit-learn {made_by}, this is {sklearn.__version__}: pip install scikit-learn=={made_by} "
+        "here, or fit and pickle the model again with this one"
+    )
+
+
+def _version_inside(path: Path) -> str | None:
+    """What an estimator wrote beside its state, where the file is not compressed: it may fail before it can be asked."""
+    match = re.search(rb"_sklearn_version[^0-9]{1,8}(\d+\.\d+(?:\.\w+)*)", path.read_bytes())
+    return match[1].decode() if match else None
+
+
+def _fitted(estimator: Any, name: str) -> Any:
+    kind = type(estimator).__name__
+    if isinstance(estimator, dict | list | tuple):
+        held = f" with {', '.join(map(str, list(estimator)[:5]))}" if isinstance(estimator, dict) and estimator else ""
+        raise UserError(f"{name} holds a {kind}{held}, not an estimator: pickle the fitted estimator itself")
+    if isinstance(estimator, type) or not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
+        raise UserError(f"{name} holds a {kind}, which is no scikit-learn estimator with predict")
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        raise UserError(f"{name} holds a {kind} that is not fitted: call fit, then pickle it") from None
+    except TypeError as error:
+        raise UserError(f"{name} holds a {kind}, which is no scikit-learn estimator: {first_line(error)}") from None
+    return estimator

@@ -1,0 +1,151 @@
+"""sklearn:FILE: a pickled classifier or regressor of scikit-learn or LightGBM, as an FP32 graph for CPUs.
+
+The graph takes float32, and the framework whose answers judge it gets the same float32 values. No GPU provider has kernels
+for trees and encoders, so no other precision is tried. Rule: nothing of the file is opened before its user said --trust.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import skl2onnx  # type: ignore[import-untyped, unused-ignore]
+import sklearn  # type: ignore[import-untyped, unused-ignore]
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.progress import Progress
+from serving.export.sources import estimator_example, examples
+from serving.export.sources.contents import AS_IT_IS
+from serving.export.sources.estimator import FEATURES, Estimator, described, final, table_of, text_columns
+from serving.export.sources.estimator_graph import to_onnx
+from serving.export.sources.onnx_model import finished
+from serving.export.sources.pickles import unpickled
+from serving.export.sources.ports import Port, ports
+from serving.export.sources.trial import Failed, Trial
+from serving.repository import Tensor
+from serving.repository.record import CLASSIFICATION, OTHER, TASKS, nearest
+
+COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the model was fitted on a data frame
+
+
+def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
+    """Raises UserError for a file without trust, a pickle that holds something else, a step without a converter."""
+    if not options.is_trusted:
+        raise UserError(
+            f"{path} is a pickle, and opening one runs what its maker put into it: say --trust if you trust them"
+        )
+    step = f"converting {path.name}"
+    progress(step, 0, 2)
+    estimator = described(unpickled(path), path.name)
+    progress(step, 1, 2)
+    exported = _exported(estimator, options)
+    progress(step, 2, 2)
+    return exported
+
+
+def _exported(estimator: Estimator, options: SourceOptions) -> Exported:
+    task = _task(estimator, options)
+    columns, texts = _rows(estimator, options)
+    graph = to_onnx(estimator, texts, options.opset)
+    content = finished(graph, estimator.name)
+    takes, gives = (
+        ports(graph.graph.input, "input", estimator.name),
+        ports(graph.graph.output, "output", estimator.name),
+    )
+    rows = {port.name: values for port, values in zip(takes, columns.values(), strict=True)}
+    framework = estimator.answers(table_of(rows))
+    _check(Trial(content, estimator.name), rows, framework, estimator)
+    shapes = [values.shape[1:] for values in framework]
+    kind = "lightgbm" if type(final(estimator.model)).__module__.startswith("lightgbm") else "scikit-learn"
+    return Exported(
+        model=content,
+        inputs=tuple(Tensor(port.name, port.datatype, port.dims[1:]) for port in takes),
+        outputs=tuple(Tensor(p.name, p.datatype, shape) for p, shape in zip(gives, shapes, strict=True)),
+        max_batch_size=max(1, options.max_batch_size),
+        task=task,
+        source=f"sklearn: {estimator.name} ({_title(estimator.model)}); for CPUs only",
+        framework=kind,
+        run=lambda inputs: estimator.answers(table_of({port.name: inputs[port.name] for port in takes})),
+        example=rows,
+        labels=None if estimator.classes is None else tuple(str(label) for label in estimator.classes),
+        files={COLUMNS_FILE: ("\n".join(estimator.columns) + "\n").encode()} if estimator.columns else {},
+        precisions=AS_IT_IS,
+        is_cpu_only=True,
+        toolchain=_toolchain(kind),
+    )
+
+
+def _task(estimator: Estimator, options: SourceOptions) -> str:
+    if options.task is not None and options.task not in TASKS:
+        raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
+    if options.task == CLASSIFICATION and estimator.classes is None:
+        raise UserError(f"{estimator.name} is no classification: it holds a regressor")
+    return options.task or (OTHER if estimator.classes is None else CLASSIFICATION)
+
+
+def _title(model: Any) -> str:
+    last = final(model)
+    return type(last).__name__ if last is model else f"{type(model).__name__} with {type(last).__name__}"
+
+
+def _toolchain(kind: str) -> dict[str, str]:
+    made = {"scikit-learn": sklearn.__version__, "skl2onnx": skl2onnx.__version__, "onnx": onnx.__version__}
+    if kind == "lightgbm":
+        made |= {"lightgbm": sys.modules["lightgbm"].__version__, "onnxmltools": _onnxmltools()}
+    return made
+
+
+def _onnxmltools() -> str:
+    import onnxmltools  # type: ignore[import-untyped, unused-ignore]
+
+    return str(onnxmltools.__version__)
+
+
+# -- inputs to judge it on --------------------------------------------------------------------------------------------
+
+
+def _rows(estimator: Estimator, options: SourceOptions) -> tuple[Arrays, list[bool] | None]:
+    """Inputs, and for each column whether it is text; None where all are numbers and one input takes them."""
+    matrix = Port(FEATURES, "FP32", (estimator.num_features,))
+    if options.example is None:
+        if text_columns(estimator.model):
+            raise UserError(
+                f"{estimator.name} takes columns of text: give rows of them with --example, one array for each column: "
+                f"{', '.join(estimator.column_names)}"
+            )
+        return {FEATURES: estimator_example.made_up(estimator)}, None
+    if FEATURES in options.example:
+        return examples.given(options.example, [matrix]), None
+    texts = [_is_text(options.example.get(name)) for name in estimator.column_names]
+    kinds = ("BYTES" if is_text else "FP32" for is_text in texts)
+    columns = examples.given(
+        options.example, [Port(name, kind, (1,)) for name, kind in zip(estimator.column_names, kinds, strict=True)]
+    )
+    if any(texts):
+        return columns, texts
+    return {FEATURES: np.concatenate(list(columns.values()), axis=1)}, None
+
+
+def _is_text(values: Any) -> bool:
+    return np.asarray(values).dtype.kind in "US" or any(
+        isinstance(value, str | bytes) for value in np.ravel(values)[:1]
+    )
+
+
+def _check(trial: Trial, rows: Arrays, framework: list[NDArray[Any]], estimator: Estimator) -> None:
+    """The graph runs and gives what the framework gives in shape; whether the values agree is the gate's question."""
+    try:
+        answers = trial.run(rows)
+    except Failed as error:
+        raise UserError(f"{estimator.name}, converted, does not run: {error}") from None
+    for name, ours, theirs in zip(trial.outputs, answers, framework, strict=True):
+        if ours.shape != theirs.shape:
+            raise UserError(
+                f"{estimator.name}: converted, output {name} has shape {list(ours.shape)}, scikit-learn's has "
+                f"{list(theirs.shape)}: export the model as .onnx yourself"
+            )

@@ -1,0 +1,471 @@
+"""sklearn:FILE: what becomes of fitted estimators, beside their own answers, and which pickles are turned away."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import joblib
+import lightgbm
+import numpy as np
+import onnx
+import pytest
+import sklearn
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingClassifier,
+)
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, SplineTransformer, StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from serving.errors import UserError
+from serving.export.exported import Exported, SourceOptions
+from serving.export.sources import sklearn_file
+from serving.export.sources.thresholds import down
+from serving.export.sources.trial import Trial
+from serving.repository import Tensor
+
+FLOWERS, KINDS = load_iris(return_X_y=True)
+NAMES = np.array(load_iris().target_names)[KINDS]
+IS_FIRST = (KINDS > 0).astype(int)
+PATIENTS, PROGRESS = load_diabetes(return_X_y=True)
+
+
+def load(path: Path, **options: Any) -> Exported:
+    return sklearn_file.load(path, SourceOptions(**{"is_trusted": True, **options}), lambda *_: None)
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Any:
+    """Pickles an estimator and exports the file."""
+
+    def run(model: Any, **options: Any) -> Exported:
+        joblib.dump(model, tmp_path / "model.joblib")
+        return load(tmp_path / "model.joblib", **options)
+
+    return run
+
+
+def difference(exported: Exported, rows: Any = None) -> float:
+    """Largest difference of the first output from the framework's, relative to its largest value; labels must be equal."""
+    inputs = exported.example if rows is None else {"features": rows}
+    ours, theirs = Trial(exported.model, "it").run(inputs), exported.run(inputs)  # type: ignore[misc]
+    for mine, other in zip(ours[1:], theirs[1:], strict=True):
+        assert np.array_equal(mine, other)
+    assert [v.shape for v in ours] == [v.shape for v in theirs]
+    return float(np.abs(ours[0] - theirs[0]).max() / np.abs(theirs[0]).max())
+
+
+# -- what estimators become -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(max_iter=500),
+        make_pipeline(StandardScaler(), SVC()),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        LinearSVC(),
+        make_pipeline(StandardScaler(), LinearSVC()),
+        RidgeClassifier(),
+        RandomForestClassifier(10, random_state=0),
+        HistGradientBoostingClassifier(max_iter=10),
+        AdaBoostClassifier(n_estimators=5),
+        KNeighborsClassifier(),
+        GaussianNB(),
+        VotingClassifier([("a", GaussianNB()), ("b", LogisticRegression(max_iter=500))], voting="soft"),
+        GridSearchCV(LogisticRegression(max_iter=500), {"C": [0.5, 1]}, cv=2),
+        lightgbm.LGBMClassifier(n_estimators=5, verbose=-1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize(("kinds", "count"), [(NAMES, 3), (IS_FIRST, 2)], ids=["three words", "two numbers"])
+def test_a_classifier_gives_its_scores_first_then_its_label(export: Any, model: Any, kinds: Any, count: int) -> None:
+    fitted = sklearn.base.clone(model).fit(FLOWERS, kinds)
+    exported = export(fitted)
+    name = "probabilities" if hasattr(fitted, "predict_proba") else "scores"
+    text = kinds is NAMES
+    assert exported.inputs == (Tensor("features", "FP32", (4,)),)
+    assert exported.outputs == (Tensor(name, "FP32", (count,)), Tensor("label", "BYTES" if text else "INT64", (1,)))
+    assert exported.labels == (("setosa", "versicolor", "virginica") if text else ("0", "1"))
+    assert (exported.task, exported.max_batch_size) == ("classification", 32)
+    assert (exported.is_cpu_only, exported.precisions) == (True, ("fp32",))
+    assert exported.source.endswith("; for CPUs only")
+    assert difference(exported) < 1e-5
+    assert difference(exported, FLOWERS.astype(np.float32)) < 1e-5
+
+
+def test_the_highest_score_is_the_label(export: Any) -> None:
+    """Not for SVC with three classes: there scikit-learn itself counts votes for the label, and so does the graph."""
+    for model in (RidgeClassifier(), LinearSVC(), GaussianNB()):
+        for kinds in (NAMES, IS_FIRST):
+            exported = export(model.fit(FLOWERS, kinds))
+            scores, label = Trial(exported.model, "it").run(exported.example)
+            assert np.array_equal(np.array(exported.labels)[scores.argmax(axis=1)], label[:, 0].astype(str))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearRegression(),
+        make_pipeline(StandardScaler(), Ridge()),
+        RandomForestRegressor(10, random_state=0),
+        GradientBoostingRegressor(n_estimators=10),
+        HistGradientBoostingRegressor(max_iter=10),
+        lightgbm.LGBMRegressor(n_estimators=10, verbose=-1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_regressor_gives_its_prediction_as_a_column(export: Any, model: Any) -> None:
+    exported = export(sklearn.base.clone(model).fit(PATIENTS, PROGRESS))
+    assert exported.outputs == (Tensor("prediction", "FP32", (1,)),)
+    assert (exported.task, exported.labels) == ("other", None)
+    assert difference(exported) < 1e-4
+    assert difference(exported, PATIENTS.astype(np.float32)) < 1e-4
+
+
+def test_a_regressor_of_several_numbers_gives_them_side_by_side(export: Any) -> None:
+    exported = export(Ridge().fit(FLOWERS[:, :2], FLOWERS[:, 2:]))
+    assert exported.outputs == (Tensor("prediction", "FP32", (2,)),)
+    assert difference(exported) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [
+        (LogisticRegression(max_iter=500), "scikit-learn"),
+        (lightgbm.LGBMClassifier(n_estimators=2, verbose=-1), "lightgbm"),
+    ],
+)
+def test_the_framework_and_its_versions_are_told(export: Any, model: Any, framework: str) -> None:
+    exported = export(model.fit(FLOWERS, KINDS))
+    assert exported.framework == framework
+    assert exported.toolchain["scikit-learn"] == sklearn.__version__
+    assert ("lightgbm" in exported.toolchain) == (framework == "lightgbm")
+    assert exported.source == f"sklearn: model.joblib ({type(model).__name__}); for CPUs only"
+
+
+def test_the_graph_has_the_opset_that_was_asked_for_and_an_old_one_for_trees(export: Any) -> None:
+    model = onnx.load_from_string(export(RandomForestClassifier(2).fit(FLOWERS, KINDS), opset=19).model)
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    assert versions.get("", 19) == 19
+    assert versions["ai.onnx.ml"] <= 3
+    assert model.ir_version <= 10
+
+
+def test_a_plain_pickle_is_read_as_well(tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(Ridge().fit(PATIENTS, PROGRESS)))
+    assert load(tmp_path / "model.pkl").framework == "scikit-learn"
+
+
+def test_the_estimator_that_was_given_keeps_its_thresholds(export: Any) -> None:
+    """The converter's copy has rounded ones; the answers that judge it come from the real ones."""
+    exported = export(HistGradientBoostingRegressor(max_iter=3).fit(PATIENTS, PROGRESS))
+    model = next(cell.cell_contents for cell in exported.run.__closure__ if hasattr(cell.cell_contents, "model")).model  # type: ignore[union-attr]
+    thresholds = model._predictors[0][0].nodes["num_threshold"]
+    assert not np.array_equal(thresholds, thresholds.astype(np.float32))
+
+
+# -- thresholds -------------------------------------------------------------------------------------------------------
+
+
+def splits(model: Any) -> list[tuple[int, float]]:
+    if hasattr(model, "_predictors"):
+        nodes = [node for trees in model._predictors for tree in trees for node in tree.nodes if not node["is_leaf"]]
+        return [(int(node["feature_idx"]), float(node["num_threshold"])) for node in nodes]
+    frame, waiting = [], [tree["tree_structure"] for tree in model.booster_.dump_model()["tree_info"]]
+    while waiting:
+        node = waiting.pop()
+        if "threshold" in node:
+            frame.append((node["split_feature"], node["threshold"]))
+            waiting += [node["left_child"], node["right_child"]]
+    return frame
+
+
+@pytest.mark.parametrize(
+    "model", [HistGradientBoostingRegressor(max_iter=10), lightgbm.LGBMRegressor(n_estimators=10, verbose=-1)]
+)
+def test_an_input_that_equals_a_rounded_threshold_takes_the_same_branch(export: Any, model: Any) -> None:
+    model.fit(PATIENTS, PROGRESS)
+    rows = np.random.default_rng(0).choice(PATIENTS, 500).astype(np.float32)
+    for index, (feature, threshold) in enumerate(splits(model)[:500]):
+        rows[index, feature] = np.float32(threshold)
+    assert difference(export(model), rows) < 1e-5
+
+
+def test_rounding_down_never_passes_the_value() -> None:
+    values = np.array([0.1, -0.1, 1.0, np.inf, 1e-60, -1e-60, 16777217.0])
+    assert (down(values) <= values).all()
+    assert (down(values) == down(values).astype(np.float32)).all()
+    assert down(values)[2] == 1.0
+
+
+# -- the rows that it is judged on ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(5, random_state=0),
+        HistGradientBoostingClassifier(max_iter=5),
+        lightgbm.LGBMClassifier(n_estimators=5, verbose=-1),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        make_pipeline(
+            ColumnTransformer([("a", StandardScaler(), [0, 1]), ("b", MinMaxScaler(), [2, 3])]), GaussianNB()
+        ),
+        KNeighborsClassifier(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_made_up_rows_are_spread_over_what_the_estimator_has_seen(export: Any, model: Any) -> None:
+    exported = export(model.fit(FLOWERS + 100, KINDS))  # numbers around zero would all look alike to it
+    assert exported.example["features"].dtype == np.float32
+    assert len(exported.example["features"]) >= 4
+    assert exported.run(exported.example)[0].std(axis=0).max() > 0.05
+
+
+def test_rows_of_the_users_are_taken_before_made_up_ones(export: Any) -> None:
+    exported = export(Ridge().fit(PATIENTS, PROGRESS), example={"features": PATIENTS[:6]})
+    assert np.array_equal(exported.example["features"], PATIENTS[:6].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        ({"features": PATIENTS[:6, :9]}, r"input 'features' of the example has shape \[6, 9\], want FP32 \[n, 10\]"),
+        ({"features": PATIENTS[:2]}, "the example has 2 rows, want at least 4"),
+        ({"x": PATIENTS[:6]}, "the example has 'x', which is no input of the model"),
+        ({"features": np.full((6, 10), "a")}, "is <U1, want FP32"),
+    ],
+)
+def test_rows_that_do_not_fit_say_what_is_wanted(export: Any, example: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        export(Ridge().fit(PATIENTS, PROGRESS), example=example)
+
+
+# -- tables with words in them ----------------------------------------------------------------------------------------
+
+AGE = np.linspace(20, 60, 30)
+COLOUR = np.array(["red", "green", "blue"] * 10)
+
+
+def of_columns(*, is_named: bool) -> Any:
+    """Fitted on [age, colour]. Named: as a pickle looks that was fitted on a data frame."""
+    table = np.empty((30, 2), object)
+    table[:, 0], table[:, 1] = AGE, COLOUR
+    columns = ColumnTransformer(
+        [("age", StandardScaler(), [0]), ("colour", OneHotEncoder(handle_unknown="ignore"), [1])]
+    )
+    model = make_pipeline(columns, LogisticRegression()).fit(table, (AGE > 40) ^ (COLOUR == "red"))
+    if is_named:
+        columns = model.steps[0][1]
+        columns.feature_names_in_ = np.array(["age (years)", "colour"], object)
+        names = (["age (years)"], ["colour"])
+        columns.transformers_ = [
+            (name, part, named) for (name, part, _), named in zip(columns.transformers_, names, strict=True)
+        ]
+    return model
+
+
+@pytest.mark.parametrize(("is_named", "names"), [(True, ("age (years)", "colour")), (False, ("column_0", "column_1"))])
+def test_a_table_with_words_has_an_input_for_each_column(export: Any, is_named: bool, names: tuple[str, str]) -> None:
+    exported = export(of_columns(is_named=is_named), example={names[0]: AGE, names[1]: COLOUR})
+    assert [(t.datatype, t.shape) for t in exported.inputs] == [("FP32", (1,)), ("BYTES", (1,))]
+    assert difference(exported) < 1e-6
+    assert exported.files == ({"columns.txt": b"age (years)\ncolour\n"} if is_named else {})
+
+
+def test_a_table_with_words_needs_rows_and_the_message_names_its_columns(export: Any) -> None:
+    with pytest.raises(
+        UserError, match=r"takes columns of text: give rows of them with --example.*: age \(years\), colour$"
+    ):
+        export(of_columns(is_named=True))
+
+
+def test_a_column_that_is_missing_in_the_rows_is_named(export: Any) -> None:
+    with pytest.raises(UserError, match=r"the example lacks input 'age \(years\)', want FP32 \[n, 1\]"):
+        export(of_columns(is_named=True), example={"colour": COLOUR})
+
+
+def test_columns_of_numbers_only_are_one_input_in_the_order_of_their_names(export: Any) -> None:
+    columns = ColumnTransformer([("a", StandardScaler(), [1]), ("b", "passthrough", [0])])
+    model = make_pipeline(columns, Ridge()).fit(PATIENTS[:, :2], PROGRESS)
+    columns.feature_names_in_ = np.array(["age", "sex"], object)
+    columns.transformers_ = [
+        (name, part, [["sex"], ["age"]][index]) for index, (name, part, _) in enumerate(columns.transformers_)
+    ]
+    exported = export(model, example={"sex": PATIENTS[:9, 1], "age": PATIENTS[:9, 0]})
+    assert exported.inputs == (Tensor("features", "FP32", (2,)),)
+    assert np.allclose(exported.example["features"], PATIENTS[:9, :2])
+    assert difference(exported) < 1e-5
+
+
+# -- what is turned away ----------------------------------------------------------------------------------------------
+
+
+def test_without_trust_the_file_is_not_even_opened(tmp_path: Path) -> None:
+    """Not a pickle and not readable: a look inside would say something else."""
+    with pytest.raises(UserError, match=r"is a pickle, and opening one runs what its maker put into it: say --trust"):
+        load(tmp_path / "nothing.pkl", is_trusted=False)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no file .*nothing\.pkl"):
+        load(tmp_path / "nothing.pkl")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -20])
+def test_a_pickle_that_is_cut_off_is_said_to_be(tmp_path: Path, cut: int) -> None:
+    content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS))
+    (tmp_path / "model.pkl").write_bytes(content[:cut])
+    with pytest.raises(UserError, match=r"model\.pkl is no pickle that can be read, or only a part of one") as error:
+        load(tmp_path / "model.pkl")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"PK\x03\x04", b"\x80\x04\x95garbage", b"\x00" * 64])
+def test_something_else_than_a_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.pkl").write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.pkl is no pickle that can be read"):
+        load(tmp_path / "model.pkl")
+
+
+def test_a_pickle_of_another_scikit_learn_names_the_version_that_made_it(tmp_path: Path) -> None:
+    here = sklearn.__version__.encode()
+    content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS)).replace(here, b"1.2.2"[: len(here)])
+    (tmp_path / "model.pkl").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"was made by scikit-learn 1\.2\.2, this is .*pip install scikit-learn==1\.2\.2"
+    ):
+        load(tmp_path / "model.pkl")
+
+
+def test_a_pickle_of_another_scikit_learn_that_breaks_while_it_is_read_names_the_version_too(tmp_path: Path) -> None:
+    here = sklearn.__version__.encode()
+    content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS)).replace(here, b"1.2.2"[: len(here)])[:-1]
+    (tmp_path / "model.pkl").write_bytes(content)
+    with pytest.raises(UserError, match=r"was made by scikit-learn 1\.2\.2"):
+        load(tmp_path / "model.pkl")
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ({"model": 1, "scaler": 2}, "holds a dict with model, scaler, not an estimator: pickle the fitted estimator itself"),
+        ([1, 2], "holds a list, not an estimator"),
+        (np.zeros(3), "holds a ndarray, which is no scikit-learn estimator with predict"),
+        (Ridge, "holds a ABCMeta, which is no scikit-learn estimator with predict"),
+        (Ridge(), "holds a Ridge that is not fitted: call fit, then pickle it"),
+        (make_pipeline(StandardScaler(), Ridge()), "holds a Pipeline that is not fitted"),
+        (lightgbm.LGBMClassifier(), "holds a LGBMClassifier that is not fitted"),
+        (StandardScaler().fit(PATIENTS), "holds a StandardScaler, which is no scikit-learn estimator with predict"),
+        (KMeans(2, n_init=1).fit(FLOWERS), "holds a KMeans, which is neither a classifier nor a regressor"),
+        (
+            MultiOutputClassifier(GaussianNB()).fit(FLOWERS, np.stack([KINDS, KINDS], axis=1)),
+            "answers several questions at once",
+        ),
+        (
+            make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(["good film", "bad film"], [1, 0]),
+            "step tfidfvectorizer reads raw text",
+        ),
+        (
+            make_pipeline(StandardScaler(), SplineTransformer(), Ridge()).fit(PATIENTS, PROGRESS),
+            r"step splinetransformer \(sklearn\.preprocessing\._polynomial\.SplineTransformer\) has no converter to ONNX",
+        ),
+        (
+            make_pipeline(FunctionTransformer(np.log1p), Ridge()).fit(FLOWERS, KINDS),
+            r"step functiontransformer \(FunctionTransformer\) cannot be converted to ONNX",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_fitted_classifier_or_regressor_is_refused_by_its_name(export: Any, held: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says) as error:
+        export(held)
+    assert "\n" not in str(error.value)
+    assert "model.joblib" in str(error.value)
+
+
+class Doubling(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A step of the user's own."""
+
+    def fit(self, rows: Any, labels: Any = None) -> Any:  # noqa: ARG002 - scikit-learn passes it by name
+        self.n_features_in_ = rows.shape[1]
+        return self
+
+    def transform(self, rows: Any) -> Any:
+        return rows * 2
+
+
+def test_a_step_of_the_users_own_is_named_where_it_stands(export: Any) -> None:
+    inner = ColumnTransformer([("mine", Doubling(), [0, 1])])
+    with pytest.raises(UserError, match=r"step columntransformer\.mine \(.*Doubling\) has no converter to ONNX"):
+        export(make_pipeline(inner, Ridge()).fit(PATIENTS, PROGRESS))
+
+
+class Silent(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier with labels only."""
+
+    def fit(self, rows: Any, labels: Any) -> Any:
+        self.n_features_in_, self.classes_ = rows.shape[1], np.unique(labels)
+        return self
+
+    def predict(self, rows: Any) -> Any:
+        return self.classes_[np.zeros(len(rows), int)]
+
+
+def test_a_classifier_without_scores_is_refused(export: Any) -> None:
+    with pytest.raises(UserError, match="Silent gives neither probabilities nor scores"):
+        export(Silent().fit(FLOWERS, KINDS))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "says"),
+    [
+        ("module", "needs the package 'tandem_test_gone', which is not installed here"),
+        ("class", r"holds a class that is not here, .*Gone.*: put its module on PYTHONPATH"),
+    ],
+)
+def test_a_class_that_is_not_here_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: str, says: str
+) -> None:
+    module = types.ModuleType("tandem_test_gone")
+    module.Gone = type("Gone", (Doubling,), {"__module__": "tandem_test_gone"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tandem_test_gone", module)
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(module.Gone()))  # type: ignore[attr-defined]
+    if leaves == "module":
+        monkeypatch.delitem(sys.modules, "tandem_test_gone")
+    else:
+        del module.Gone  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=says):
+        load(tmp_path / "model.pkl")
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [("classification", "is no classification: it holds a regressor"), ("regression", "unknown task 'regression'")],
+)
+def test_a_task_that_it_cannot_have_is_refused(export: Any, task: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        export(Ridge().fit(PATIENTS, PROGRESS), task=task)
