@@ -24,7 +24,7 @@ from serving.repository import (
 
 __all__ = ["Models", "Row", "Verification", "models"]
 
-VERSION = 2  # of the JSON: 2 has gates with checks, tasks and model versions
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from serving.export.progress import Progress, silent
 from serving.repository import GATE_DATA_FILE, NOTHING, Check, DigestMismatch, Repository, Variant
 from serving.repository.record import nearest
 
-VERSION = 2  # of the JSON: 2 tells of gates that were run again
+VERSION = 1
 
 PASSED = "passed"
 FAILED = "failed"
@@ -162,7 +162,7 @@ def _rerun(
     try:
         from serving.export import rerun
     except ImportError as error:
-        reason = f"{error.name} is not installed here"
+        reason = f"{(error.name or 'a package').partition('.')[0]} is not installed here"
         if data is not None:
             raise EnvironmentFault(f"--data cannot be used: {reason}: pip install 'tandem-serving[onnx]'") from None
         return {variant.name: _noted(found[variant.name], f"gate not run again: {reason}") for variant in family}

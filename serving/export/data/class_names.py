@@ -8,6 +8,8 @@ from __future__ import annotations
 from serving.errors import UserError
 from serving.repository.record import nearest
 
+_LARGEST = 2**53  # the last whole number up to which 64-bit floats have each one
+_MAX_DIGITS = 16  # of an index
 _FEW = 12  # names that fit into a sentence; of a thousand only one that is near helps
 
 
@@ -26,7 +28,7 @@ class ClassNames:
         if isinstance(written, str):
             return self._of_text(written.strip(), where)
         if self.num_labels is None:
-            return written
+            return self._number(written, str(written), where)
         if isinstance(written, float):
             raise UserError(f"{where}: label {written:g} is neither the name nor the index of a class")
         return self._index(written, where)
@@ -37,11 +39,11 @@ class ClassNames:
             raise UserError(f"{where}: label {text!r} is the name of classes {indices}; give the index")
         if found:
             return found[0]
-        if text.isascii() and text.isdecimal():
+        if text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS:
             return self._index(int(text), where)
         if self.num_labels is None:
             try:
-                return float(text)
+                return self._number(float(text), text, where)
             except ValueError:
                 raise UserError(f"{where}: label {text!r} is no number, and the model tells no classes apart") from None
         raise UserError(f"{where}: unknown label {text!r}{self._hint(text)}")
@@ -52,6 +54,11 @@ class ClassNames:
         hint = nearest(text, self._names)
         is_near = "did you mean" in hint
         return hint if is_near or len(self._names) <= _FEW else f"; it is none of the {len(self._names)} classes"
+
+    def _number(self, number: int | float, text: str, where: str) -> int | float:
+        if not abs(number) <= _LARGEST:
+            raise UserError(f"{where}: label {text[:40]} is no number that fits into 64 bits exactly")
+        return number
 
     def _index(self, index: int, where: str) -> int:
         if self.num_labels is not None and not 0 <= index < self.num_labels:

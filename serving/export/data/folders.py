@@ -48,7 +48,10 @@ def read(
 ) -> Dataset:
     tensor = _the_input(folder, inputs, preprocessing)
     classes = ClassNames(labels, num_labels)
-    found, passed_over = _listed(folder, classes)
+    try:
+        found, passed_over = _listed(folder, classes)
+    except OSError as error:
+        raise UserError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
     if not found:
         raise UserError(f"{folder} holds no image; the names of images end in {', '.join(SUFFIXES)}")
     if passed_over:

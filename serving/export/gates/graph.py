@@ -28,22 +28,22 @@ MIN_DEVIATION = 1e-6
 _MAX_ROWS = 8  # of the example; more rows of the same kind show nothing new
 
 
-def check_graph(name: str, exported: Exported, limits: Limits | None = None) -> None:
-    """Raises FrameworkDiffers, RowsDiffer, NotDynamic, Degenerate or NonFinite."""
+def check_graph(name: str, exported: Exported, limits: Limits | None = None, inputs: Arrays | None = None) -> None:
+    """Raises FrameworkDiffers, RowsDiffer, NotDynamic, Degenerate or NonFinite. `inputs` stand in for the example's."""
     limit = (limits or Limits()).max_row_difference
-    _Check(name, exported, EXACT_ROWS if limit is None else limit).all()
+    _Check(name, exported, exported.example if inputs is None else inputs, EXACT_ROWS if limit is None else limit).all()
 
 
 class _Check:
     """One graph's way through."""
 
-    def __init__(self, name: str, exported: Exported, limit: float) -> None:
+    def __init__(self, name: str, exported: Exported, inputs: Arrays, limit: float) -> None:
         self._name, self._exported, self._limit = name, exported, limit
         self._session = Session(name, exported.model)
         names = [output.name for output in exported.outputs]
         if (got := [output.name for output in self._session.outputs]) != names:
             raise UserError(f"{name}: the graph's outputs are {', '.join(got)}, the source says {', '.join(names)}")
-        self._example = {key: values[:_MAX_ROWS] for key, values in exported.example.items()}
+        self._example = {key: values[:_MAX_ROWS] for key, values in inputs.items()}
         self._num_alone = 1 if exported.max_batch_size else 0
 
     def all(self) -> None:

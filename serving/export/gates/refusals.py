@@ -118,7 +118,8 @@ class Degenerate(GateRefused):
     def __init__(self, name: str, num_rows: int, deviation: float, scale: float) -> None:
         super().__init__(
             f"{name} refused: {num_rows} different inputs give the same answer (deviation {deviation:.1g} at a scale of "
-            f"{scale:.1g}); it has lost its weights, or its activations fade to nothing"
+            f"{scale:.1g}); it has lost its weights, its activations fade to "
+            "nothing, or these inputs are nothing to it: give real ones with --data or --example"
         )
         self.name, self.num_rows, self.deviation, self.scale = name, num_rows, deviation, scale
 

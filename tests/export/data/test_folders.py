@@ -209,6 +209,17 @@ def test_a_model_that_images_are_not_for_says_to_give_arrays(
     assert "as .npz" in str(caught.value)
 
 
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the refusal is made here."""
+
+    def refuse(self: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UserError, match=f"{tmp_path} cannot be read: Permission denied"):
+        read_it(tmp_path)
+
+
 def test_progress_ends_where_it_said(tmp_path: Path) -> None:
     image(tmp_path / "a.png")
     image(tmp_path / "b.png")

@@ -185,6 +185,18 @@ def test_a_model_that_texts_are_not_for_says_so(tmp_path: Path, changes: dict[st
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("label", ["nan", "inf", "1e300", "9" * 400, "high"])
+def test_labels_of_a_model_without_classes_are_numbers_that_can_be_kept(tmp_path: Path, label: str) -> None:
+    with pytest.raises(UserError, match=r"line 3: label .* is no number"):
+        read_it(tmp_path / "x.csv", f"text,label\na,1\nb,{label}\n", labels=None, num_labels=None)
+
+
+@pytest.mark.parametrize("label", ["NaN", "1e300", "9" * 400])
+def test_numbers_of_json_are_checked_alike(tmp_path: Path, label: str) -> None:
+    with pytest.raises(UserError, match=r"line 1: label .* is no number"):
+        read_it(tmp_path / "x.jsonl", f'{{"text": "a", "label": {label}}}\n', labels=None, num_labels=None)
+
+
 def test_more_tokens_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "MAX_BYTES", 100)
     with pytest.raises(UserError, match="5 texts of up to 3 tokens are more than"):

@@ -234,6 +234,14 @@ def test_equal_inputs_and_plain_decisions_say_nothing_about_that() -> None:
     check_graph("m-fp32", exported(signs, outputs=(Tensor("y", "INT64", (4,)),)))
 
 
+def test_real_inputs_show_what_made_up_ones_do_not() -> None:
+    """A tree asks whether a feature is above a thousand: made-up inputs never are."""
+    step = net("d = Sub(x, k) y = Relu(d)", "(float[batch,4] x) => (float[batch,4] y)", k=1000.0)
+    with pytest.raises(Degenerate, match="give real ones with --data or --example"):
+        check_graph("m-fp32", exported(step))
+    check_graph("m-fp32", exported(step), inputs={"x": EXAMPLE * 10_000})
+
+
 def test_one_output_that_varies_is_enough() -> None:
     two = net(
         "z = Mul(x, zero) y = Identity(x)", "(float[batch,4] x) => (float[batch,4] z, float[batch,4] y)", zero=0.0

@@ -1,0 +1,393 @@
+"""`tandem verify`: every kind of damage named, every gate run again that can be, and what was not proven again is said."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serving.errors import UserError
+from serving.export.data import Dataset
+from serving.export.exported import Arrays
+from serving.export.verify import FAILED, NOT_RUN, PASSED, Verification, Verified, verify
+from serving.repository import GATE_DATA_FILE, RECORD_FILE, digests_of
+
+from . import spoil
+from .conftest import MODEL_FILE, PAYLOAD, ROOT
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def edit(repository: Path, variant: str, change: Edit | None = None) -> None:
+    """Change a record, and make it true again of the files beside it."""
+    file = repository / variant / RECORD_FILE
+    data = json.loads(file.read_text())
+    if change:
+        change(data)
+    data["files"] = digests_of(file.parent)
+    file.write_text(json.dumps(data))
+
+
+def keep(repository: Path, data: Dataset, num_rows: int | None = None, *, has_labels: bool = True) -> None:
+    """Data beside FP32, as an export keeps it."""
+    arrays = {name: values[:num_rows] for name, values in data.inputs.items()}
+    if has_labels and data.labels is not None:
+        arrays["labels"] = data.labels[:num_rows]
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    (repository / "digits-fp32" / GATE_DATA_FILE).write_bytes(buffer.getvalue())
+    edit(repository, "digits-fp32")
+
+
+def spoilt(repository: Path, spoiler: Callable[[bytes], bytes], variant: str = "digits-int8") -> None:
+    """Another model whose digest is recorded, as if its gate had let it through."""
+    model = repository / variant / MODEL_FILE
+    model.write_bytes(spoiler(model.read_bytes()))
+    edit(repository, variant)
+
+
+def of(verification: Verification, name: str) -> Verified:
+    return next(variant for variant in verification.variants if variant.name == name)
+
+
+@pytest.fixture
+def kept(repository: Path, held_out: Dataset) -> Path:
+    keep(repository, held_out)
+    return repository
+
+
+@pytest.fixture
+def bare(repository: Path) -> Path:
+    (repository / "digits-fp32" / GATE_DATA_FILE).unlink(missing_ok=True)
+    edit(repository, "digits-fp32")
+    return repository
+
+
+# -- digests ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_untouched_repository_is_whole(repository: Path) -> None:
+    found = verify(repository, digests_only=True)
+    assert found.has_passed
+    assert [(variant.name, variant.is_whole, variant.problems, variant.gate) for variant in found.variants] == [
+        ("digits-fp16", True, (), NOT_RUN),
+        ("digits-fp32", True, (), NOT_RUN),
+        ("digits-int8", True, (), NOT_RUN),
+    ]
+
+
+def test_one_damaged_variant_is_named_with_its_file_and_the_others_are_proven_again(kept: Path) -> None:
+    model = kept / "digits-int8" / MODEL_FILE
+    content = bytearray(model.read_bytes())
+    content[1000] ^= 1
+    model.write_bytes(content)
+    found = verify(kept)
+    assert not found.has_passed
+    damaged = of(found, "digits-int8")
+    assert (damaged.is_whole, damaged.gate) == (False, NOT_RUN)
+    assert damaged.problems == ("1/model.onnx changed after its gate",)
+    assert of(found, "digits-fp16").gate == PASSED
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda folder: (folder / "labels.txt").unlink(), "labels.txt is missing"),
+        (lambda folder: (folder / "more.txt").write_text("x"), "more.txt was added after the gate"),
+        (lambda folder: (folder / "config.pbtxt").write_text("x"), "config.pbtxt changed after its gate"),
+    ],
+)
+def test_every_kind_of_damage_is_named(repository: Path, damage: Callable[[Path], object], says: str) -> None:
+    damage(repository / "digits-fp16")
+    assert of(verify(repository), "digits-fp16").problems == (says,)
+
+
+def test_where_fp32_is_damaged_nothing_is_compared_with_it(kept: Path) -> None:
+    (kept / "digits-fp32" / "labels.txt").unlink()
+    int8 = of(verify(kept), "digits-int8")
+    assert int8.gate == NOT_RUN
+    assert int8.notes == ("gate not run again: the files of digits-fp32 are not the ones that were gated",)
+
+
+def test_a_directory_without_a_record_is_a_problem(repository: Path) -> None:
+    (repository / "digits-int8" / RECORD_FILE).unlink()
+    found = verify(repository)
+    assert not found.has_passed
+    assert of(found, "digits-int8").problems == ("has no tandem.json, so nothing proves it",)
+
+
+# -- gates, on the data that was kept ---------------------------------------------------------------------------------
+
+
+def test_every_gate_is_run_again_on_the_data_kept(kept: Path) -> None:
+    found = verify(kept)
+    assert found.has_passed
+    assert [(variant.gate, variant.problems) for variant in found.variants] == [(PASSED, ())] * 3
+    int8 = of(found, "digits-int8")
+    top1 = int8.checks[0]
+    assert (top1.metric, top1.limit) == ("top1", 0.974444)
+    assert top1.value >= 0.974444
+    assert top1.reference == pytest.approx(0.984444)
+    assert int8.notes == ()
+    json.dumps(asdict(found), allow_nan=False)
+
+
+def test_fp32_is_held_against_labels_and_its_frameworks_other_numbers_are_said_to_be_missing(kept: Path) -> None:
+    fp32 = of(verify(kept), "digits-fp32")
+    assert [check.metric for check in fp32.checks] == ["top1", "row_difference"]
+    assert fp32.notes[-1].startswith("not measured again: ")
+    assert fp32.notes[-1].endswith(" is not here")
+
+
+@pytest.mark.parametrize(
+    ("spoiler", "says"),
+    [
+        (spoil.perturbed, r"top1 is 0.\d+ now, want at least 0.9744"),
+        (spoil.with_leaking_batch, "digits-int8 refused: in a batch of"),
+        (spoil.with_nan_answers, "digits-int8 refused: 4500 NaN or infinite values in its answers on the data"),
+        (
+            lambda model: spoil.with_weight(model, float("nan")),
+            "digits-int8 refused: 1 NaN or infinite values in weight",
+        ),
+        (spoil.with_fixed_batch, "digits-int8 does not run on a batch of 32"),
+        (spoil.with_renamed_input, "digits-int8: inputs are picture; FP32 has image"),
+        (lambda _: b"GIF89a", "digits-int8: this is not a sound ONNX file"),
+    ],
+)
+def test_a_variant_that_does_not_pass_its_gate_any_more_is_a_problem(
+    kept: Path, fp32: bytes, spoiler: Callable[[bytes], bytes], says: str
+) -> None:
+    spoilt(kept, lambda _: spoiler(fp32))
+    found = verify(kept)
+    assert not found.has_passed
+    int8 = of(found, "digits-int8")
+    assert (int8.is_whole, int8.gate) == (True, FAILED)
+    assert re.match(says, int8.problems[0]), int8.problems
+    assert of(found, "digits-fp16").gate == PASSED
+
+
+def test_a_limit_that_was_recorded_is_what_decides(kept: Path) -> None:
+    def strict(data: dict[str, Any]) -> None:
+        data["gate"]["checks"][0]["limit"] = 0.999
+
+    edit(kept, "digits-int8", strict)
+    [problem] = of(verify(kept), "digits-int8").problems
+    assert problem.startswith("top1 is 0.98")
+    assert problem.endswith("now, want at least 0.999")
+
+
+def test_data_that_was_cut_short_keeps_the_distance_to_fp32_and_says_so(repository: Path, held_out: Dataset) -> None:
+    keep(repository, held_out, 40)
+    int8 = of(verify(repository), "digits-int8")
+    assert int8.gate == PASSED
+    assert int8.checks[0].reference is not None
+    assert int8.checks[0].limit == pytest.approx(int8.checks[0].reference - 0.01)
+    assert int8.notes[0].startswith("run again on 40 rows of ")
+    assert int8.notes[0].endswith(", not on the 450 of the record")
+
+
+def test_data_without_labels_proves_what_it_can(repository: Path, held_out: Dataset) -> None:
+    keep(repository, held_out, has_labels=False)
+    int8 = of(verify(repository), "digits-int8")
+    assert "top1" not in [check.metric for check in int8.checks]
+    assert "probability_difference" in [check.metric for check in int8.checks]
+    assert int8.notes[-1] == "not measured again: top1, because the data has no labels"
+
+
+def test_a_number_of_the_users_own_is_said_to_be_missing(kept: Path) -> None:
+    own = {"metric": "f1", "value": 0.9, "limit": 0.8, "is_minimum": True, "reference": 0.9, "is_default_limit": False}
+    edit(kept, "digits-int8", lambda data: data["gate"]["checks"].insert(0, own))
+    assert of(verify(kept), "digits-int8").notes == ("not measured again: f1, whose function is not kept",)
+
+
+def test_without_data_the_digests_are_checked_and_the_rest_is_said(bare: Path) -> None:
+    found = verify(bare)
+    assert found.has_passed
+    assert {variant.notes for variant in found.variants} == {("gate not run again: no data kept; give --data",)}
+
+
+@pytest.mark.parametrize(
+    ("basis", "says"),
+    [
+        ("nothing", "gate not run again: there was none, it was accepted ungated"),
+        ("untrained: speed only", "gate not run again: untrained, so that there is nothing to be right about"),
+    ],
+)
+def test_what_never_had_a_gate_is_said_to_have_none(kept: Path, basis: str, says: str) -> None:
+    edit(kept, "digits-int8", lambda data: data["gate"].update(basis=basis))
+    int8 = of(verify(kept), "digits-int8")
+    assert (int8.gate, int8.notes, int8.problems) == (NOT_RUN, (says,), ())
+
+
+# -- on other data ----------------------------------------------------------------------------------------------------
+
+
+def test_other_data_stands_in_for_what_was_kept(bare: Path) -> None:
+    found = verify(bare, data=PAYLOAD)
+    assert found.has_passed
+    assert {variant.gate for variant in found.variants} == {PASSED}
+
+
+def test_limits_on_other_data_keep_their_distance_to_fp32_and_fp32_itself_is_only_told(
+    bare: Path, held_out: Dataset, tmp_path: Path
+) -> None:
+    assert held_out.labels is not None
+    np.savez(tmp_path / "wrong.npz", image=held_out.inputs["image"], labels=(held_out.labels + 1) % 10)
+    found = verify(bare, data=tmp_path / "wrong.npz")
+    assert found.has_passed
+    assert of(found, "digits-int8").checks[0].value < 0.05
+    assert of(found, "digits-fp32").checks[0].limit is None
+
+
+def test_data_that_does_not_fit_the_model_is_the_users_to_mend(bare: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", picture=np.zeros(3))
+    with pytest.raises(UserError, match="unknown array 'picture'"):
+        verify(bare, data=tmp_path / "x.npz")
+    (tmp_path / "x.csv").write_text("text\na\n")
+    with pytest.raises(UserError, match=r"came without a tokenizer; give its inputs as \.npz"):
+        verify(bare, data=tmp_path / "x.csv")
+
+
+def test_data_of_one_model_is_not_guessed_to_be_of_another(bare: Path) -> None:
+    shutil.copytree(bare / "digits-fp32", bare / "numbers-fp32")
+    edit(bare, "numbers-fp32", lambda data: data.update(model="numbers"))
+    with pytest.raises(
+        UserError, match="--data is of one model, and the repository has digits, numbers; say which with --model"
+    ):
+        verify(bare, data=PAYLOAD)
+    found = verify(bare, data=PAYLOAD, model="numbers")
+    assert [(variant.name, variant.gate) for variant in found.variants] == [("numbers-fp32", PASSED)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"model": "digit"}, "has no model 'digit', did you mean 'digits'"),
+        ({"server": "nvidea"}, "unknown server 'nvidea', did you mean 'nvidia'"),
+        ({"data": PAYLOAD, "digests_only": True}, "--digests-only runs none; give one of them"),
+    ],
+)
+def test_options_that_make_no_sense_are_the_users_to_mend(repository: Path, options: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        verify(repository, **options)
+
+
+# -- BF16, which another engine computes ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_bf16(kept: Path) -> Path:
+    shutil.copytree(kept / "digits-fp32", kept / "digits-bf16")
+    (kept / "digits-bf16" / GATE_DATA_FILE).unlink()
+
+    def bf16(data: dict[str, Any]) -> None:
+        data["variant"] = "bf16"
+        data["pools"]["cpu"]["engine"] = "openvino"
+        data["gate"]["reference"] = "fp32"
+
+    edit(kept, "digits-bf16", bf16)
+    return kept
+
+
+def test_bf16_is_not_proven_by_an_engine_that_computes_it_in_fp32(with_bf16: Path) -> None:
+    bf16 = of(verify(with_bf16), "digits-bf16")
+    assert (bf16.gate, bf16.notes) == (NOT_RUN, ("gate not run again: openvino computes it, and is not here",))
+
+
+@pytest.mark.parametrize(("answer", "gate"), [(1, PASSED), (-1, FAILED)])
+def test_bf16_is_proven_again_where_its_engine_is(with_bf16: Path, answer: int, gate: str) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(with_bf16 / "digits-bf16" / MODEL_FILE, providers=["CPUExecutionProvider"])
+
+    def openvino(model: bytes, inputs: Arrays) -> list[Any]:
+        return [values[:, ::answer] for values in session.run(None, dict(inputs))]
+
+    assert of(verify(with_bf16, engines={"openvino": openvino}), "digits-bf16").gate == gate
+
+
+def test_nvidias_image_is_told_what_only_our_backend_computes(with_bf16: Path) -> None:
+    assert verify(with_bf16, digests_only=True).has_passed
+    found = verify(with_bf16, digests_only=True, server="nvidia")
+    assert not found.has_passed
+    [problem] = of(found, "digits-bf16").problems
+    assert problem.startswith("BF16 on the CPU pool is computed by Tandem's own backend only")
+    assert [variant.name for variant in found.variants if variant.problems] == ["digits-bf16"]
+
+
+def test_nvidias_image_is_told_nothing_of_bf16_that_runs_on_no_cpu_pool(with_bf16: Path) -> None:
+    edit(with_bf16, "digits-bf16", lambda data: data["pools"]["cpu"].update(status="not_allowed"))
+    assert verify(with_bf16, digests_only=True, server="nvidia").has_passed
+
+
+# -- images with nothing installed ------------------------------------------------------------------------------------
+
+THIN = """
+import pathlib, sys
+sys.modules.update(dict.fromkeys(sys.argv[2:]))
+from serving.export.inventory import models
+from serving.export.verify import verify
+path = pathlib.Path(sys.argv[1])
+models(path)
+found = verify(path)
+print(found.has_passed, {note for variant in found.variants for note in variant.notes})
+"""
+
+
+def thin(repository: Path, *absent: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", THIN, repository, *absent],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("absent", ["numpy", "onnxruntime"])
+def test_a_thin_image_checks_digests_and_says_that_gates_were_not_run(kept: Path, absent: str) -> None:
+    assert thin(kept, absent) == f"True {{'gate not run again: {absent} is not installed here'}}"
+
+
+def test_looking_at_digests_needs_neither_numpy_nor_onnx(repository: Path) -> None:
+    script = (
+        "import pathlib, sys\nfrom serving.export.inventory import models\nfrom serving.export.verify import verify\n"
+        "models(pathlib.Path(sys.argv[1])), verify(pathlib.Path(sys.argv[1]), digests_only=True)\n"
+        "print(sorted({'numpy', 'onnx', 'onnxruntime', 'sklearn', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, repository], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_data_that_was_asked_for_and_cannot_be_used_is_the_environments_fault(kept: Path) -> None:
+    script = (
+        "import pathlib, sys\nsys.modules['numpy'] = None\nfrom serving.export.verify import verify\n"
+        "from serving.errors import EnvironmentFault\n"
+        "try:\n    verify(pathlib.Path(sys.argv[1]), data=pathlib.Path(sys.argv[2]))\n"
+        "except EnvironmentFault as fault:\n    print(fault)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, kept, PAYLOAD], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == ("--data cannot be used: numpy is not installed here: pip install 'tandem-serving[onnx]'\n")
+
+
+def test_progress_names_each_gate(kept: Path) -> None:
+    steps: list[tuple[str, int, int]] = []
+    verify(kept, progress=lambda *step: steps.append(step))
+    assert steps[-1] == ("running the gate of digits-int8 again", 1, 1)
+    assert len(steps) == 6
