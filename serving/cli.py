@@ -7,6 +7,7 @@ Errors are one line on stderr that says the way out; exit codes are 0 good, 1 a 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -252,19 +253,35 @@ def models(model_repository: Path | None, as_json: bool) -> None:
 
 @cli.command()
 @MODEL_REPOSITORY
-@click.option("--data", type=FILE, help="Run the gates again on this, instead of on what was kept beside the models.")
+@click.option("--model", help="This model alone.")
+@click.option("--data", type=FILE, help="Run the gates again on this, instead of on what was kept beside the model.")
 @click.option("--digests-only", is_flag=True, help="Do not run the gates again.")
 @click.option(
-    "--server", type=click.Choice(["tandem", "nvidia"]), default="tandem", show_default=True, help="For whom."
+    "--server",
+    type=click.Choice(["tandem", "nvidia"]),
+    default="tandem",
+    show_default=True,
+    help="nvidia: also refuse what only Tandem's own backend computes as it should.",
 )
 @JSON
 def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None:
     """Recompute every digest and run the gates again; exit code 1 if something is not what was proven."""
-    verification = room("serving.export.verify").verify(_repository(model_repository), **options)
-    if not verification.checks:
+    verifying = room("serving.export.verify")
+    engines = {} if options["digests_only"] else _answering_engines()
+    verification = verifying.verify(_repository(model_repository), engines=engines, **options)
+    if not verification.variants:
         raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
     room("serving.export.table").show_verification(verification, as_json=as_json)
-    sys.exit(0 if verification.is_whole else 1)
+    sys.exit(0 if verification.has_passed else 1)
+
+
+def _answering_engines() -> Any:
+    """What computes BF16, where it is installed; nothing in thin images."""
+    if any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "numpy", "filelock")):
+        return {}
+    engines = room("serving.local.engines").installed()
+    answering = room("serving.export.speed.answering")
+    return {name: answering.one_by_one(engine) for name, engine in engines.items() if name == "openvino"}
 
 
 @cli.group()

@@ -32,11 +32,21 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["gateway"], 2, "--config"),
         (["models", "--model-repository", "/nonexistent"], 2, "/nonexistent"),
         (["verify", "--model-repository", "/nonexistent"], 2, "/nonexistent"),
-        (["export", "thing"], 2, "sources are: digits, FILE.onnx"),
-        (["export", "x.onnx"], 2, "--model and --variant"),
+        (["export", "thing"], 2, "sources are: hf:DIR_OR_ID"),
+        (["export", "sklern:x.pkl"], 2, "did you mean 'sklearn'"),
+        (["export", "x.onnx", "--variant", "int8"], 2, "--model and --variant"),
+        (["export", "x.onnx"], 2, "x.onnx"),
+        (["export", "x.onnx", "--max-drop", "2"], 2, "--max-drop"),
+        (["export", "x.onnx", "--precision", "int4"], 2, "--precision"),
         (["export", "x.onnx", "--model", "digits", "--variant", "int8"], 2, "x.onnx"),
         (["export", "x.onnx", "--model", "a-int8", "--variant", "int8"], 2, "a-int8"),
-        (["export", "digits"], 3, "tandem-serving[export]"),
+        (["export", "digits", "--model", "digits", "--variant", "int8"], 2, "--precision"),
+        (["export", "speed:resnet"], 2, "did you mean 'resnet50'"),
+        (["export", "sklearn:x.pkl"], 2, "--trust"),
+        (["export", "digits"], 2, "tandem-serving[export]"),
+        (["export", "hf:somewhere"], 2, "--yes"),
+        (["verify", "--server", "kserve"], 2, "--server"),
+        (["verify", "--model", "digit"], 2, "did you mean 'digits'"),
         (["up", "--pool", "tpu"], 2, "did you mean 'gpu'?"),
         (["triton", "--pool", "tpu"], 2, "pools are"),
         (["campaign", "run", "none.yaml"], 2, "none.yaml"),
@@ -67,7 +77,7 @@ def test_models_and_verify_speak_json() -> None:
     assert models["version"] == 1
     assert {row["name"] for row in models["variants"]} >= {"digits-fp32", "digits-fp16", "digits-int8"}
     verified = json.loads(tandem("verify", "--json").stdout)
-    assert (verified["version"], verified["is_whole"]) == (1, True)
+    assert (verified["version"], verified["is_whole"], verified["has_passed"]) == (1, True, True)
 
 
 def test_a_changed_file_makes_verify_fail_with_code_1(tmp_path: Path) -> None:

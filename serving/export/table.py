@@ -8,41 +8,80 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from serving.export.inventory import Models, Row, Verification
+from serving.export.inventory import Models, Row
+from serving.export.verify import Verification, Verified
+from serving.repository import UNTRAINED, Speed
+
+COLUMNS = ("variant", "proof (FP32)", "size", "pools", "speed against FP32", "digest")
+MAX_CHECKS = 3  # of a gate: the headline first, all of them are in the JSON
+WIDTH = 180  # holds a row of every model that Tandem can build; a narrower terminal wraps
 
 
 def show_models(models: Models, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(models), indent=2))
         return
-    console = Console(highlight=False, soft_wrap=True, width=110)
+    console = Console(highlight=False, soft_wrap=True, width=WIDTH)
     console.print(f"{models.repository}, speed as measured on {models.processor}", markup=False)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in ("variant", "accuracy (FP32)", "size", "pools", "speed against FP32", "digest"):
+    for column in COLUMNS:
         table.add_column(column, no_wrap=True)
     for row in models.variants:
-        gate = row.gate
-        accuracy = f"{gate.metric} {gate.value:.4f} ({gate.fp32_value:.4f})"
-        pools = "\n".join(f"{pool} {given.status}" for pool, given in row.pools.items())
-        table.add_row(row.name, accuracy, f"{row.size_bytes / 1024:.0f} KiB", pools, _speed(row), row.digest[:12])
+        pools = "\n".join(
+            f"{pool} {given.status}{f' ({given.engine})' if given.is_loadable else ''}"
+            for pool, given in row.pools.items()
+        )
+        table.add_row(row.name, _proof(row), _size(row.size_bytes), pools, _speed(row), row.digest[:12])
     console.print(table)
     for name in models.ungated:
         console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
 
 
+def _proof(row: Row) -> str:
+    """What every reader has to see first: a number with FP32's beside it, or that there is none."""
+    if row.is_untrained:
+        return UNTRAINED
+    if row.is_ungated:
+        return "ungated: no proof"
+    shown = []
+    for check in row.gate.checks[:MAX_CHECKS]:
+        beside = "" if check.reference is None else f" ({check.reference:.4f})"
+        shown.append(f"{check.metric} {check.value:.4g}{beside}")
+    return "\n".join(shown)
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**10:.0f} KiB" if num_bytes < 2**20 else f"{num_bytes / 2**20:.0f} MiB"
+
+
 def _speed(row: Row) -> str:
-    if row.variant == "fp32":
-        return "1 (the baseline)"
+    """Beside FP32 on the engine that runs FP32 best, and on the plain one where that is another."""
     if not row.speed:
-        return "unmeasured"
-    return "\n".join(
-        f"batch {s.batch_size}: {s.ratio:.2f} ({s.ratio_low:.2f} to {s.ratio_high:.2f})" for s in row.speed
-    )
+        return "the baseline" if row.variant == "fp32" else "unmeasured here"
+    return "\n".join(_one(row, speed) for speed in row.speed if not _is_itself(row, speed)) or "the baseline"
+
+
+def _is_itself(row: Row, speed: Speed) -> bool:
+    return row.variant == "fp32" and speed.engine == speed.baseline_engine
+
+
+def _one(row: Row, speed: Speed) -> str:
+    engines = f" on {speed.engine}" if len({s.engine for s in row.speed}) > 1 or speed.engine != "cpu" else ""
+    beside = f" beside {speed.baseline_engine}" if speed.baseline_engine != "cpu" else ""
+    return f"batch {speed.batch_size}{engines}{beside}: {speed.ratio:.2f} ({speed.ratio_low:.2f} to {speed.ratio_high:.2f})"
 
 
 def show_verification(verification: Verification, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**dataclasses.asdict(verification), "is_whole": verification.is_whole}, indent=2))
+        told = {**dataclasses.asdict(verification), "is_whole": all(v.is_whole for v in verification.variants)}
+        print(json.dumps({**told, "has_passed": verification.has_passed}, indent=2))
         return
-    for check in verification.checks:
-        print(f"{check.name}: {'whole' if check.is_whole else check.problem}")
+    for variant in verification.variants:
+        print(f"{variant.name}: {_verified(variant)}")
+
+
+def _verified(variant: Verified) -> str:
+    if variant.problems:
+        return "; ".join((*variant.problems, *variant.notes))
+    gate = {"passed": "whole, gate passed again"}.get(variant.gate, "whole")
+    return "; ".join((gate, *variant.notes))

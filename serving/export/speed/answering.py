@@ -6,7 +6,7 @@ Timing is `contest`'s. Rule: what goes wrong over there is an EnvironmentFault o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,16 @@ def running(engine: EnginePython, model: bytes, precision: str, num_threads: int
                 return [found[str(place)] for place in range(len(found.files))]
 
         yield run
+
+
+def one_by_one(engine: EnginePython, precision: str = "bf16") -> Callable[[bytes, Arrays], list[NDArray[Any]]]:
+    """A function from a file and one batch of inputs to all outputs; each call opens the file anew."""
+
+    def answers(model: bytes, inputs: Arrays) -> list[NDArray[Any]]:
+        with running(engine, model, precision, num_threads=1) as run:
+            return run(inputs)
+
+    return answers
 
 
 @contextmanager
