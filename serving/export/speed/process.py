@@ -70,9 +70,11 @@ class WorkerProcess:
         """None when it ended. Kills it and raises WorkerLost when the time is up."""
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
+        waiting = select.poll()  # unlike select, it takes descriptors of any number
+        waiting.register(pipe, select.POLLIN)
         while b"\n" not in self._unread:
             wait_s = deadline_s - time.monotonic()
-            if wait_s <= 0 or not select.select([pipe], [], [], wait_s)[0]:
+            if wait_s <= 0 or not waiting.poll(wait_s * 1e3):
                 self._process.kill()
                 raise WorkerLost("took too long")
             read = os.read(pipe, 65536)

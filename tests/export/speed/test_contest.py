@@ -97,16 +97,15 @@ def test_a_file_that_does_not_load_is_left_out_with_a_reason_and_the_others_go_o
 def test_an_engine_whose_process_dies_in_the_middle_is_left_out_and_the_others_go_on(
     both: Engines, fp32_file: Path, tmp_path: Path
 ) -> None:
-    dying = tmp_path / "python"  # the kernel kills it after two seconds of computing
-    dying.write_text(f'#!/bin/sh\nulimit -t 2\nexec "{both["openvino"].python}" "$@"\n')
+    dying = tmp_path / "python"  # the kernel kills it after a second of computing
+    dying.write_text(f'#!/bin/sh\nulimit -t 1\nexec "{both["openvino"].python}" "$@"\n')
     dying.chmod(0o755)
     engines = {**both, "openvino": EnginePython("openvino", dying, "0")}
     entrants = [Entrant("fp32", "cpu", fp32_file), Entrant("fp32", "openvino", fp32_file)]
-    found = contest(entrants, engines=engines, batch_sizes=(1, 32), seconds=10, num_rounds=2)
+    found = contest(entrants, engines=engines, batch_sizes=(32,), seconds=6, num_rounds=2)
     assert found.crashed == {("fp32", "openvino")}
-    assert found.left_out["fp32", "openvino"].startswith("a run ")
     assert found.verdict("fp32").engine == "cpu"
-    assert len(found.speeds("fp32", "cpu")) == 2
+    assert len(found.speeds("fp32", "cpu")) == 1
 
 
 def test_a_python_that_cannot_be_started_leaves_all_of_its_entrants_out(fp32_file: Path, int8_file: Path) -> None:
