@@ -158,6 +158,7 @@ LIMITS = {  # option -> what it limits
     "max_absolute_error": "Largest difference of any number from FP32's.",
     "max_relative_error": "Largest difference from FP32's, as a share of its size.",
     "max_probability_difference": "Most that any probability may move.",
+    "max_row_difference": "Most that a row may depend on its batch, as a share of the output's scale.",
 }
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.export.verify import Verification
 from serving.repository import (
     GATE_DATA_FILE,
     NOTHING,
@@ -21,8 +20,6 @@ from serving.repository import (
     Variant,
     processor_key,
 )
-
-__all__ = ["Models", "Row", "Verification", "models"]
 
 VERSION = 1
 

@@ -136,7 +136,7 @@ class _Run:
     def all(self) -> list[Proven]:
         precisions = self._precisions()
         self._step("checking the exported graph")
-        gates.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits)
+        gates.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits, self._inputs())
         self._step("checking the exported graph", done=True)
         judged = [(Candidate("fp32", self._exported.model, ""), self._judge_baseline())]
         for precision in precisions[1:]:
@@ -302,7 +302,7 @@ class _Run:
             entrants,
             engines={entrant.engine: self._engines[entrant.engine] for entrant in entrants},
             batch_sizes=sorted({1, min(recording.WARMUP_BATCH_SIZE, most), most}),
-            inputs=self._inputs(),
+            inputs=self._inputs() if self._exported.max_batch_size else _first(self._inputs()),
             seconds=self._asked.seconds,
             progress=self._progress,
         )
@@ -368,6 +368,11 @@ def _file(folder: Path, candidate: Candidate, number: int = 0) -> Path:
     if not path.exists():
         path.write_bytes(candidate.model)
     return path
+
+
+def _first(inputs: Arrays) -> Arrays:
+    """The first row, for a model without a batch dimension."""
+    return {name: values[0] for name, values in inputs.items()}
 
 
 def _needs_calibration(model: bytes) -> bool:

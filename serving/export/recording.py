@@ -103,7 +103,7 @@ def request(inputs: Sequence[Tensor], arrays: Arrays, *, has_batch: bool = True)
     """The first row as a whole v2 JSON infer body."""
     tensors = []
     for tensor in inputs:
-        row = arrays[tensor.name][:1] if has_batch else arrays[tensor.name]
+        row = arrays[tensor.name][:1] if has_batch else arrays[tensor.name][0]
         tensors.append({"name": tensor.name, "shape": list(row.shape), "datatype": tensor.datatype, "data": _flat(row)})
     return (json.dumps({"inputs": tensors}) + "\n").encode()
 

@@ -66,8 +66,8 @@ def test_a_request_holds_text_and_whole_numbers_as_such() -> None:
     assert [tensor["data"] for tensor in json.loads(body)["inputs"]] == [[1, 2], ["naïve"]]
 
 
-def test_a_request_for_a_model_without_a_batch_is_the_whole_input() -> None:
-    body = request((Tensor("x", "FP32", (2,)),), {"x": np.array([1, 2], np.float32)}, has_batch=False)
+def test_a_request_for_a_model_without_a_batch_is_one_row_without_that_dimension() -> None:
+    body = request((Tensor("x", "FP32", (2,)),), {"x": np.ones((4, 2), np.float32)}, has_batch=False)
     assert json.loads(body)["inputs"][0]["shape"] == [2]
 
 
