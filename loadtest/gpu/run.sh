@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CPU against GPU on a machine with an NVIDIA card, for digits and for a net in which computing dominates (ResNet-50).
+# CPU against GPU on a machine with an NVIDIA card: served, for digits and for a net in which computing dominates (ResNet-50);
+# and in process, as a table of untrained nets, variants and engines.
 #
 #   TANDEM_WHEELS=DIR loadtest/gpu/run.sh [--output DIR]
 #   loadtest/gpu/run.sh --dry-run [--output DIR]     everything that needs no card, on the cpu pool, with short times
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --dry-run) dry=true ;;
     --output) output=${2:?--output needs a folder}; shift ;;
-    *) sed -n 2,12p "$0" >&2; exit 2 ;;
+    *) sed -n 2,13p "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -62,11 +63,16 @@ tandem=("$python" -m serving)
 export ORT_DISABLE_TELEMETRY=1 # ONNX Runtime 1.31 sends usage data to its maker unless told otherwise
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 
-# -- the models: digits as committed, ResNet-50 made here -----------------------------------------------------------------
-say "making a repository with digits and ResNet-50"
-mkdir "$work/models" && cp -r model_repo/digits-* "$work/models/"
-if "$python" -m serving.export.resnet50 "$work/models" 2>"$work/resnet50.log"; then ran "ResNet-50 made"; else missing "ResNet-50: $(tail -n 1 "$work/resnet50.log")"; fi
-grep -q 'is not made' "$work/resnet50.log" && missing "$(grep 'is not made' "$work/resnet50.log")"
+# -- the models: digits as committed, the untrained nets made here -------------------------------------------------------
+nets=(resnet50 efficientnet-b2 bert-base minilm mlp) variants=(fp32 fp16 int8)
+if $dry; then nets=(resnet50 mlp) variants=(fp32 int8); fi
+say "making a repository with digits and ResNet-50, and one with the other nets"
+mkdir "$work/models" "$work/nets" && cp -r model_repo/digits-* "$work/models/"
+for net in "${nets[@]}"; do # one by one: a BERT-base holds 2 GB in the making, and a net that fails leaves the others
+  if "$python" -m serving.export.speed_nets "$work/nets" --net "$net" "${variants[@]/#/--variant=}" 2>"$work/nets.log"; then ran "untrained $net made"
+  else missing "untrained $net: $(tail -n 1 "$work/nets.log")"; fi
+done
+cp -rl "$work"/nets/resnet50-* "$work/models/" 2>/dev/null
 
 # -- the pools ----------------------------------------------------------------------------------------------------------
 port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -109,28 +115,27 @@ for campaign in digits resnet50; do
 done
 if [ -n "$server" ]; then kill -TERM "$server"; wait "$server"; server=""; fi
 
-# -- without a server: the ceiling, and all there is if the gpu pool could not run ----------------------------------------
-timing=(--seconds 3 --batch-size 1 --batch-size 8 --batch-size 32); if $dry; then timing=(--seconds 0.3 --batch-size 1); fi
-in_process() { # python provider variant
-  local file=$work/models/resnet50-$3/1/model.onnx
-  [ -f "$file" ] || return 1
-  "$1" serving/export/in_process.py "$file" --provider "$2" "${timing[@]}" \
-    >"$work/in_process.json" 2>"$work/in_process.log" && mv "$work/in_process.json" "$output/in-process-$2-$3.json"
+# -- without a server: every net, variant and engine; and all there is of the GPU if its pool could not run -----------------
+engine_python() { # engine: its environment's, if that is made
+  "$python" -c 'import sys; from serving.local import environments as e; f = e.find(e.ENGINES[sys.argv[1]]); print(f.python if f else "")' "$1"
 }
-if in_process "$python" cpu fp32; then ran "ResNet-50 in process on cpu"; else missing "ResNet-50 in process on cpu: $(tail -n 1 "$work/in_process.log")"; fi
-if $has_card; then
-  cache=${TANDEM_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/tandem}}
-  for found in "${CUDA_PYTHON:-}" "${cache:-$HOME/.cache/tandem}"/environments/gpu-*/bin/python3; do
-    [ -x "$found" ] && cuda=$found && break
-  done
-  for variant in fp32 fp16; do
-    if in_process "${cuda:-$python}" cuda "$variant"; then ran "ResNet-50 $variant in process on cuda"
-    else missing "ResNet-50 $variant in process on cuda: $(tail -n 1 "$work/in_process.log" 2>/dev/null)"; fi
-  done
-  $gpu_served || say "the gpu pool could not be served: what is told of the GPU was measured in process, without Triton and gateway"
-else
-  missing "ResNet-50 in process on cuda (no card was used)"
-fi
+if ! $dry && [ -n "${TANDEM_WHEELS:-}" ]; then "${tandem[@]}" environment openvino >/dev/null 2>"$work/openvino.log" || missing "OpenVINO: $(tail -n 1 "$work/openvino.log")"; fi
+cpu=$(engine_python cpu) openvino=$(engine_python openvino) cuda=""
+if $has_card; then cuda=${CUDA_PYTHON:-$(engine_python gpu)}; cuda=${cuda:-$python}; fi
+timing=(); if $dry; then timing=(--seconds 0.1 --batch-size 1); fi
+engines=("--python=cpu=${cpu:-$python}" ${openvino:+"--python=openvino=$openvino"} ${cuda:+"--python=cuda=$cuda"})
+say "timing ${nets[*]} in process"
+if "$python" -m serving.export.speed_nets.compare "$work/nets" "${engines[@]}" "${timing[@]}" --output "$output/nets.json" 2>"$work/table.log"
+then ran "untrained nets in process on cpu"; else missing "untrained nets in process: $(tail -n 1 "$work/table.log")"; fi
+for engine in openvino cuda; do
+  if ! grep -qs "| $engine [0-9]" "$output/nets.md"; then
+    why="its environment is not made"; [ -z "${!engine}" ] || why="nets.md says why"
+    [ $engine = openvino ] || $has_card || why="no card was used"
+    missing "untrained nets in process on $engine ($why)"
+  elif grep "^- .* on $engine: " "$output/nets.md" | grep -qv ' bf16 on '; then missing "some untrained nets in process on $engine (nets.md says which)"
+  else ran "untrained nets in process on $engine"; fi # BF16 is left out where the processor has none
+done
+$has_card && ! $gpu_served && say "the gpu pool could not be served: what is told of the GPU was measured in process, without Triton and gateway"
 
 # -- what it was ----------------------------------------------------------------------------------------------------------
 {
@@ -145,11 +150,12 @@ fi
   echo "- Wheels: $(if [ -n "${TANDEM_WHEELS:-}" ]; then find "$TANDEM_WHEELS" -name '*.whl' | wc -l; else echo none carried; fi)"
   echo; echo "Done:"; echo; for part in "${done_parts[@]}"; do echo "- $part"; done
   if [ ${#missing_parts[@]} -gt 0 ]; then echo; echo "Not done:"; echo; for part in "${missing_parts[@]}"; do echo "- $part"; done; fi
+  if [ -f "$output/nets.md" ]; then echo; echo "## Nets, variants and engines"; echo; cat "$output/nets.md"; fi
 } >"$output/summary.md"
 say "results: $output"
 cat "$output/summary.md"
 if $dry; then # what a dry run leaves out by intention is no failure
-  for part in "ResNet-50 made" "cpu pool behind the gateway" "campaign digits" "campaign resnet50" "ResNet-50 in process on cpu"; do
+  for part in "untrained resnet50 made" "untrained mlp made" "cpu pool behind the gateway" "campaign digits" "campaign resnet50" "untrained nets in process on cpu"; do
     printf '%s\n' "${done_parts[@]}" | grep -qx "$part" || exit 1
   done
   exit 0

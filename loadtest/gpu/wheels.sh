@@ -2,7 +2,7 @@
 # The wheels to carry to a machine with a card and no network: Linux x86_64, Python 3.12.
 #
 #   loadtest/gpu/wheels.sh                 print their file names, one a line
-#   loadtest/gpu/wheels.sh --download DIR  fetch them into DIR (about 2.4 GB: most of it is CUDA)
+#   loadtest/gpu/wheels.sh --download DIR  fetch them into DIR (about 2.5 GB: most of it is CUDA)
 #   loadtest/gpu/wheels.sh --requirements  print what the project's own environment is made of there
 #
 # PYTHON chooses the interpreter that asks pip (default .venv/bin/python). Versions are those of constraints.txt and of
@@ -13,7 +13,7 @@ python=${PYTHON:-.venv/bin/python}
 mode=${1:-print}
 case $mode in print | --requirements) ;; --download) target=${2:?name a folder} ;; *) sed -n 2,7p "$0"; exit 2 ;; esac
 
-# The project with embedded Triton and load tests, and what serving/export/resnet50.py needs; no torch.
+# The project with embedded Triton and load tests, and what serving/export/speed_nets needs; no torch.
 requirements() {
   "$python" - <<'PYTHON'
 import tomllib
@@ -23,7 +23,7 @@ wanted = project["dependencies"] + extras["local"] + extras["local-gpu"] + extra
 print("\n".join(dict.fromkeys(name for name in wanted if not name.startswith("tandem-serving"))))
 PYTHON
 }
-# Triton's environments are made of these and nothing else (pip --no-deps).
+# Triton's environments and OpenVINO's are made of these and nothing else (pip --no-deps).
 triton() { "$python" -c 'from serving.local.environments import ENGINES
 print("\n".join(sorted({pin for engine in ENGINES.values() for pin in engine.pins})))'; }
 

@@ -168,10 +168,13 @@ def _engines(asked: Sequence[str]) -> dict[str, EnginePython]:
 
 def _told(arguments: Sequence[str]) -> list[str]:
     """The command for a table that others read: places on this machine say nothing to them."""
-    return [
-        text if "/" not in text else f"{text.partition('=')[0]}=…" if "=" in text else Path(text).name
-        for text in arguments
-    ]
+    return [_without_place(text) if "/" in text else text for text in arguments]
+
+
+def _without_place(text: str) -> str:
+    """--python=cpu=/a/b -> --python=cpu=PYTHON, /a/table.json -> table.json"""
+    name, equals, path = text.rpartition("=")
+    return f"{name}=PYTHON" if equals else Path(path).name
 
 
 def _write(path: Path, found: Comparison) -> None:
