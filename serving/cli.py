@@ -208,13 +208,29 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--i-accept-ungated", "accepts_ungated", is_flag=True, help="Serve it unproven; every receipt says so.")
 @click.option("--keep-data/--no-keep-data", "keeps_data", default=True, help="Keep what it was judged on for `verify`.")
 @click.option("--queue-delay-us", default=0, show_default=True, type=click.IntRange(0), help="Wait for fuller batches.")
+@click.option(
+    "--engine",
+    "engine_names",
+    multiple=True,
+    type=click.Choice(["cpu", "openvino"]),
+    help="Engine to consider on the CPU pool; several times for several. Default: all that are installed.",
+)
+@click.option(
+    "--int8-range",
+    type=click.Choice(["7bit", "full"]),
+    default="7bit",
+    show_default=True,
+    help="Of weights; full needs VNNI.",
+)
 @click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
 @click.option(
     "--seconds", default=1.0, show_default=True, type=click.FloatRange(0.01), help="Of timing, per batch size."
 )
 @click.option("--payload", type=FILE, help="Also write the judging data to this .npz, for load tests.")
 @click.option("--keep-slow", "keeps_slow", is_flag=True, help="Publish a ready-made variant that is slower than FP32.")
-def export(source: str, model_repository: Path | None, is_yes: bool, **options: Any) -> None:
+def export(
+    source: str, model_repository: Path | None, is_yes: bool, engine_names: tuple[str, ...], **options: Any
+) -> None:
     """Export a model, make its variants, prove them, and put them into a repository.
 
     SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE, or a model that Tandem can build:
@@ -224,7 +240,7 @@ def export(source: str, model_repository: Path | None, is_yes: bool, **options: 
     _with_frameworks(source, is_yes)
     command = room("serving.export.command")
     asked = command.ExportOptions(source=source, repository=_repository(model_repository), limits=limits, **options)
-    sys.exit(command.run(asked, _engines()))
+    sys.exit(command.run(asked, _engines(engine_names)))
 
 
 def _with_frameworks(source: str, is_yes: bool) -> None:
@@ -238,9 +254,12 @@ def _with_frameworks(source: str, is_yes: bool) -> None:
         sys.exit(frameworks.run_there(python, sys.argv[1:]))
 
 
-def _engines() -> Any:
-    """The engines that are installed here, each with the Python that runs it; ONNX Runtime of this one at least."""
-    return room("serving.local.engines").installed()
+def _engines(chosen: tuple[str, ...]) -> Any:
+    """The engines that are installed here, or those of them that are asked for; GPUs' ones are never left out."""
+    found = room("serving.local.engines").installed()
+    if missing := [name for name in chosen if name not in found]:
+        raise UserError(f"--engine {missing[0]}: it is not installed here; `tandem environment {missing[0]}` makes it")
+    return {name: one for name, one in found.items() if not chosen or name in (*chosen, "cuda", "tensorrt")}
 
 
 @cli.command()

@@ -6,6 +6,7 @@ The steps themselves are `pipeline`'s. Rule: what can be wrong about the options
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ class ExportOptions:
     keeps_slow: bool = False
     queue_delay_us: int = 0
     is_for_tensorrt: bool = False
+    int8_range: str = "7bit"
     seconds: float = 1.0
     payload: Path | None = None
 
@@ -70,6 +72,8 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
         outcome = way(options, engines, shown)
     for variant in outcome.published:
         print(_sentence(variant))
+    for warning in outcome.warnings:
+        print(f"tandem: {warning}", file=sys.stderr)
     for precision, reason in outcome.left_out.items():
         print(f"{precision}: not made: {reason}")
     for precision, reason in outcome.refused.items():
@@ -140,6 +144,7 @@ def _asked(options: ExportOptions, model: str) -> Asked:
         keeps_data=options.keeps_data,
         queue_delay_us=options.queue_delay_us,
         is_for_tensorrt=options.is_for_tensorrt,
+        int8_range=options.int8_range,
         seconds=options.seconds,
     )
 

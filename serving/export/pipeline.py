@@ -62,6 +62,7 @@ class Asked:
     keeps_data: bool = True
     queue_delay_us: int = 0
     is_for_tensorrt: bool = False
+    int8_range: str = "7bit"
     seconds: float = 1.0  # of timing, per batch size
 
 
@@ -263,6 +264,7 @@ class _Run:
             self._exported.model,
             self._calibration,
             second_try=second_try,
+            int8_range=self._asked.int8_range,
             is_for_tensorrt=self._asked.is_for_tensorrt,
         ):
             self._step(f"making {name}", done=True)

@@ -98,11 +98,17 @@ def _digests(variant: Variant) -> Verified:
 
 
 def _for_server(variant: Variant, result: Verified, server: str) -> Verified:
-    """NVIDIA's backend reads no precision in OpenVINO's block: it would compute in FP32 without a word."""
+    """NVIDIA's backend hands OpenVINO nothing but the device: neither a precision nor a number of threads."""
     pool = variant.record.pools.get("cpu")
-    if server != NVIDIA or variant.record.variant != "bf16" or pool is None or not pool.is_loadable:
+    if server != NVIDIA or pool is None or not pool.is_loadable or pool.engine != "openvino":
         return result
-    problem = "BF16 on the CPU pool is computed by Tandem's own backend only; in NVIDIA's image it would be FP32: leave it out"
+    if variant.record.variant == "bf16":
+        problem = "BF16 on the CPU pool is computed by Tandem's own backend only; in NVIDIA's image it would be FP32: leave it out"
+    else:
+        problem = (
+            "the number of OpenVINO's threads is set by Tandem's own backend only; in NVIDIA's image every instance would "
+            "take all cores: export it with --engine cpu"
+        )
     return replace(result, problems=(*result.problems, problem))
 
 

@@ -325,6 +325,14 @@ def test_nvidias_image_is_told_what_only_our_backend_computes(with_bf16: Path) -
     assert [variant.name for variant in found.variants if variant.problems] == ["digits-bf16"]
 
 
+def test_nvidias_image_is_told_that_it_cannot_count_openvinos_threads(kept: Path) -> None:
+    edit(kept, "digits-int8", lambda data: data["pools"]["cpu"].update(engine="openvino"))
+    found = verify(kept, digests_only=True, server="nvidia")
+    [problem] = of(found, "digits-int8").problems
+    assert problem.startswith("the number of OpenVINO's threads is set by Tandem's own backend only")
+    assert verify(kept, digests_only=True).has_passed
+
+
 def test_nvidias_image_is_told_nothing_of_bf16_that_runs_on_no_cpu_pool(with_bf16: Path) -> None:
     edit(with_bf16, "digits-bf16", lambda data: data["pools"]["cpu"].update(status="not_allowed"))
     assert verify(with_bf16, digests_only=True, server="nvidia").has_passed
