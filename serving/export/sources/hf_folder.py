@@ -21,7 +21,7 @@ CONFIG = "config.json"
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _PLAIN = ["*.json", "*.safetensors", "*.txt", "*.model"]  # settings, weights, vocabularies
-_PICKLES = ["pytorch_model*.bin"]
+_PICKLES = ["pytorch_model*.bin", "*/pytorch_model*.bin"]
 _CODE = ["*.py"]
 _OTHER_COPIES = [
     "onnx/*",
@@ -74,7 +74,12 @@ def opened(rest: str, is_trusted: bool, progress: Progress) -> Folder:
         raise UserError(f"there is no folder {rest}")
     progress(f"fetching {rest}", 0, 1)
     fetched = _fetched(rest, _PLAIN + (_CODE if is_trusted else []))
-    if is_trusted and not _weights(fetched):
+    if not any(fetched.rglob("model*.safetensors")):
+        if not is_trusted:
+            raise UserError(
+                f"{rest} has no safetensors on the hub; --trust reads its weights from a pickle, which can run code, "
+                "if you trust who made it"
+            )
         fetched = _fetched(rest, _PLAIN + _CODE + _PICKLES)
     progress(f"fetching {rest}", 1, 1)
     return Folder(fetched, f"hf: {rest} at {fetched.name}")  # the hub's client names the folder by the commit

@@ -61,7 +61,8 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
 
 def _preprocessing(folder: Folder, options: SourceOptions) -> ImagePreprocessing:
     with hf_loading.foreign(folder, "image processor"):
-        processor: Any = transformers.AutoImageProcessor.from_pretrained(
+        auto: Any = transformers.AutoImageProcessor
+        processor = auto.from_pretrained(
             folder.path, backend="pil", trust_remote_code=options.is_trusted, local_files_only=True
         )
         found = _measured(processor)
@@ -139,7 +140,7 @@ def _processed(processor: Any, image: Image.Image) -> NDArray[np.float32]:
 def _examples(preprocessing: ImagePreprocessing) -> NDArray[np.float32]:
     pixels = _pictures(_NUM_EXAMPLES, preprocessing.width, preprocessing.height)
     mean, std = (np.asarray(values, np.float32) for values in (preprocessing.mean, preprocessing.std))
-    scaled: NDArray[np.float32] = (pixels.astype(np.float32) / 255 - mean) / std
+    scaled = ((pixels.astype(np.float32) / 255 - mean) / std).astype(np.float32)
     return np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))
 
 

@@ -68,8 +68,9 @@ def labels_of(config: Any) -> tuple[str, ...]:
 @contextlib.contextmanager
 def foreign(folder: Folder, what: str) -> Iterator[None]:
     """transformers at work: silent, and its errors in one line."""
-    had_bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+    bars: Any = transformers.utils.logging
+    had_bars = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         with quiet():
             yield
@@ -87,7 +88,7 @@ def foreign(folder: Folder, what: str) -> Iterator[None]:
         ) from None
     finally:
         if had_bars:
-            transformers.utils.logging.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def _origin(options: SourceOptions) -> dict[str, Any]:

@@ -41,6 +41,9 @@ def of(folder: Folder, options: SourceOptions, *, is_lowered: bool) -> Tokenizer
         own: Any = transformers.AutoTokenizer.from_pretrained(
             folder.path, trust_remote_code=options.is_trusted, local_files_only=True
         )
+    if not any(folder.has(name) for name in own.vocab_files_names.values()):
+        names = ", ".join(own.vocab_files_names.values())  # transformers makes an empty one where it finds none
+        raise UserError(f"{folder.path} holds no tokenizer (none of {names}): save the tokenizer beside the model")
     if not getattr(own, "is_fast", False):
         raise UserError(
             f"{folder.path}: {type(own).__name__} exists in Python alone and has no tokenizer.json that clients could use: "

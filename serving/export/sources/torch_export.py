@@ -50,6 +50,8 @@ def to_onnx(
     the example. Raises UserError that names the operator or the line.
     """
     _check_size(module)
+    if both := set(example) & set(outputs):
+        raise UserError(f"{both.pop()!r} is the name of an input and of an output; give one another name")
     inputs = {name: torch.as_tensor(values) for name, values in example.items()}
     for name, axes in dynamic.items():
         if short := [axis for axis in axes if inputs[name].shape[axis] < 2]:
@@ -129,7 +131,7 @@ def _captured(module: Any, inputs: Mapping[str, Any], dynamic: Dynamic) -> tuple
     axes = {name: dict.fromkeys(dynamic.get(name, {}), torch.export.Dim.DYNAMIC) for name in inputs}
     by_name = _takes_names(module, inputs)
     args, kwargs = ((), dict(inputs)) if by_name else (tuple(inputs.values()), {})
-    shapes: Any = axes if by_name else tuple(axes.values())
+    shapes: Any = axes if by_name else _in_order(module, list(axes.values()))
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # it prints the graph so far before it raises
             program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -139,6 +141,15 @@ def _captured(module: Any, inputs: Mapping[str, Any], dynamic: Dynamic) -> tuple
     names = dict(zip(given, given if by_name else inputs, strict=True))
     _check_ranges(program, names, dynamic)
     return program, names
+
+
+def _in_order(module: Any, shapes: list[Any]) -> tuple[Any, ...]:
+    """As forward's parameters take them: those of *args together."""
+    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return tuple(shapes)
+    alone = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*shapes[:alone], tuple(shapes[alone:]))
 
 
 def _takes_names(module: Any, inputs: Mapping[str, Any]) -> bool:
@@ -231,11 +242,14 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """The exporter warns of packages that are not used and of its own plans; whatever fails comes as an exception."""
-    before = logging.root.manager.disable
+    trace = logging.getLogger("torch.__trace")  # torch writes graphs for it as long as it has a handler, silent or not
+    before, handlers = logging.root.manager.disable, trace.handlers
     logging.disable(logging.CRITICAL)
+    trace.handlers = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        trace.handlers = handlers
         logging.disable(before)

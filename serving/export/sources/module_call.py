@@ -1,0 +1,125 @@
+"""How a user's torch module is called: which inputs it has, what it returns, and the model file that comes of it.
+
+Inputs are called as in the example's dictionary, else like forward's parameters; outputs as in the dictionary that forward
+returns, else `output`. Only the batch is dynamic: every other length is the example's. Rule: what Triton cannot carry, one
+number per row, becomes [n, 1] here, inside the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.export.exported import Exported, SourceOptions
+from serving.export.progress import Progress
+from serving.export.sources import module_code, module_example, torch_export
+from serving.export.sources.module_code import Made
+from serving.repository.record import CLASSIFICATION, OTHER
+
+_SUM_TOLERANCE = 1e-3  # of probabilities: FP32's own error over some thousand classes
+
+
+def exported(made: Made, source: str, options: SourceOptions, progress: Progress) -> Exported:
+    given = made.example if options.example is None else options.example
+    example, by_name = module_example.read(given, inspect.signature(made.module.forward))
+    called = _Called(made.module, example, by_name)
+    columns = {name: values[:, None] if values.ndim == 1 else values for name, values in example.items()}
+    module_code.running(source, lambda: called.look(columns))
+    run = torch_export.runner(called.eval(), list(columns))
+    answers = module_code.running(source, lambda: run(columns))
+    task = _task(options.task, answers[0], called.outputs)
+    if made.labels is not None and answers[0].shape[-1] != len(made.labels):
+        raise UserError(
+            f"the module's `labels` are {len(made.labels)} names, and {called.outputs[0]!r} has {answers[0].shape[-1]} columns"
+        )
+    dynamic = {name: {0: torch_export.BATCH} for name in columns}
+    model = torch_export.to_onnx(called, columns, called.outputs, dynamic, options.opset, progress)
+    inputs, outputs = torch_export.interface(model)
+    return Exported(
+        model=model,
+        inputs=inputs,
+        outputs=outputs,
+        max_batch_size=options.max_batch_size,
+        task=task,
+        source=source,
+        framework="pytorch",
+        run=run,
+        example=columns,
+        labels=made.labels,
+        toolchain=torch_export.toolchain(),
+    )
+
+
+class _Called(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """Tensors in the example's order -> a flat tuple of tensors, none of them [n] alone."""
+
+    def __init__(self, module: Any, example: Mapping[str, NDArray[Any]], by_name: bool) -> None:
+        super().__init__()
+        self.module = module
+        self.inputs = list(example)
+        self.numbers = {name for name, values in example.items() if values.ndim == 1}
+        self.by_name = by_name
+        self.outputs: list[str] = []
+
+    def forward(self, *tandem_inputs: Any) -> tuple[Any, ...]:
+        return tuple(_column(tensor) for tensor in _flat(self._call(tandem_inputs)).values())
+
+    def look(self, example: Mapping[str, NDArray[Any]]) -> None:
+        """Learns the outputs' names. Raises UserError for what is no tensor with a batch."""
+        with torch.no_grad():
+            flat = _flat(self._call([torch.from_numpy(example[name]) for name in self.inputs]))
+        num_rows = len(next(iter(example.values())))
+        for name, tensor in flat.items():
+            if tensor.ndim == 0 or len(tensor) != num_rows:
+                raise UserError(
+                    f"{name!r} has the shape {list(tensor.shape)} for {num_rows} rows: a batch has to stay a batch"
+                )
+            if name in self.inputs:
+                raise UserError(f"forward returns {name!r}, which is an input's name as well; give it another")
+        self.outputs = list(flat)
+
+    def _call(self, tensors: Any) -> Any:
+        given = {
+            name: tensor.squeeze(1) if name in self.numbers else tensor
+            for name, tensor in zip(self.inputs, tensors, strict=True)
+        }
+        return self.module(**given) if self.by_name else self.module(*given.values())
+
+
+def _flat(returned: Any) -> dict[str, Any]:
+    """Output name -> tensor."""
+    if isinstance(returned, Mapping):
+        flat = {str(name): value for name, value in returned.items() if value is not None}
+    elif isinstance(returned, tuple | list) and len(returned) > 1:
+        flat = {f"output_{index}": value for index, value in enumerate(returned)}
+    else:
+        flat = {"output": returned[0] if isinstance(returned, tuple | list) and returned else returned}
+    for name, value in flat.items():
+        if not isinstance(value, torch.Tensor):
+            raise UserError(
+                f"forward returns a {type(value).__name__} as {name!r}: want a tensor, or a flat tuple or dictionary of them"
+            )
+    if not flat:
+        raise UserError("forward returns nothing")
+    return flat
+
+
+def _column(tensor: Any) -> Any:
+    column = tensor.unsqueeze(1) if tensor.ndim == 1 else tensor
+    return column.float() if column.is_floating_point() else column
+
+
+def _task(asked: str | None, answers: NDArray[Any], outputs: list[str]) -> str:
+    is_flat = answers.ndim == 2 and answers.dtype.kind == "f"
+    if asked is None:
+        is_sure = is_flat and answers.shape[1] > 1 and (answers >= 0).all()
+        return CLASSIFICATION if is_sure and (abs(answers.sum(axis=1) - 1) < _SUM_TOLERANCE).all() else OTHER
+    if asked != OTHER and not is_flat:
+        shape = ["n", *answers.shape[1:]]
+        raise UserError(f"the first output, {outputs[0]!r}, is {answers.dtype} {shape}: {asked} needs float [n, size]")
+    return asked
