@@ -1,0 +1,303 @@
+"""Frameworks that weigh gigabytes live in an environment of their own, made once, with the user's yes.
+
+Answers: which packages does an extra of this project need and lack here, where is an environment that has them, and how does
+a command go on in it? The project itself is not installed there: it comes by PYTHONPATH, because no index has it. How pip is
+run and its words explained is `environments.py`'s. Keep: the marker is written last, so an interrupted making is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+import click
+import filelock
+
+import serving
+from serving.errors import EnvironmentFault, UserError
+from serving.local import environments
+from serving.local.handover import hand_over
+from serving.local.places import cache_dir
+from serving.local.processes import leashed
+
+PROJECT = "tandem-serving"
+# Installed, in MB, summed over the files of all packages with Python 3.11 and torch 2.15 from PyPI, which brings CUDA.
+SIZES_MB = {"onnx": 590, "export": 6200, "keras": 6300}
+_SHOWN = ("Downloading ", "Using cached ", "Installing collected packages")  # of pip's words, while the user waits
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Frameworks:
+    """What an environment holds: requirements as pip reads them, markers included. `constraints`: a file's text."""
+
+    name: str
+    requirements: tuple[str, ...]
+    constraints: str = ""
+    size_mb: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Named by all that decides its content."""
+        version = ".".join(map(str, sys.version_info[:2]))
+        content = json.dumps([self.requirements, self.constraints, sys.base_prefix, version, platform.machine()])
+        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+        return cache_dir() / "environments" / f"{self.name}-python{version}-{digest}"
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python3"
+
+    @property
+    def is_complete(self) -> bool:
+        return (self.folder / "complete.json").is_file() and self.python.exists()
+
+    @property
+    def size(self) -> str:
+        if self.size_mb is None:
+            return "size unknown"
+        return f"{self.size_mb / 1000:.1f} GB" if self.size_mb >= 1000 else f"{self.size_mb} MB"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The packages that this Python lacks. Those whose marker says that they are for another system count too."""
+        return tuple(name for name in map(_name, self.requirements) if not _is_installed(name))
+
+
+# -- which packages ---------------------------------------------------------------------------------------------------
+
+
+def frameworks(extra: str) -> Frameworks:
+    """What the extra needs, with the project's own needs, as its installed metadata say."""
+    try:
+        said = metadata.requires(PROJECT) or []
+    except metadata.PackageNotFoundError:
+        raise EnvironmentFault(
+            f"this Tandem is not installed, so nothing says what [{extra}] needs: pip install '{PROJECT}[{extra}]'"
+        ) from None
+    return Frameworks(extra, requirements(extra, said), _constraints(), SIZES_MB.get(extra))
+
+
+def requirements(extra: str, said: Sequence[str]) -> tuple[str, ...]:
+    """The lines of `said` (as importlib.metadata gives them) that the project and the extra need, without `extra == …`."""
+    wanted, read, found = ["", extra], set(), dict[str, None]()
+    while wanted:
+        one = wanted.pop(0)
+        if one in read:
+            continue
+        read.add(one)
+        lines = [_without_extra(line) for line in said if _extra_of(line) == one]
+        if one and not lines:
+            raise UserError(f"{PROJECT} has no extra {one!r}")
+        for line in lines:
+            if _name(line) == PROJECT:  # one extra that names others
+                wanted += re.findall(r"[\w-]+", line.partition("[")[2].partition("]")[0])
+            else:
+                found[line] = None
+    return tuple(found)
+
+
+_EXTRA = re.compile(r"""\s*(?:\band\s+)?\bextra\s*==\s*['"]([\w.-]+)['"]""")
+
+
+def _extra_of(line: str) -> str:
+    match = _EXTRA.search(line)
+    return match[1] if match else ""
+
+
+def _without_extra(line: str) -> str:
+    """`a>=1; python_version < '3.12' and extra == 'x'` -> `a>=1; python_version < '3.12'`."""
+    return _EXTRA.sub("", line).strip().rstrip(";").strip()
+
+
+def _name(requirement: str) -> str:
+    """Normalised, as indexes compare names."""
+    match = re.match(r"[A-Za-z0-9][\w.-]*", requirement.strip())
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else requirement
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _root() -> Path:
+    """The folder that holds the package `serving`: a checkout, or site-packages."""
+    return Path(serving.__file__).resolve().parents[1]
+
+
+def _is_checkout() -> bool:
+    return (_root() / "pyproject.toml").is_file()
+
+
+def _constraints() -> str:
+    """The versions that a checkout was tested with; none for an installed Tandem."""
+    file = _root() / "constraints.txt"
+    return file.read_text() if _is_checkout() and file.is_file() else ""
+
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+
+def ensure(extra: str, *, is_yes: bool, say: Say) -> Path:
+    """The Python of an environment that has the extra's packages; made if need be, after a yes.
+
+    Raises UserError where nobody can be asked or the answer is no, EnvironmentFault where it cannot be made.
+    """
+    return made(frameworks(extra), is_yes=is_yes, say=say)
+
+
+def made(wanted: Frameworks, *, is_yes: bool, say: Say) -> Path:
+    if not wanted.is_complete:
+        if Path(sys.prefix).resolve() == wanted.folder.resolve():  # a command that went on here must not do so for ever
+            raise EnvironmentFault(f"the environment in {wanted.folder} lost packages: delete it and run this again")
+        if not is_yes:
+            _ask(wanted)
+        _make_alone(wanted, say)
+    return wanted.python
+
+
+def _ask(wanted: Frameworks) -> None:
+    lacks = ", ".join(wanted.missing[:4]) or wanted.name
+    needs = f"this needs {lacks}, not installed here"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        question = f"{needs}. Make an environment of its own for it, {wanted.size}, in {wanted.folder.parent}?"
+        if click.confirm(question, default=False, err=True):
+            return
+    raise UserError(
+        f"{needs}: pip install '{PROJECT}[{wanted.name}]', "
+        f"or say --yes and Tandem makes an environment of its own ({wanted.size})"
+    )
+
+
+def _make_alone(wanted: Frameworks, say: Say) -> None:
+    """One maker at a time; the others wait and then find it made."""
+    if not environments.this_host().has_venv:
+        raise EnvironmentFault("this Python lacks the venv module: apt-get install python3-venv")
+    folder = wanted.folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{folder}.lock"):
+            if wanted.is_complete:
+                return
+            _check_space(wanted)
+            say(f"making an environment with [{wanted.name}] ({wanted.size}, once) in {folder}")
+            _make(wanted, say)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise EnvironmentFault(
+            f"cannot write an environment to {folder}: {why}; set TANDEM_CACHE to another folder"
+        ) from None
+
+
+def _check_space(wanted: Frameworks) -> None:
+    free_mb = shutil.disk_usage(wanted.folder.parent).free // 10**6
+    if free_mb < (wanted.size_mb or 0):
+        raise EnvironmentFault(
+            f"{wanted.folder.parent} has {free_mb / 1000:.1f} GB left, an environment with [{wanted.name}] takes "
+            f"{wanted.size}: free some or set TANDEM_CACHE to another folder"
+        )
+
+
+def _make(wanted: Frameworks, say: Say) -> None:
+    folder = wanted.folder
+    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", *environments._wheels()]
+    environments._clear(folder)
+    log = Path(f"{folder}.log")
+    with log.open("w") as output:
+        venv, pip = environments._tools(folder, wanted.python)
+        _run(venv, output, wanted, log, say)
+        for name, text in (
+            ("requirements.txt", "\n".join(wanted.requirements)),
+            ("constraints.txt", wanted.constraints),
+        ):
+            (folder / name).write_text(f"{text}\n")
+        files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
+        _run([*pip, "install", *options, *files], output, wanted, log, say)
+    marker = folder / "complete.json"
+    marker.with_suffix(".new").write_text(json.dumps({"version": 1, "requirements": wanted.requirements}, indent=1))
+    marker.with_suffix(".new").replace(marker)
+
+
+def _run(command: list[str], output: TextIO, wanted: Frameworks, log: Path, say: Say) -> None:
+    """Runs a step; its words go to the log, those that show how far it is to the user too."""
+    output.write(f"$ {' '.join(command)}\n")
+    words: list[str] = []
+    outside = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    with subprocess.Popen(
+        leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=outside
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                words.append(line)
+                output.write(line)
+                if line.strip().startswith(_SHOWN):
+                    say(f"  {line.strip()[:100]}")
+        except BaseException:  # Ctrl-C: it has a session of its own and would go on
+            process.terminate()
+            raise
+    if process.returncode:
+        raise _explained("".join(words), wanted, log)
+
+
+def _explained(words: str, wanted: Frameworks, log: Path) -> EnvironmentFault:
+    """In the words of `environments.explain`, about this environment."""
+    named = re.search(r"No matching distribution found for ([^\s(]+)", words)
+    engine = environments.Engine(
+        wanted.name, (named[1],) if named else (), "", installed_mb=wanted.size_mb or 0, has_triton=False
+    )
+    fault = str(environments.explain(words, engine, log))
+    return EnvironmentFault(fault.replace(engine.what, f"an environment with [{wanted.name}]"))
+
+
+# -- going on in it ---------------------------------------------------------------------------------------------------
+
+
+def run_there(python: Path, arguments: Sequence[str]) -> int:
+    """Runs `tandem ARGUMENTS…` by that Python, in this terminal and folder; gives its exit code.
+
+    Signals reach it; 128 + n where it died of signal n, as shells say it.
+    """
+    inside = {k: v for k, v in os.environ.items() if k != "PYTHONHOME"}
+    inside["PYTHONPATH"] = os.pathsep.join([str(_importable()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [
+        str(python),
+        "-P",
+        "-m",
+        "serving",
+        *arguments,
+    ]  # -P: a folder `serving` where the user stands is not ours
+    return hand_over(command, inside)
+
+
+def _importable() -> Path:
+    """A folder that holds the project and nothing else: site-packages would bring its neighbours along."""
+    root = _root()
+    if _is_checkout():
+        return root
+    folder = cache_dir() / "project" / hashlib.sha256(str(root).encode()).hexdigest()[:12]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "serving").is_symlink():
+            (folder / "serving").symlink_to(root / "serving")
+    except FileExistsError:
+        pass  # another process was faster
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot write to {folder}: {error.strerror}; set TANDEM_CACHE to another folder"
+        ) from None
+    return folder
