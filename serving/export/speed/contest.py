@@ -150,7 +150,8 @@ class _Contest:
         for size in self._sizes:
             if size not in self._too_slow and len(self._times[size]) < min(MIN_ROUNDS, self._num_rounds):
                 rounds = len(self._times[size])
-                self._warnings.append(f"batch {size}: only {rounds} rounds fitted into {self._max_seconds:g} s")
+                said = f"batch {size}: only {rounds} of {self._num_rounds} rounds fitted into {self._max_seconds:g} s"
+                self._warnings.append(said)
 
     def _round(self) -> dict[int, Times]:
         """New sessions of all, and for each batch size its sweeps."""

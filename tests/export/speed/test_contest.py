@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -94,15 +95,29 @@ def test_a_file_that_does_not_load_is_left_out_with_a_reason_and_the_others_go_o
     assert len(found.speeds("int8", "cpu")) == 1
 
 
+# Stands between the contest and a real worker, and dies instead of passing on the ninth command: hello, then for each round open,
+# prepare, two turns and close make it the first turn of the second round.
+DIES = """#!{python}
+import os, signal, subprocess, sys
+worker = subprocess.Popen(["{worker}", *sys.argv[1:]], stdin=subprocess.PIPE)
+for number, line in enumerate(sys.stdin.buffer):
+    if number == 8:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    worker.stdin.write(line)
+    worker.stdin.flush()
+"""
+
+
 def test_an_engine_whose_process_dies_in_the_middle_is_left_out_and_the_others_go_on(
     both: Engines, fp32_file: Path, tmp_path: Path
 ) -> None:
-    dying = tmp_path / "python"  # the kernel kills it after a second of computing
-    dying.write_text(f'#!/bin/sh\nulimit -t 1\nexec "{both["openvino"].python}" "$@"\n')
+    dying = tmp_path / "python"
+    dying.write_text(DIES.format(python=sys.executable, worker=both["openvino"].python))
     dying.chmod(0o755)
     engines = {**both, "openvino": EnginePython("openvino", dying, "0")}
     entrants = [Entrant("fp32", "cpu", fp32_file), Entrant("fp32", "openvino", fp32_file)]
-    found = contest(entrants, engines=engines, batch_sizes=(32,), seconds=6, num_rounds=2)
+    found = contest(entrants, engines=engines, batch_sizes=(1,), seconds=1e-6)
+    assert found.left_out == {("fp32", "openvino"): "a run crashed (SIGSEGV)"}
     assert found.crashed == {("fp32", "openvino")}
     assert found.verdict("fp32").engine == "cpu"
     assert len(found.speeds("fp32", "cpu")) == 1
@@ -151,7 +166,7 @@ def test_a_time_that_is_too_short_ends_in_fewer_rounds_and_a_warning(here: Engin
     entrants = [Entrant("fp32", "cpu", fp32_file), Entrant("int8", "cpu", fp32_file)]
     found = contest(entrants, engines={"cpu": here}, batch_sizes=(1,), seconds=50.0, num_rounds=5, max_seconds=2.0)
     assert time.monotonic() - began_s < 30
-    assert found.warnings[0].endswith("rounds fitted into 2 s")
+    assert any(warning.endswith("of 5 rounds fitted into 2 s") for warning in found.warnings)
 
 
 def test_without_a_card_its_name_is_none_in_particular() -> None:
