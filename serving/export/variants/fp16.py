@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
 
 from serving.export.exported import Arrays
@@ -89,8 +90,11 @@ def _must_stay(graph: Graph, node: onnx.NodeProto) -> bool:
 
 
 def _has_only_tiny(graph: Graph, node: onnx.NodeProto) -> bool:
-    """A constant such as 1e-12, that keeps a divisor from zero, would be zero."""
-    return any(0 < graph.largest.get(name, 0) < MIN_FP16 for name in node.input)
+    """1e-12, that keeps a divisor from zero, would be zero; so would weights so small. A small bias is no loss."""
+    names = [name for name in node.input if 0 < graph.largest.get(name, 0) < MIN_FP16]
+    if node.op_type in PRODUCTS:
+        return any(name in node.input[:2] for name in names)
+    return any(np.prod(graph.constants[name].dims) == 1 for name in names)
 
 
 def _norm_tails(graph: Graph) -> set[str]:

@@ -130,6 +130,7 @@ def dynamic(fp32: bytes, settings: Dynamic, left_out: frozenset[str] = frozenset
     with translated("int8", str(settings)), workshop() as folder:
         source, made = folder / "source.onnx", folder / "made.onnx"
         model = opened(fp32)
+        model.graph.ClearField("value_info")  # the tool turns a Gemm's weights round, and trips over their old shape
         onnx.save(model, str(source))
         names = left_out | not_to_be_rounded(read(model))
         quantize_dynamic(

@@ -148,6 +148,16 @@ def test_nodes_whose_weights_overflow_stay_fp32_and_the_others_go() -> None:
     assert found["MatMul d"] == HALF
 
 
+def test_a_tiny_bias_keeps_nobody_in_fp32_and_tiny_weights_do() -> None:
+    fp32 = nets.net(
+        "(float[n, 16] x) => (float[n, 4] y)",
+        "a = Gemm (x, w1, b1) b = Gemm (a, w2, b1) c = Mul (b, large) y = Gemm (c, w3)",
+        w1=(16, 16), b1=np.full(16, 1e-9), w2=np.full((16, 16), 1e-7), large=1e4, w3=(16, 4),
+    )  # fmt: skip
+    found = types(made(fp32))
+    assert (found["Gemm a"], found["Gemm b"]) == (HALF, FLOAT)
+
+
 def test_values_that_overflow_are_seen_on_inputs_and_only_there() -> None:
     fp32, x = nets.swelling(), nets.rows()
     blind, seeing = made(fp32), made(fp32, x=x)

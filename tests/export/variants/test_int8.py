@@ -173,6 +173,14 @@ def test_a_static_file_gives_a_row_the_same_answer_in_every_batch(size: int) -> 
     np.testing.assert_array_equal(nets.answers(made, image=batch[:size])[0], together)
 
 
+def test_shapes_of_weights_that_an_exporter_wrote_down_do_not_matter() -> None:
+    fp32 = onnx.load_from_string(nets.perceptron())
+    for tensor in fp32.graph.initializer:
+        fp32.graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    made = first(fp32.SerializeToString()).model
+    assert nets.difference(nets.perceptron(), made, x=nets.rows(8)) < 0.1
+
+
 # -- ranges of weights ------------------------------------------------------------------------------------------------
 
 
