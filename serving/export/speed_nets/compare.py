@@ -21,6 +21,7 @@ from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
 from serving.export.exported import Arrays
 from serving.export.progress import lines
 from serving.export.speed import Entrant, Results, contest
+from serving.export.speed.contest import NUM_ROUNDS
 from serving.export.speed_nets import NETS, net
 from serving.export.speed_nets.comparison import Comparison, LeftOut, Row, this_machine
 from serving.export.speed_nets.graph import SEED
@@ -39,6 +40,7 @@ def compare(
     batch_sizes: Sequence[int],
     num_threads: int,
     seconds: float,
+    num_rounds: int = NUM_ROUNDS,
     command: str = "",
 ) -> Comparison:
     """Model by model and device by device. What did not run is among `left_out`, with the reason."""
@@ -57,6 +59,7 @@ def compare(
                 inputs=_inputs(model, largest),
                 num_threads=num_threads,
                 seconds=seconds,
+                num_rounds=num_rounds,
                 progress=partial(_step, model),
             )
             rows += _rows(model, entrants, found)
@@ -64,7 +67,15 @@ def compare(
             warnings += [f"{model}: {warning}" for warning in found.warnings]
             measured = found.measured
     return Comparison(
-        this_machine(), measured, command, num_threads, seconds, tuple(rows), tuple(left_out), tuple(warnings)
+        machine=this_machine(),
+        measured=measured,
+        command=command,
+        num_threads=num_threads,
+        seconds=seconds,
+        num_rounds=num_rounds,
+        rows=tuple(rows),
+        left_out=tuple(left_out),
+        warnings=tuple(warnings),
     )
 
 
@@ -128,13 +139,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int, action="append", help="default: 1, 8, 32; at most what a model takes")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
     parser.add_argument("--seconds", type=float, default=1.0, help="per batch size and entrant")
+    parser.add_argument("--rounds", type=int, default=NUM_ROUNDS, help="of new sessions (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="a .json; the table goes beside it as .md")
     options = parser.parse_args(arguments)
     try:
         engines = _engines(options.python or [f"cpu={sys.executable}"])
         sizes = options.batch_size or BATCH_SIZES
-        if min(sizes) < 1 or options.threads < 1 or not options.seconds > 0:
-            raise UserError("batch sizes and threads are 1 or more, seconds more than 0")
+        if min(*sizes, options.threads, options.rounds) < 1 or not options.seconds > 0:
+            raise UserError("batch sizes, threads and rounds are 1 or more, seconds more than 0")
         variants = [variant for path in options.repository for variant in Repository(path).variants()]
         command = shlex.join(["python", "-m", "serving.export.speed_nets.compare", *_told(arguments)])
         found = compare(
@@ -143,6 +155,7 @@ def main(arguments: Sequence[str]) -> int:
             batch_sizes=sizes,
             num_threads=options.threads,
             seconds=options.seconds,
+            num_rounds=options.rounds,
             command=command,
         )
         if options.output:

@@ -77,7 +77,8 @@ class Comparison:
     measured: str  # ISO date
     command: str
     num_threads: int
-    seconds: float
+    seconds: float  # per batch size and entrant
+    num_rounds: int
     rows: tuple[Row, ...]
     left_out: tuple[LeftOut, ...]
     warnings: tuple[str, ...]

@@ -16,7 +16,7 @@ from serving.export.speed_nets.compare import main
 from serving.export.speed_nets.comparison import Comparison, LeftOut, Machine, Row
 from serving.repository import Speed
 
-SHORT = ["--seconds", "0.05", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]
+SHORT = ["--seconds", "0.05", "--rounds", "2", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]
 CPU = f"cpu={sys.executable}"
 
 
@@ -44,7 +44,7 @@ def test_every_variant_is_timed_beside_fp32_on_the_same_device(repository: Path,
         assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
         assert row["rate_per_s"] == pytest.approx(row["batch_size"] / row["latency_s"], rel=0.01)
         assert row["size_bytes"] == (repository / f"mlp-{row['variant']}" / "1" / "model.onnx").stat().st_size
-    assert told["num_threads"] == 1
+    assert (told["num_threads"], told["seconds"], told["num_rounds"]) == (1, 0.05, 2)
     assert told["machine"]["processor"]
     table = out.with_suffix(".md").read_text()
     assert "| mlp | int8 | cpu" in table
@@ -91,8 +91,9 @@ def test_a_batch_is_never_larger_than_the_model_takes(repository: Path, tmp_path
         (["--python", "tpu=/bin/true"], "want ENGINE=PYTHON with one of cpu, openvino, cuda"),
         (["--python", sys.executable], "want ENGINE=PYTHON"),
         (["--python", "cpu=/nowhere/python3"], "there is no program /nowhere/python3"),
-        (["--batch-size", "0"], "batch sizes and threads are 1 or more"),
-        (["--threads", "0"], "batch sizes and threads are 1 or more"),
+        (["--batch-size", "0"], "batch sizes, threads and rounds are 1 or more"),
+        (["--threads", "0"], "batch sizes, threads and rounds are 1 or more"),
+        (["--rounds", "0"], "batch sizes, threads and rounds are 1 or more"),
         (["--seconds", "0"], "seconds more than 0"),
         (["--seconds", "nan"], "seconds more than 0"),
     ],
@@ -143,7 +144,7 @@ def test_a_row_says_who_won_by_its_interval(variant: str, speed: Speed, verdict:
     row = Row.of("mlp", variant, 25_400_000, speed)
     assert row.verdict == verdict
     assert row.rate_per_s == 800
-    table = Comparison(MACHINE, "2026-11-21", "python -m …", 2, 1.0, (row,), (), ()).to_markdown()
+    table = Comparison(MACHINE, "2026-11-21", "python -m …", 2, 1.0, 5, (row,), (), ()).to_markdown()
     (line,) = (line for line in table.splitlines() if line.startswith("| mlp"))
     assert told in line
     assert line.endswith(f"| {verdict} |")
@@ -152,10 +153,10 @@ def test_a_row_says_who_won_by_its_interval(variant: str, speed: Speed, verdict:
 
 def test_what_the_numbers_depend_on_stands_above_them_and_what_is_missing_below() -> None:
     left_out = (LeftOut("mlp", "bf16", "openvino", "BF16 needs a processor with amx_bf16"),)
-    table = Comparison(MACHINE, "2026-11-21", "python -m …", 2, 1.0, (), left_out, ("batch 8: few",)).to_markdown()
+    table = Comparison(MACHINE, "2026-11-21", "python -m …", 2, 1.0, 5, (), left_out, ("batch 8: few",)).to_markdown()
     first = table.splitlines()[0]
     for part in ("A Processor", "x86_64-avx512_vnni", "2 threads", "A Card, 580.1", "2026-11-21", "`python -m …`"):
         assert part in first
     assert "- mlp bf16 on openvino: BF16 needs" in table
     assert "- batch 8: few" in table
-    assert "Card: none" in Comparison(replace(MACHINE, card=None), "", "", 1, 1, (), (), ()).to_markdown()
+    assert "Card: none" in Comparison(replace(MACHINE, card=None), "", "", 1, 1, 1, (), (), ()).to_markdown()
