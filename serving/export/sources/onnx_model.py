@@ -14,7 +14,7 @@ import onnx
 from onnx import inliner, version_converter
 
 from serving.errors import UserError
-from serving.export.precision import cleaned
+from serving.export.variants.cleaning import cleaned
 from serving.export.sources.external_data import MAX_BYTES
 from serving.export.sources.ports import ports
 
