@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from serving.export.progress import Progress, silent
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
-from serving.export.speed.results import Entrant, Key, Results
+from serving.export.speed.results import MIN_TIMED_ROUNDS, Entrant, Key, Results
 from serving.planning.engines import POOL, EnginePython
 from serving.repository import processor_key
 
@@ -97,6 +97,7 @@ class _Contest:
         self._versions: dict[str, str] = {}
         self._times: dict[int, list[Times]] = {size: [] for size in self._sizes}
         self._spent_s = dict.fromkeys(self._sizes, 0.0)
+        self._slot_s: dict[int, float] = {}  # in the last round
         self._too_slow: set[int] = set()
         self._random = random.Random(0)
         self._end_s = time.monotonic() + max_seconds * len(self._sizes)
@@ -112,7 +113,7 @@ class _Contest:
 
     def rounds(self, progress: Progress) -> None:
         done, longest_s, step = 0, 0.0, f"timing {len(self._waiting)} files on {len(self._engines)} engines"
-        while done < self._num_rounds and self._waiting:
+        while done < self._num_rounds and self._waiting and self._too_slow < set(self._sizes):
             progress(step, done, self._num_rounds)
             began_s = time.monotonic()
             if began_s + longest_s > self._end_s:
@@ -125,10 +126,24 @@ class _Contest:
             for size, times in taken.items():
                 self._times[size].append(times)
             done += 1
-            longest_s = max(longest_s, time.monotonic() - began_s)
+            longest_s = self._drop_what_cannot_fit(done, time.monotonic() - began_s)
         progress(step, self._num_rounds, self._num_rounds)
         if self._waiting:
             self._warn_of_few_rounds()
+
+    def _drop_what_cannot_fit(self, num_done: int, round_s: float) -> float:
+        """Leaves out batch sizes, the largest first, that would keep the others from their rounds. How long the next one takes."""
+        missing = min(MIN_ROUNDS, self._num_rounds) - num_done
+        for size in sorted(self._slot_s, reverse=True):
+            left_s = self._end_s - time.monotonic()
+            is_too_long = missing > 0 and missing * round_s > left_s and len(self._slot_s) > 1
+            if is_too_long or self._slot_s[size] * MIN_TIMED_ROUNDS > self._max_seconds:
+                slot_s = self._slot_s.pop(size)
+                round_s -= slot_s
+                self._too_slow.add(size)
+                self._times[size].clear()
+                self._warnings.append(f"batch {size} was left out: a round of it takes {slot_s:.0f} s")
+        return round_s
 
     def _leave_out(self, left: _LeftOut) -> None:
         """Its times go; a worker that is lost takes its sessions along, so that all begin this round anew."""
@@ -165,7 +180,8 @@ class _Contest:
             began_s = time.monotonic()
             per_run = {key: self._prepare(entrant, size) for key, entrant in self._waiting.items()}
             taken[size] = self._sweeps(size, per_run, began_s)
-            self._spent_s[size] += time.monotonic() - began_s
+            self._slot_s[size] = time.monotonic() - began_s
+            self._spent_s[size] += self._slot_s[size]
             per_row_s = sum(per_run.values()) / size
         for entrant in self._waiting.values():
             self._ask(entrant, GRACE_S, "close")
@@ -185,7 +201,7 @@ class _Contest:
     def _sweeps(self, size: int, per_run: Mapping[Key, float], began_s: float) -> Times:
         """Turns of all, over and over. Every second sweep runs the one before it backwards, so that nobody is always first."""
         num_runs = {key: max(1, round(TURN_S / max(seconds, 1e-9))) for key, seconds in per_run.items()}
-        wanted_s = self._seconds / self._num_rounds * max(1, len(per_run) - 1)
+        wanted_s = min(self._seconds * max(1, len(per_run) - 1), self._max_seconds) / self._num_rounds
         left_s = self._max_seconds - self._spent_s[size]
         times: dict[Key, list[float]] = {key: [] for key in per_run}
         order, num_sweeps, sweep_s = list(per_run), 0, sum(per_run.values())

@@ -27,6 +27,7 @@ NAMES = {
     "cuda": "ONNX Runtime's CUDA provider",
     "tensorrt": "TensorRT",
 }
+MIN_TIMED_ROUNDS = 2  # of one alone nobody knows what new sessions would have changed
 MIN_RATIOS = 4  # fewer have no interval worth the name
 
 Key = tuple[str, str]  # variant, engine
@@ -156,7 +157,7 @@ class Results:
 
     def _measure(self, key: Key, baseline: Key, batch_size: int) -> Speed | None:
         rounds = [one for one in self.times[batch_size] if key in one and baseline in one]
-        if sum(len(one[key]) for one in rounds) < MIN_RATIOS:
+        if len(rounds) < MIN_TIMED_ROUNDS or sum(len(one[key]) for one in rounds) < MIN_RATIOS:
             return None
         ratio, low, high = ratio_interval([one[baseline] / one[key] for one in rounds])
         return Speed(

@@ -77,6 +77,12 @@ def test_turns_that_are_too_few_make_no_speed() -> None:
     assert found.verdict("int8").status == NOT_USEFUL
 
 
+def test_a_single_round_makes_no_speed_because_new_sessions_might_be_otherwise() -> None:
+    times = {1: [{PLAIN: np.full(50, 4.0), INT8: np.full(50, 2.0)}]}
+    found = Results(times, {"cpu": "1"}, {"cpu": "x86_64-avx2"}, 1, "2026-11-21")
+    assert found.speeds(*INT8) == ()
+
+
 def test_without_the_baseline_there_is_no_speed() -> None:
     found = results({1: {INT8: 2}}, left_out={PLAIN: "its load crashed (SIGSEGV)"})
     assert found.speeds(*INT8) == ()
