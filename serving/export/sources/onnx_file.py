@@ -11,14 +11,13 @@ import re
 from pathlib import Path
 
 import onnx
-import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.answering import Answering, answering
 from serving.export.sources.external_data import read_whole
-from serving.export.sources.onnx_model import checked, finished, opset_of, upgraded
-from serving.export.sources.outputs import declare, order, settle, task_of
+from serving.export.sources.onnx_model import checked, opset_of, upgraded
+from serving.export.sources.outputs import settled
 
 _STEPS = 4
 
@@ -34,30 +33,9 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     progress(step, 2, _STEPS)
     graph = answering(model, options, name)
     progress(step, 3, _STEPS)
-    exported = _exported(graph, options, _source(came, graph, name), name)
+    exported = settled(graph, options, _source(came, graph, name), name)
     progress(step, _STEPS, _STEPS)
     return exported
-
-
-def _exported(graph: Answering, options: SourceOptions, source: str, name: str) -> Exported:
-    outputs = settle(graph, name)
-    task = task_of(graph, outputs, options.task, name)
-    outputs = order(outputs, graph, task)
-    declare(graph.model, outputs, has_batch=graph.has_batch)
-    return Exported(
-        model=finished(graph.model, name),
-        inputs=graph.inputs,
-        outputs=outputs,
-        max_batch_size=options.max_batch_size if graph.has_batch else 0,
-        task=task,
-        source=source,
-        framework="onnx",
-        run=None,
-        example=graph.rows,
-        precisions=graph.holds.precisions,
-        is_cpu_only=graph.holds.is_cpu_only,
-        toolchain={"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
-    )
 
 
 def _source(came: onnx.ModelProto, graph: Answering, name: str) -> str:

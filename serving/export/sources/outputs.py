@@ -1,4 +1,4 @@
-"""What a graph gives, settled by what it gave: shapes, their order, the task, and that the answers are numbers.
+"""A graph that runs becomes an `Exported`: what it gives is settled by what it gave, its shapes, their order, the task.
 
 Graphs often say less of their outputs than is true of them, and old ones something else. Rule: a fixed length is believed
 only where every answer had it.
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
+from serving.export.exported import Exported, SourceOptions
 from serving.export.sources.answering import Answering
 from serving.export.sources.batching import BATCH
-from serving.export.sources.onnx_model import nodes_of
+from serving.export.sources.onnx_model import finished, nodes_of
 from serving.export.sources.ports import Port, ports
 from serving.repository import Tensor
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
@@ -25,7 +27,29 @@ from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, n
 _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "If", "Loop", "Scan", "StringSplit"}
 
 
-def settle(graph: Answering, name: str) -> tuple[Tensor, ...]:
+def settled(graph: Answering, options: SourceOptions, source: str, name: str) -> Exported:
+    """Raises UserError where the outputs are no numbers or do not fit the task that was asked for."""
+    outputs = _settle(graph, name)
+    task = _task_of(graph, outputs, options.task, name)
+    outputs = _order(outputs, graph, task)
+    _declare(graph.model, outputs, has_batch=graph.has_batch)
+    return Exported(
+        model=finished(graph.model, name),
+        inputs=graph.inputs,
+        outputs=outputs,
+        max_batch_size=options.max_batch_size if graph.has_batch else 0,
+        task=task,
+        source=source,
+        framework="onnx",
+        run=None,
+        example=graph.rows,
+        precisions=graph.holds.precisions,
+        is_cpu_only=graph.holds.is_cpu_only,
+        toolchain={"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
+    )
+
+
+def _settle(graph: Answering, name: str) -> tuple[Tensor, ...]:
     """The outputs as Triton will name them. Raises UserError where an answer is not a number."""
     is_free = any(-1 in tensor.shape for tensor in graph.inputs)
     is_free |= any(node.op_type in _DATA_DEPENDENT for node in nodes_of(graph.model.graph))
@@ -62,7 +86,7 @@ def _length(said: int, seen: set[int], is_free: bool) -> int:
     return length if said == length or not is_free else -1
 
 
-def task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, name: str) -> str:
+def _task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, name: str) -> str:
     """What was asked for, checked against the outputs; else classification where one output is probabilities."""
     scores = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
     if asked is None:
@@ -74,7 +98,7 @@ def task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, name
     return asked
 
 
-def order(outputs: Sequence[Tensor], graph: Answering, task: str) -> tuple[Tensor, ...]:
+def _order(outputs: Sequence[Tensor], graph: Answering, task: str) -> tuple[Tensor, ...]:
     """The output that the task is about first."""
     if task == OTHER:
         return tuple(outputs)
@@ -99,7 +123,7 @@ def _probabilities(graph: Answering, outputs: Sequence[Tensor]) -> Tensor | None
     return flat[0] if is_sure else None
 
 
-def declare(model: onnx.ModelProto, outputs: Sequence[Tensor], *, has_batch: bool) -> None:
+def _declare(model: onnx.ModelProto, outputs: Sequence[Tensor], *, has_batch: bool) -> None:
     """Writes the order and the shapes into the graph, in place: Triton compares them with its configuration."""
     values = {value.name: value for value in model.graph.output}
     for tensor in outputs:
