@@ -37,6 +37,7 @@ _NUM_EXAMPLES = 6
 def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> Exported:
     config = hf_loading.config_of(folder, options)
     output, activation = hf_loading.scores(config, is_raw)
+    labels = None if is_raw else hf_loading.labels_of(config)
     preprocessing = _preprocessing(folder, options)
     model = hf_loading.model_of(transformers.AutoModelForImageClassification, folder, config, options)
     module = hf_heads.ImageClassifier(model, activation).eval()
@@ -53,7 +54,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
         framework="pytorch",
         run=torch_export.runner(module, [INPUT]),
         example=example,
-        labels=None if is_raw else hf_loading.labels_of(config),
+        labels=labels,
         preprocessing=preprocessing,
         toolchain=torch_export.toolchain("transformers", "pillow"),
     )

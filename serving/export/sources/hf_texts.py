@@ -72,6 +72,7 @@ def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) 
 def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> Exported:
     config = hf_loading.config_of(folder, options)
     output, activation = hf_loading.scores(config, is_raw)
+    task, labels = (OTHER, None) if is_raw else (CLASSIFICATION, hf_loading.labels_of(config))
     model = hf_loading.model_of(transformers.AutoModelForSequenceClassification, folder, config, options)
     tokenizer = hf_tokenizer.of(folder, options, is_lowered=False)
     preprocessing = TextPreprocessing(
@@ -83,7 +84,6 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
         is_normalised=False,
     )
     text = _Text(folder, config, hf_heads.TextClassifier(model, activation).eval(), preprocessing, tokenizer.file)
-    task, labels = (OTHER, None) if is_raw else (CLASSIFICATION, hf_loading.labels_of(config))
     return _exported(text, output, task, labels, options, progress)
 
 
