@@ -27,6 +27,7 @@ from serving.export.publish import next_version, publish_all, writing
 from serving.export.recording import Proven
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.answering import running
+from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.speed.worker import BF16_FLAGS, processor_flags
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
 from serving.export.variants.graph import opened, read
@@ -273,7 +274,7 @@ class _Run:
             except GateRefused as refusal:
                 self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
                 continue
-            if second_try or len(passed) == MAX_CONTENDERS:
+            if second_try or self._exported.is_untrained or len(passed) == MAX_CONTENDERS:
                 break
         return passed
 
@@ -298,12 +299,15 @@ class _Run:
         self.warnings += found.warnings
         return [self._proven(candidate, gate, found) for candidate, gate in judged]
 
-    def _contest(self, entrants: Sequence[Entrant]) -> Results:
+    def _contest(self, entrants: Sequence[Entrant], *, is_short: bool = False) -> Results:
+        """`is_short`: which of ours is faster, where the interval does not matter."""
         most = max(1, self._exported.max_batch_size)
+        some = min(recording.WARMUP_BATCH_SIZE, most)
         return contest(
             entrants,
             engines={entrant.engine: self._engines[entrant.engine] for entrant in entrants},
-            batch_sizes=sorted({1, min(recording.WARMUP_BATCH_SIZE, most), most}),
+            batch_sizes=sorted({1, some} if is_short else {1, some, most}),
+            num_rounds=MIN_ROUNDS if is_short else NUM_ROUNDS,
             inputs=self._inputs() if self._exported.max_batch_size else _first(self._inputs()),
             seconds=self._asked.seconds,
             progress=self._progress,
@@ -329,7 +333,7 @@ class _Run:
             base = Path(folder, "fp32.onnx")
             base.write_bytes(self._exported.model)
             entrants = [Entrant("fp32", "cpu", base), *(Entrant(name, "cpu", file) for name, file in files.items())]
-            winner = self._contest(entrants).fastest(files)
+            winner = self._contest(entrants, is_short=True).fastest(files)
         return passed[list(files).index(winner)] if winner else passed[0]
 
     def _proven(self, candidate: Candidate, gate: Gate, found: Results) -> Proven:

@@ -78,7 +78,9 @@ def trees(folder: Path) -> tuple[Any, np.ndarray]:
 @pytest.fixture(scope="module")
 def speed_repository(folder: Path) -> Path:
     for name in speed_nets.NETS:
-        options = ExportOptions(f"speed:{name}", folder / "models", precisions=("fp32", "int8"), seconds=0.01)
+        options = ExportOptions(
+            f"speed:{name}", folder / "models", precisions=("fp32", "int8"), max_batch_size=4, seconds=0.01
+        )
         assert command.run(options, installed()) == 0
     return folder / "models"
 
