@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from serving.errors import UserError
 from serving.export.exported import SourceOptions
-from serving.export.speed_nets import NETS, load
+from serving.export.speed_nets import NETS, load, mlp
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import num_parameters
 from tests.export.speed_nets.conftest import Made
@@ -29,22 +30,20 @@ def test_a_net_has_as_many_parameters_as_the_real_one(name: str, millions: float
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_row_in_a_batch_is_the_row_alone(name: str, made: Made) -> None:
+def test_a_row_in_a_batch_is_the_row_alone_and_rows_answer_differently(name: str, made: Made) -> None:
     exported = made(name)
-    together = run(exported.model, exported.example)[0]
+    together = run(exported.model, {key: values[:4] for key, values in exported.example.items()})[0]
     for count in (1, 3):
         alone = run(exported.model, {key: values[:count] for key, values in exported.example.items()})[0]
         np.testing.assert_allclose(alone, together[:count], atol=1e-4)
+    assert np.abs(together[0] - together[1:]).max(axis=1).min() > 1e-3
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_examples_differ_and_so_do_their_answers(name: str, made: Made) -> None:
-    exported = made(name)
-    first = next(iter(exported.example.values()))
+def test_examples_differ(name: str, made: Made) -> None:
+    first = next(iter(made(name).example.values()))
     assert len(first) >= 4
-    assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first)
-    answers = run(exported.model, exported.example)[0]
-    assert np.abs(answers[0] - answers[1:]).max(axis=1).min() > 1e-3
+    assert not any(np.array_equal(row, other) for row, other in itertools.combinations(first, 2))
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -61,9 +60,11 @@ def test_a_net_is_what_its_record_will_say(name: str, made: Made) -> None:
         assert (tensor.name, [-1, *tensor.shape]) == (given.name, dims)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_others(made: Made) -> None:
-    assert load("mlp").model == made("mlp").model
-    assert load("mlp", seed=51).model != made("mlp").model
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlp, "HIDDEN", (128, 128))  # the same in a tenth of the time
+    first = load("mlp").model
+    assert load("mlp").model == first
+    assert load("mlp", seed=51).model != first
 
 
 def test_convolutions_are_those_of_the_papers(made: Made) -> None:
@@ -83,7 +84,8 @@ def test_convolutions_are_those_of_the_papers(made: Made) -> None:
     )  # swish: stem, expansions, depthwise, head, squeezes; and the gates
 
 
-def test_a_later_opset_can_be_asked_for() -> None:
+def test_a_later_opset_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlp, "HIDDEN", (128, 128))
     exported = load("mlp", SourceOptions(opset=20))
     assert onnx.load_from_string(exported.model).opset_import[0].version == 20
 
