@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported import Arrays, SourceOptions
+from serving.export.gates.file import row_limit
 from serving.export.sources import batching, examples
 from serving.export.sources.contents import Contents, contents
 from serving.export.sources.onnx_model import finished
@@ -59,15 +60,16 @@ def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answ
 
 
 def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: str) -> Answering:
+    content = finished(graph, name)
     try:
-        trial = Trial(finished(graph, name), name)
+        trial = Trial(content, name)
     except UserError as error:
         raise _NoBatch(str(error)) from None
-    holds = contents(graph)
+    holds, tolerance = contents(graph), row_limit(content)
     inputs = tuple(replace(port, dims=port.dims[1:]) for port in ports(graph.graph.input, "input", name))
     reason: str | None = None
     for rows in _rows(inputs, options, image_dims=3):
-        reason = trial.mixing(rows, holds.tolerance)
+        reason = trial.mixing(rows, tolerance)
         if reason is None:
             answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
             return Answering(graph, holds, True, how, _tensors(inputs), rows, answers)

@@ -18,10 +18,6 @@ ML_DOMAIN = "ai.onnx.ml"
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 # Operators whose names say nothing of it; all others of this kind have Quant, QLinear, Integer or NBits in them.
 _QUANTISED = ("QGemm", "QAttention", "QMoE", "QOrderedMatMul", "MatMulFpQ4")
-# Largest difference of a row from the same row in a batch, relative to an output's largest value. Kernels sum in other orders
-# at other batch sizes; dynamic quantisation takes its scale from the whole batch. Guesses, not measured: rows that are really
-# mixed differ by about 1.
-_TOLERANCES = {"": 1e-3, "FP16": 2e-2, "quantised": 1e-1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +31,6 @@ class Contents:
     @property
     def precisions(self) -> tuple[str, ...]:
         return AS_IT_IS if self.already or self.is_cpu_only or not self.has_fp32_weights else ALL_PRECISIONS
-
-    @property
-    def tolerance(self) -> float:
-        return _TOLERANCES[self.already]
 
 
 def contents(model: onnx.ModelProto) -> Contents:

@@ -16,13 +16,51 @@ from sklearn.pipeline import Pipeline  # type: ignore[import-untyped, unused-ign
 from serving.export.sources.estimator import Estimator, steps
 
 NUM_ROWS = 64  # enough that a wrong branch shows; a row costs microseconds
+MIN_ROWS = 8
+MIN_MARGIN = 1e-3  # between the two best classes: on a tie rounding decides, which no two programs do alike
+_STRIDE = 8
 
 
 def made_up(estimator: Estimator) -> NDArray[np.float32]:
-    """float32 [NUM_ROWS, num_features], each feature spread evenly over what the estimator has seen."""
+    """float32 [n, num_features], within what the estimator has seen; the first rows are answered most differently."""
     low, high = spread(estimator.model, estimator.num_features)
     random = np.random.default_rng(0)
-    return (low + (high - low) * random.random((NUM_ROWS, estimator.num_features))).astype(np.float32)
+    shares = random.random((NUM_ROWS, estimator.num_features))
+    along = np.linspace(0, 1, NUM_ROWS)[
+        :, np.newaxis
+    ]  # from low to high in all features at once, as they often grow together
+    tried = [(low + (high - low) * share).astype(np.float32) for share in (shares, 0.2 * shares + 0.8 * along)]
+    if (seen := _rows_seen(estimator)) is not None:
+        one, other = (seen[random.integers(0, len(seen), NUM_ROWS)] for _ in range(2))
+        tried.append((one + 0.3 * shares[:, :1] * (other - one)).astype(np.float32))  # between two, nearer to one
+    rows, answers = max(((rows, estimator.answers(rows)[0]) for rows in tried), key=lambda pair: _deviation(pair[1]))
+    if estimator.classes is not None:
+        is_sure = np.ptp(np.sort(answers, axis=1)[:, -2:], axis=1) > MIN_MARGIN
+        rows, answers = (rows[is_sure], answers[is_sure]) if is_sure.sum() >= MIN_ROWS else (rows, answers)
+    return rows[_most_different_first(answers)]
+
+
+def _rows_seen(estimator: Estimator) -> NDArray[np.float64] | None:
+    """Rows [k, num_features] that an estimator keeps, or the means of its classes; None behind a step that changes rows."""
+    if isinstance(estimator.model, Pipeline):
+        return None
+    for _, part in steps(estimator.model):
+        for name in ("support_vectors_", "_fit_X", "theta_"):
+            seen = getattr(part, name, None)
+            if isinstance(seen, np.ndarray) and seen.ndim == 2 and seen.shape[1] == estimator.num_features:
+                return seen
+    return None
+
+
+def _deviation(answers: NDArray[np.float32]) -> float:
+    """Of the output that differs most, as a share of the largest."""
+    return float(answers.std(axis=0).max() / max(float(np.abs(answers).max()), 1e-30))
+
+
+def _most_different_first(answers: NDArray[np.float32]) -> NDArray[np.int64]:
+    """An order of the rows in which any beginning is spread over all answers."""
+    ranked = np.argsort(answers[:, answers.std(axis=0).argmax()], kind="stable")
+    return np.concatenate([ranked[start::_STRIDE] for start in range(_STRIDE)])
 
 
 def spread(model: Any, num_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -51,13 +89,6 @@ def _remembered(part: Any, num_features: int) -> tuple[NDArray[np.float64], NDAr
             return centre - 2 * scale, centre + 2 * scale
     if hasattr(part, "data_min_") and hasattr(part, "data_max_"):
         return part.data_min_, part.data_max_
-    for name in ("support_vectors_", "_fit_X"):
-        seen = getattr(part, name, None)
-        if isinstance(seen, np.ndarray) and seen.ndim == 2 and seen.shape[1] == num_features:
-            return seen.min(axis=0), seen.max(axis=0)
-    if hasattr(part, "theta_") and hasattr(part, "var_"):  # GaussianNB: one row for each class
-        width = 2 * np.sqrt(part.var_)
-        return (part.theta_ - width).min(axis=0), (part.theta_ + width).max(axis=0)
     return _of_trees(part, num_features)
 
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from skl2onnx import convert_sklearn, update_registered_converter  # type: ignore[import-untyped, unused-ignore]
 from skl2onnx.common.data_types import (  # type: ignore[import-untyped, unused-ignore]
@@ -26,10 +27,14 @@ from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, u
 
 from serving.errors import UserError
 from serving.export.sources import batching
-from serving.export.sources.estimator import FEATURES, SCORES, Estimator, final, steps
+from serving.export.sources.estimator import FEATURES, LABEL, PROBABILITIES, SCORES, Estimator, final, steps
 from serving.export.sources.onnx_model import first_line, inferred, upgraded
 from serving.export.sources.thresholds import round_down
 
+# Their probabilities are shares of few votes, so that ties happen, and scikit-learn then takes the first class. Sums of float32
+# differ in their last digits on a tie, so the label is taken from rounded ones.
+_VOTES = ("RandomForestClassifier", "ExtraTreesClassifier", "BaggingClassifier", "VotingClassifier")
+_STEPS_OF_1 = 2.0**16  # finer than the votes of any forest, coarser than float32's errors in their sum
 ML_OPSET = 3  # has float trees; ONNX Runtime 1.19 loads it
 
 
@@ -49,6 +54,8 @@ def to_onnx(estimator: Estimator, texts: Sequence[bool] | None, opset: int) -> o
     for old, new in names.items():
         _rename_output(graph.graph, old, new)
     _order(graph.graph, estimator.outputs)
+    if type(final(model)).__name__ in _VOTES and estimator.outputs[0] == PROBABILITIES:
+        _label_by_probabilities(graph.graph, estimator.classes or ())
     batching.columns(graph)
     return inferred(upgraded(graph, opset, estimator.name))
 
@@ -122,6 +129,35 @@ def _order(graph: onnx.GraphProto, names: Sequence[str]) -> None:
     values = {value.name: value for value in graph.output}
     del graph.output[:]
     graph.output.extend(values[name] for name in names)
+
+
+def _label_by_probabilities(graph: onnx.GraphProto, classes: Sequence[Any]) -> None:
+    """In place: label = the first of the classes with the largest rounded probability, [batch, 1]."""
+    batching.rename(graph, LABEL, f"{LABEL}_of_sums")
+    is_text = isinstance(classes[0], str)
+    values = np.array([str(c).encode() for c in classes], object) if is_text else np.array(classes).astype(np.int64)
+    graph.initializer.extend(
+        [
+            onnx.numpy_helper.from_array(np.array(_STEPS_OF_1, np.float32), "tandem_steps"),
+            onnx.helper.make_tensor(
+                "tandem_classes",
+                onnx.TensorProto.STRING if is_text else onnx.TensorProto.INT64,
+                [len(classes)],
+                values.tolist(),
+            ),
+        ]
+    )
+    graph.node.extend(
+        [
+            onnx.helper.make_node("Mul", [PROBABILITIES, "tandem_steps"], ["tandem_scaled"]),
+            onnx.helper.make_node("Round", ["tandem_scaled"], ["tandem_rounded"]),
+            onnx.helper.make_node("ArgMax", ["tandem_rounded"], ["tandem_best"], axis=1, keepdims=1),
+            onnx.helper.make_node("Gather", ["tandem_classes", "tandem_best"], [LABEL]),
+        ]
+    )
+    label = next(value for value in graph.output if value.name == LABEL).type.tensor_type
+    if len(label.shape.dim) == 1:
+        label.shape.dim.add().dim_value = 1
 
 
 def _register_lightgbm() -> None:

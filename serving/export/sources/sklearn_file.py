@@ -23,7 +23,7 @@ from serving.export.sources import estimator_example, examples
 from serving.export.sources.contents import AS_IT_IS
 from serving.export.sources.estimator import FEATURES, Estimator, described, final, table_of, text_columns
 from serving.export.sources.estimator_graph import to_onnx
-from serving.export.sources.onnx_model import finished
+from serving.export.sources.onnx_model import finished, first_line
 from serving.export.sources.pickles import unpickled
 from serving.export.sources.ports import Port, ports
 from serving.export.sources.trial import Failed, Trial
@@ -50,15 +50,16 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
 
 def _exported(estimator: Estimator, options: SourceOptions) -> Exported:
     task = _task(estimator, options)
-    columns, texts = _rows(estimator, options)
+    texts = _texts(estimator, options)
     graph = to_onnx(estimator, texts, options.opset)
+    columns = _rows(estimator, options, texts)
     content = finished(graph, estimator.name)
     takes, gives = (
         ports(graph.graph.input, "input", estimator.name),
         ports(graph.graph.output, "output", estimator.name),
     )
     rows = {port.name: values for port, values in zip(takes, columns.values(), strict=True)}
-    framework = estimator.answers(table_of(rows))
+    framework = _framework(estimator, rows)
     _check(Trial(content, estimator.name), rows, framework, estimator)
     shapes = [values.shape[1:] for values in framework]
     kind = "lightgbm" if type(final(estimator.model)).__module__.startswith("lightgbm") else "scikit-learn"
@@ -78,6 +79,13 @@ def _exported(estimator: Estimator, options: SourceOptions) -> Exported:
         is_cpu_only=True,
         toolchain=_toolchain(kind),
     )
+
+
+def _framework(estimator: Estimator, rows: Arrays) -> list[NDArray[Any]]:
+    try:
+        return estimator.answers(table_of(rows))
+    except ValueError as error:
+        raise UserError(f"{estimator.name} does not run on the example: {first_line(error)}") from None
 
 
 def _task(estimator: Estimator, options: SourceOptions) -> str:
@@ -109,26 +117,33 @@ def _onnxmltools() -> str:
 # -- inputs to judge it on --------------------------------------------------------------------------------------------
 
 
-def _rows(estimator: Estimator, options: SourceOptions) -> tuple[Arrays, list[bool] | None]:
-    """Inputs, and for each column whether it is text; None where all are numbers and one input takes them."""
-    matrix = Port(FEATURES, "FP32", (estimator.num_features,))
+def _texts(estimator: Estimator, options: SourceOptions) -> list[bool] | None:
+    """For each column whether it is text; None where all are numbers, and one input takes them."""
+    if options.example is None and text_columns(estimator.model):
+        raise UserError(
+            f"{estimator.name} takes columns of text: give rows of them with --example, one array for each column: "
+            f"{', '.join(estimator.column_names)}"
+        )
+    given = options.example or {}
+    texts = [name in given and _is_text(given[name]) for name in estimator.column_names]
+    return texts if any(texts) else None
+
+
+def _rows(estimator: Estimator, options: SourceOptions, texts: list[bool] | None) -> Arrays:
+    """Inputs in the order of the graph's; the names of columns are still the user's."""
     if options.example is None:
-        if text_columns(estimator.model):
+        try:
+            return {FEATURES: estimator_example.made_up(estimator)}
+        except ValueError as error:  # an estimator's, about the numbers
             raise UserError(
-                f"{estimator.name} takes columns of text: give rows of them with --example, one array for each column: "
-                f"{', '.join(estimator.column_names)}"
-            )
-        return {FEATURES: estimator_example.made_up(estimator)}, None
+                f"{estimator.name} does not run on made-up inputs, give real ones with --example: {first_line(error)}"
+            ) from None
     if FEATURES in options.example:
-        return examples.given(options.example, [matrix]), None
-    texts = [_is_text(options.example.get(name)) for name in estimator.column_names]
-    kinds = ("BYTES" if is_text else "FP32" for is_text in texts)
-    columns = examples.given(
-        options.example, [Port(name, kind, (1,)) for name, kind in zip(estimator.column_names, kinds, strict=True)]
-    )
-    if any(texts):
-        return columns, texts
-    return {FEATURES: np.concatenate(list(columns.values()), axis=1)}, None
+        return examples.given(options.example, [Port(FEATURES, "FP32", (estimator.num_features,))])
+    kinds = ("BYTES" if is_text else "FP32" for is_text in texts or [False] * estimator.num_features)
+    wanted = [Port(name, kind, (1,)) for name, kind in zip(estimator.column_names, kinds, strict=True)]
+    columns = examples.given(options.example, wanted)
+    return columns if texts else {FEATURES: np.concatenate(list(columns.values()), axis=1)}
 
 
 def _is_text(values: Any) -> bool:
