@@ -8,8 +8,5 @@ from serving.export.speed.contest import contest
 from serving.export.speed.intervals import ratio_interval
 from serving.export.speed.results import Entrant, Results
 from serving.planning.engines import EnginePython
-from serving.planning.preference import Gain
 
-Measurement = Gain
-
-__all__ = ["EnginePython", "Entrant", "Measurement", "Results", "contest", "ratio_interval"]
+__all__ = ["EnginePython", "Entrant", "Results", "contest", "ratio_interval"]
