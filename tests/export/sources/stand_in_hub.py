@@ -18,10 +18,10 @@ def serving(name: str, files: Mapping[str, bytes], asked: list[str]) -> Iterator
     """Its address. `asked` collects the files that were fetched."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self.answer()
 
-        def do_HEAD(self) -> None:  # noqa: N802
+        def do_HEAD(self) -> None:
             self.answer()
 
         def log_message(self, *_: object) -> None:

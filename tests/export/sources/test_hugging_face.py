@@ -12,8 +12,8 @@ import pytest
 from serving.errors import UserError
 from serving.export.exported import SourceOptions
 from serving.export.progress import silent
-from serving.export.sources import hf_folder, hugging_face, sentence_modules
-from serving.export.sources.hf_folder import Folder
+from serving.export.sources.hugging_face import hf_folder, hugging_face, sentence_modules
+from serving.export.sources.hugging_face.hf_folder import Folder
 
 BERT = {"architectures": ["BertModel"], "model_type": "bert"}
 
@@ -133,7 +133,7 @@ def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     for name in [
         name for name in sys.modules if name.startswith(("serving.export.sources.hf_", "serving.export.sources.torch"))
     ]:
-        if name != "serving.export.sources.hf_folder":
+        if name != "serving.export.sources.hugging_face.hf_folder":
             monkeypatch.delitem(sys.modules, name)
     for name in ("hf_images", "hf_texts"):
         monkeypatch.delattr(f"serving.export.sources.{name}", raising=False)

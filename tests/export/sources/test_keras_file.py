@@ -14,8 +14,8 @@ import pytest
 
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
-from serving.export.sources import keras_file
-from serving.export.sources.trial import Trial
+from serving.export.sources.graphs.trial import Trial
+from serving.export.sources.keras import keras_file
 from serving.repository import Tensor
 
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.sources import onnx_file
-from serving.export.sources.trial import Trial
+from serving.export.sources.graphs.trial import Trial
 from serving.repository import Tensor
 
 from .graphs import FLOAT, HALF, INT64, STRING, constant, convolution, graph, linear, node, value, weights

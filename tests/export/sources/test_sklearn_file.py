@@ -39,9 +39,9 @@ from sklearn.svm import SVC, LinearSVC
 
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
-from serving.export.sources import sklearn_file
-from serving.export.sources.thresholds import down
-from serving.export.sources.trial import Trial
+from serving.export.sources.estimators import sklearn_file
+from serving.export.sources.estimators.thresholds import down
+from serving.export.sources.graphs.trial import Trial
 from serving.repository import Tensor
 
 FLOWERS, KINDS = load_iris(return_X_y=True)

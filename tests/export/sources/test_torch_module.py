@@ -11,7 +11,7 @@ import pytest
 from serving.errors import UserError
 from serving.export.exported import SourceOptions
 from serving.export.progress import silent
-from serving.export.sources import torch_module
+from serving.export.sources.pytorch import torch_module
 
 TRAP = "raise SystemExit('ran')\n"
 

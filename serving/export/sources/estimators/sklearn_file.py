@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import estimator_example, examples
-from serving.export.sources.contents import AS_IT_IS
-from serving.export.sources.estimator import FEATURES, Estimator, described, final, table_of, text_columns
-from serving.export.sources.estimator_graph import to_onnx
-from serving.export.sources.onnx_model import finished, first_line
-from serving.export.sources.pickles import unpickled
-from serving.export.sources.ports import Port, ports
-from serving.export.sources.trial import Failed, Trial
+from serving.export.sources.estimators import estimator_example
+from serving.export.sources.estimators.estimator import FEATURES, Estimator, described, final, table_of, text_columns
+from serving.export.sources.estimators.estimator_graph import to_onnx
+from serving.export.sources.estimators.pickles import unpickled
+from serving.export.sources.graphs import examples
+from serving.export.sources.graphs.contents import AS_IT_IS
+from serving.export.sources.graphs.onnx_model import finished, first_line
+from serving.export.sources.graphs.ports import Port, ports
+from serving.export.sources.graphs.trial import Failed, Trial
 from serving.repository import Tensor
 from serving.repository.record import CLASSIFICATION, OTHER, TASKS, nearest
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from serving.export.sources.external_data import tensors
-from serving.export.sources.onnx_model import nodes_of
+from serving.export.sources.graphs.external_data import tensors
+from serving.export.sources.graphs.onnx_model import nodes_of
 
 ALL_PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 AS_IT_IS = ("fp32",)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.errors import UserError
-from serving.export.sources.hf_folder import Folder
+from serving.export.sources.hugging_face.hf_folder import Folder
 from serving.repository.preprocessing import POOLINGS
 from serving.repository.record import nearest
 

@@ -14,8 +14,8 @@ import onnx
 from onnx import inliner, version_converter
 
 from serving.errors import UserError
-from serving.export.sources.external_data import MAX_BYTES
-from serving.export.sources.ports import ports
+from serving.export.sources.graphs.external_data import MAX_BYTES
+from serving.export.sources.graphs.ports import ports
 from serving.export.variants.cleaning import cleaned
 
 MAX_OPSET = 21  # the last that ONNX Runtime 1.19 (Triton 24.10) loads: tried

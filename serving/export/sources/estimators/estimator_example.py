@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer  # type: ignore[import-untyped, unused-ignore]
 from sklearn.pipeline import Pipeline  # type: ignore[import-untyped, unused-ignore]
 
-from serving.export.sources.estimator import Estimator, steps
+from serving.export.sources.estimators.estimator import Estimator, steps
 
 NUM_ROWS = 64  # enough that a wrong branch shows; a row costs microseconds
 MIN_ROWS = 8

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.sources.estimator import steps
+from serving.export.sources.estimators.estimator import steps
 
 
 def down(values: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:

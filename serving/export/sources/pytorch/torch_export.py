@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported import Arrays, Run
 from serving.export.progress import Progress
-from serving.export.sources import torch_faults
+from serving.export.sources.pytorch import torch_faults
 from serving.export.variants.cleaning import cleaned
 from serving.repository import Tensor
 

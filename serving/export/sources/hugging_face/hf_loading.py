@@ -15,9 +15,10 @@ import transformers  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
 from serving.export.exported import SourceOptions
-from serving.export.sources import hf_folder, hf_heads, torch_faults
-from serving.export.sources.hf_folder import Folder
-from serving.export.sources.torch_export import quiet
+from serving.export.sources.hugging_face import hf_folder, hf_heads
+from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources.pytorch import torch_faults
+from serving.export.sources.pytorch.torch_export import quiet
 
 
 def config_of(folder: Folder, options: SourceOptions) -> Any:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import module_code, module_example, torch_export
-from serving.export.sources.module_code import Made
+from serving.export.sources.pytorch import module_code, module_example, torch_export
+from serving.export.sources.pytorch.module_code import Made
 from serving.repository.record import CLASSIFICATION, OTHER
 
 _SUM_TOLERANCE = 1e-3  # of probabilities: FP32's own error over some thousand classes

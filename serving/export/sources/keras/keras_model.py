@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported import Arrays, Exported, Run, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import examples, torch_export
-from serving.export.sources.answering import answering
-from serving.export.sources.keras_file import quiet
-from serving.export.sources.onnx_model import first_line, inferred
-from serving.export.sources.outputs import settled
-from serving.export.sources.ports import Port
+from serving.export.sources.graphs import examples
+from serving.export.sources.graphs.answering import answering
+from serving.export.sources.graphs.onnx_model import first_line, inferred
+from serving.export.sources.graphs.outputs import settled
+from serving.export.sources.graphs.ports import Port
+from serving.export.sources.keras.keras_file import quiet
+from serving.export.sources.pytorch import torch_export
 
 _DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import hf_folder, sentence_modules
-from serving.export.sources.hf_folder import CONFIG, Folder
+from serving.export.sources.hugging_face import hf_folder, sentence_modules
+from serving.export.sources.hugging_face.hf_folder import CONFIG, Folder
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
 
 IMAGES = "ForImageClassification"
@@ -40,7 +40,7 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
     else:
         hf_folder.check_weights(folder, options.is_trusted)
     try:
-        from serving.export.sources import hf_images, hf_texts
+        from serving.export.sources.hugging_face import hf_images, hf_texts
     except ImportError as error:
         raise hf_folder.missing(error) from None
     if kind == EMBEDDING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported import Arrays
-from serving.export.sources.onnx_model import first_line
+from serving.export.sources.graphs.onnx_model import first_line
 
 BATCH = 3  # neither 1 nor a power of two, which kernels may treat as special
 

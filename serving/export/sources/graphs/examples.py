@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported import Arrays
-from serving.export.sources.ports import Port
+from serving.export.sources.graphs.ports import Port
 from serving.repository.record import nearest
 
 NUM_ROWS = 8

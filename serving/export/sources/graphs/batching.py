@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from serving.export.sources.onnx_model import inferred
-from serving.export.sources.ports import Port
+from serving.export.sources.graphs.onnx_model import inferred
+from serving.export.sources.graphs.ports import Port
 
 BATCH = "batch"
 

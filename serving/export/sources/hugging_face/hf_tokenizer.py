@@ -14,8 +14,8 @@ import transformers  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
 from serving.export.exported import SourceOptions
-from serving.export.sources import hf_loading
-from serving.export.sources.hf_folder import Folder
+from serving.export.sources.hugging_face import hf_loading
+from serving.export.sources.hugging_face.hf_folder import Folder
 
 PROBES = (
     "Straße, naïve café: 3.50 € for two!",

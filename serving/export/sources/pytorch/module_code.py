@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
-from serving.export.sources import torch_faults
+from serving.export.sources.pytorch import torch_faults
 
 _T = TypeVar("_T")
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported import Arrays, SourceOptions
 from serving.export.gates.file import row_limit
-from serving.export.sources import batching, examples
-from serving.export.sources.contents import Contents, contents
-from serving.export.sources.onnx_model import finished
-from serving.export.sources.ports import Port, ports
-from serving.export.sources.trial import Failed, Trial
+from serving.export.sources.graphs import batching, examples
+from serving.export.sources.graphs.contents import Contents, contents
+from serving.export.sources.graphs.onnx_model import finished
+from serving.export.sources.graphs.ports import Port, ports
+from serving.export.sources.graphs.trial import Failed, Trial
 from serving.repository import Tensor
 
 

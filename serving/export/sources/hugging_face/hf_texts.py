@@ -18,9 +18,10 @@ from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import hf_heads, hf_loading, hf_tokenizer, torch_export, torch_faults
-from serving.export.sources.hf_folder import Folder
-from serving.export.sources.sentence_modules import Sentences
+from serving.export.sources.hugging_face import hf_heads, hf_loading, hf_tokenizer
+from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources.hugging_face.sentence_modules import Sentences
+from serving.export.sources.pytorch import torch_export, torch_faults
 from serving.repository.preprocessing import TextPreprocessing
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 

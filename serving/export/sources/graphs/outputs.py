@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
-from serving.export.sources.answering import Answering
-from serving.export.sources.batching import BATCH
-from serving.export.sources.onnx_model import finished, nodes_of
-from serving.export.sources.ports import Port, ports
+from serving.export.sources.graphs.answering import Answering
+from serving.export.sources.graphs.batching import BATCH
+from serving.export.sources.graphs.onnx_model import finished, nodes_of
+from serving.export.sources.graphs.ports import Port, ports
 from serving.repository import Tensor
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
 

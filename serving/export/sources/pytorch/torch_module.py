@@ -42,7 +42,7 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
 
-        from serving.export.sources import module_call, module_code
+        from serving.export.sources.pytorch import module_call, module_code
     except ImportError as error:
         raise UserError(
             f"module: needs {error.name}, which is not installed here: pip install 'tandem-serving[export]'"

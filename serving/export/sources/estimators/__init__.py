@@ -1,0 +1,1 @@
+"""`sklearn:`: pickles of fitted scikit-learn and LightGBM estimators, as graphs for CPUs."""

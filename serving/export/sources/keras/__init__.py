@@ -1,0 +1,1 @@
+"""`keras:`: files that Keras 3 saved, on its torch backend."""
