@@ -25,7 +25,7 @@ check: .venv/.dev ## Lint, check types, run the tests that need no server: under
 	.venv/bin/mypy
 	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow" $(ARGS)
 
-models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 4.7 GB)
+models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 6.2 GB)
 	.venv-export/bin/python -m scripts.models $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch

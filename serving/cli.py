@@ -192,7 +192,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
 )
-@click.option("--yes", "is_yes", is_flag=True, help="Make an environment for the framework if it is missing (4.7 GB).")
+@click.option("--yes", "is_yes", is_flag=True, help="Make an environment for the framework if it is missing (6.2 GB).")
 @click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
 @click.option("--opset", default=18, show_default=True, type=click.IntRange(7, 21), help="ONNX operator set.")
 @click.option("--max-batch", "max_batch_size", default=32, show_default=True, type=click.IntRange(1), help="Rows.")
@@ -237,17 +237,21 @@ def export(
     digits, minilm, efficientnet-lite0, speed:NAME.
     """
     limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
-    _with_frameworks(source, is_yes)
+    needs = room("serving.export.frameworks")
+    extra = needs.missing(source)
+    if extra == "onnx":
+        raise UserError("this needs packages that are not installed: pip install 'tandem-serving[onnx]'")
+    if not needs.is_here("onnx"):
+        _go_on_with(extra, is_yes)
     command = room("serving.export.command")
     asked = command.ExportOptions(source=source, repository=_repository(model_repository), limits=limits, **options)
+    command.check(asked)
+    _go_on_with(extra, is_yes)
     sys.exit(command.run(asked, _engines(engine_names)))
 
 
-def _with_frameworks(source: str, is_yes: bool) -> None:
-    """Goes on in an environment that has the source's framework, where this one lacks it."""
-    extra = room("serving.export.frameworks").missing(source)
-    if extra == "onnx":
-        raise UserError("this needs packages that are not installed: pip install 'tandem-serving[onnx]'")
+def _go_on_with(extra: str | None, is_yes: bool) -> None:
+    """In an environment that has the source's framework, where this one lacks it."""
     if extra is not None:
         frameworks = room("serving.local.frameworks")
         python = frameworks.ensure(extra, is_yes=is_yes, say=lambda line: click.echo(line, err=True))

@@ -27,7 +27,7 @@ from serving.export.pipeline import Asked, Outcome
 from serving.export.progress import Progress
 from serving.export.recipes import Built
 from serving.export.speed import EnginePython
-from serving.repository import PASSED, PRECISIONS, UNTRAINED, Variant
+from serving.repository import PASSED, PRECISIONS, UNTRAINED, Variant, check_model_name
 
 READY_MADE = ("fp16", "int8")  # which variant a file that somebody else made may be
 
@@ -65,8 +65,23 @@ class ExportOptions:
     payload: Path | None = None
 
 
+def check(options: ExportOptions) -> None:
+    """What is wrong about the options by themselves, told before a framework is fetched. Raises UserError."""
+    if options.variant is not None and not options.source.endswith(".onnx"):
+        raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
+    if options.variant is not None and options.model is None:
+        raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
+    check_model_name(options.model or default_name(options.source))
+    for option, path in (("--data", options.data), ("--calibration", options.calibration)):
+        if path is not None and not (Path(path).exists() or str(path) == datasets.DIGITS):
+            raise UserError(f"there is nothing at {option} {path}")
+    if not recipes.is_recipe(options.source):
+        sources.check(options.source, _source_options(options))
+
+
 def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
     """0, or 1 where a variant that was made did not pass. Raises GateRefused, UserError or EnvironmentFault."""
+    check(options)
     with _Shown() as shown:
         way = _whole if options.variant is None else _ready_made
         outcome = way(options, engines, shown)
@@ -83,11 +98,8 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
 
 def _ready_made(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress) -> Outcome:
     """A file as one variant of a model whose FP32 the repository has."""
-    if not options.source.endswith(".onnx"):
-        raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
-    if options.model is None:
-        raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
     assert options.variant is not None
+    assert options.model is not None
     return ready_made.export(
         Path(options.source),
         variant=options.variant,
@@ -117,7 +129,15 @@ def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: P
 
 
 def _build(options: ExportOptions, model: str, shown: Progress) -> Built:
-    source_options = SourceOptions(
+    source_options = _source_options(options)
+    if recipes.is_recipe(options.source):
+        built = recipes.build(options.source, source_options, shown)
+        return Built(options.model or built.model, built.exported, built.data, built.calibration)
+    return Built(model, sources.load(options.source, source_options, shown), None, None)
+
+
+def _source_options(options: ExportOptions) -> SourceOptions:
+    return SourceOptions(
         opset=options.opset,
         max_batch_size=options.max_batch_size,
         is_trusted=options.is_trusted,
@@ -128,10 +148,6 @@ def _build(options: ExportOptions, model: str, shown: Progress) -> Built:
         is_normalised=options.is_normalised,
         example=_arrays(options.example) if options.example else None,
     )
-    if recipes.is_recipe(options.source):
-        built = recipes.build(options.source, source_options, shown)
-        return Built(options.model or built.model, built.exported, built.data, built.calibration)
-    return Built(model, sources.load(options.source, source_options, shown), None, None)
 
 
 def _asked(options: ExportOptions, model: str) -> Asked:

@@ -20,4 +20,8 @@ RECIPES = {"digits": "export", "minilm": "export", "efficientnet-lite0": "export
 def missing(source: str) -> str | None:
     """The extra, or None where all is there."""
     extra = "onnx" if source.startswith("speed:") else RECIPES.get(source) or NEEDS[split(source)[0]]
-    return extra if any(importlib.util.find_spec(package) is None for package in PACKAGES[extra]) else None
+    return None if is_here(extra) else extra
+
+
+def is_here(extra: str) -> bool:
+    return all(importlib.util.find_spec(package) is not None for package in PACKAGES[extra])

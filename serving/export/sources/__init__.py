@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
@@ -23,6 +24,8 @@ KINDS = {  # how it is spelled -> the module that reads it
 }
 SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
+
+CHECKED_FIRST = ("hf", "module", "keras")  # their frameworks weigh gigabytes
 
 
 def split(spec: str) -> tuple[str, str]:
@@ -45,10 +48,23 @@ def _is_import(spec: str) -> bool:
     return name.isidentifier() and "." in module and all(part.isidentifier() for part in module.split("."))
 
 
+def check(spec: str, options: SourceOptions) -> None:
+    """What can be told before its framework is there. Raises UserError."""
+    kind, rest = split(spec)
+    if kind in CHECKED_FIRST:
+        _module(kind).check(_what(kind, rest), options)
+
+
 def load(spec: str, options: SourceOptions, progress: Progress) -> Exported:
     """The model as FP32 ONNX with all that is known of it. UserError for what cannot be read or exported."""
     kind, rest = split(spec)
-    module = importlib.import_module(f"serving.export.sources.{KINDS[kind]}")
-    what: str | Path = Path(rest) if kind in ("onnx", "sklearn", "keras") else rest
-    exported: Exported = module.load(what, options, progress)
+    exported: Exported = _module(kind).load(_what(kind, rest), options, progress)
     return exported
+
+
+def _module(kind: str) -> Any:
+    return importlib.import_module(f"serving.export.sources.{KINDS[kind]}")
+
+
+def _what(kind: str, rest: str) -> str | Path:
+    return Path(rest) if kind in ("onnx", "sklearn", "keras") else rest

@@ -63,15 +63,21 @@ class Folder:
         return Folder(path, self.source)
 
 
+def check(rest: str) -> None:
+    """UserError for what is neither a folder here nor the name of one on the hub."""
+    path = Path(rest).expanduser()
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{rest} is a file; hf: takes the folder that holds it")
+    if not path.is_dir() and (not _ID.fullmatch(rest) or rest.startswith(".")):
+        raise UserError(f"there is no folder {rest}")
+
+
 def opened(rest: str, is_trusted: bool, progress: Progress) -> Folder:
     """The folder of `hf:rest`. UserError where there is none, EnvironmentFault where the hub does not answer."""
     path = Path(rest).expanduser()
     if path.is_dir():
         return Folder(path, f"hf: {path.resolve().name}")
-    if path.exists():
-        raise UserError(f"{rest} is a file; hf: takes the folder that holds it")
-    if not _ID.fullmatch(rest) or rest.startswith("."):
-        raise UserError(f"there is no folder {rest}")
+    check(rest)
     progress(f"fetching {rest}", 0, 1)
     fetched = _fetched(rest, _PLAIN + (_CODE if is_trusted else []))
     if not any(fetched.rglob("model*.safetensors")):

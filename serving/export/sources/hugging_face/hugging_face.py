@@ -6,9 +6,11 @@ processors is for the files that this one picks. Rule: what is not known is refu
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
-from serving.export.progress import Progress
+from serving.export.progress import Progress, silent
 from serving.export.sources.hugging_face import hf_folder, sentence_modules
 from serving.export.sources.hugging_face.hf_folder import CONFIG, Folder
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
@@ -27,6 +29,14 @@ _OPTIONS = {  # of SourceOptions -> how it is spelled, and for which kinds
     "image_size": ("--image-size", (IMAGES,)),
     "example": ("--example", ()),
 }
+
+
+def check(rest: str, options: SourceOptions) -> None:
+    """What a folder here says without transformers. Raises UserError."""
+    hf_folder.check(rest)
+    if Path(rest).expanduser().is_dir():
+        folder = hf_folder.opened(rest, options.is_trusted, silent)
+        _check_options(options, _kind(folder, options.task))
 
 
 def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:

@@ -22,7 +22,7 @@ from serving.export.progress import Progress
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     """Raises UserError for a file that Keras cannot read, a Lambda layer without trust, an operator that does not export."""
-    _check_file(path)
+    check(path, options)
     keras = _keras()
     step = f"reading {path.name}"
     progress(step, 0, 1)
@@ -33,7 +33,8 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     return keras_model.exported(model, path.name, options, progress)
 
 
-def _check_file(path: Path) -> None:
+def check(path: Path, options: SourceOptions) -> None:  # noqa: ARG001  # all sources are asked alike
+    """What is wrong without Keras. Raises UserError."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     if not zipfile.is_zipfile(path):

@@ -24,8 +24,8 @@ _OPTIONS = {  # of SourceOptions that are for other kinds of source
 }
 
 
-def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
-    """UserError names --trust, the user's line, or the operator that does not export."""
+def check(rest: str, options: SourceOptions) -> None:
+    """What is wrong without running anything. Raises UserError."""
     place, colon, name = rest.rpartition(":")
     if not colon or not place or not name.isidentifier():
         raise UserError(f"'module:{rest}' names no callable; want {SPELLING}")
@@ -39,6 +39,12 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
         raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
     if asked := next((told for name, told in _OPTIONS.items() if getattr(options, name) is not None), None):
         raise UserError(f"{asked} does not apply to a module, whose own code says such things; leave it off")
+
+
+def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
+    """UserError names --trust, the user's line, or the operator that does not export."""
+    check(rest, options)
+    place, _, name = rest.rpartition(":")
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
 
