@@ -217,10 +217,10 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--int8-range",
-    type=click.Choice(["7bit", "full"]),
-    default="7bit",
+    type=click.Choice(["auto", "7bit", "full"]),
+    default="auto",
     show_default=True,
-    help="Of weights; full needs VNNI.",
+    help="Of weights. full needs VNNI wherever it runs; auto takes it where 7 bits do not pass and VNNI is here.",
 )
 @click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
 @click.option(

@@ -60,7 +60,7 @@ class ExportOptions:
     keeps_slow: bool = False
     queue_delay_us: int = 0
     is_for_tensorrt: bool = False
-    int8_range: str = "7bit"
+    int8_range: str = pipeline.AUTO
     seconds: float = 1.0
     payload: Path | None = None
 

@@ -38,6 +38,7 @@ class Row:
     gate: Gate
     is_untrained: bool  # random weights: there is nothing to be right about
     is_ungated: bool  # somebody accepted it without any proof
+    not_made: Mapping[str, str]  # of FP32: variant -> why the export made none; those that are here now left out
     is_data_kept: bool  # so that `tandem verify` can run the gate again
     pools: Mapping[str, PoolGate]
     speed: tuple[Speed, ...]
@@ -61,12 +62,14 @@ def models(path: Path) -> Models:
     repository, processor = Repository(path), processor_key()
     variants = repository.variants()
     kept = {variant.record.model for variant in variants if GATE_DATA_FILE in variant.record.files}
-    rows = tuple(_row(variant, processor, variant.record.model in kept) for variant in variants)
+    here = {variant.name for variant in variants}
+    rows = tuple(_row(variant, processor, here, variant.record.model in kept) for variant in variants)
     return Models(VERSION, str(path), processor, rows, tuple(repository.ungated()))
 
 
-def _row(variant: Variant, processor: str, is_data_kept: bool) -> Row:
+def _row(variant: Variant, processor: str, here: set[str], is_data_kept: bool) -> Row:
     record = variant.record
+    not_made = {other: why for other, why in record.not_made.items() if f"{record.model}-{other}" not in here}
     return Row(
         name=variant.name,
         model=record.model,
@@ -78,6 +81,7 @@ def _row(variant: Variant, processor: str, is_data_kept: bool) -> Row:
         gate=record.gate,
         is_untrained=record.is_untrained,
         is_ungated=record.gate.basis == NOTHING,
+        not_made=not_made,
         is_data_kept=is_data_kept,
         pools=record.pools,
         speed=tuple(speed for speed in record.speed if speed.processor == processor),

@@ -32,6 +32,7 @@ from serving.export.speed.worker import BF16_FLAGS, processor_flags
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
 from serving.export.variants.graph import opened, read
 from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, Gate, PoolGate, Variant, check_model_name
+from serving.repository.processor import has
 
 CALIBRATION_SHARE = 5  # one row of so many calibrates where no data was given for that; the gate never sees those
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
@@ -44,6 +45,7 @@ NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
     ("int8", "gpu"): ("tensorrt", "ONNX Runtime's CUDA provider has no INT8 kernels, only TensorRT has"),
     ("bf16", "gpu"): ("tensorrt", "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
 }
+AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
 _CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
 _UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
 _ACCEPTED = "accepted without data: nothing proves it"
@@ -63,7 +65,7 @@ class Asked:
     keeps_data: bool = True
     queue_delay_us: int = 0
     is_for_tensorrt: bool = False
-    int8_range: str = "7bit"
+    int8_range: str = AUTO
     seconds: float = 1.0  # of timing, per batch size
 
 
@@ -96,7 +98,8 @@ def export(
     with writing(repository):
         run = _Run(exported, data, calibration, asked, engines, progress)
         proven = run.all()
-        written = _publish(repository, exported, run.data, asked, proven)
+        not_made = {**run.left_out, **run.refused}
+        written = _publish(repository, exported, run.data, asked, proven, not_made)
         return Outcome(tuple(written), run.refused, run.left_out, tuple(run.warnings))
 
 
@@ -240,9 +243,9 @@ class _Run:
             self.left_out[precision] = reason
             return []
         try:
-            passed = self._passing(precision, second_try=False)
+            passed = self._passing(precision)
             if not passed and precision == "int8":
-                passed = self._passing(precision, second_try=True)
+                passed = self._passing_int8_otherwise()
         except (NothingToQuantise, NotMade) as reason:
             self.left_out[precision] = str(reason)
             return []
@@ -256,7 +259,16 @@ class _Run:
             return [passed[0] if len(passed) == 1 else self._fastest(passed)]
         return []
 
-    def _passing(self, precision: str, *, second_try: bool) -> list[Judged]:
+    def _passing_int8_otherwise(self) -> list[Judged]:
+        """Finer weights where this processor computes them rightly, and then with the worst layers left in FP32."""
+        asked = self._asked.int8_range
+        finer = asked == AUTO and not self._asked.is_for_tensorrt and has("vnni")
+        passed = self._passing("int8", int8_range="full") if finer else []
+        return passed or self._passing(
+            "int8", int8_range="full" if finer else "7bit" if asked == AUTO else asked, second_try=True
+        )
+
+    def _passing(self, precision: str, *, int8_range: str | None = None, second_try: bool = False) -> list[Judged]:
         """Candidates that pass, two at most: they differ in speed. Of the second try, one is enough."""
         name, passed = f"{self._asked.model}-{precision}", []
         self._step(f"making {name}")
@@ -265,7 +277,7 @@ class _Run:
             self._exported.model,
             self._calibration,
             second_try=second_try,
-            int8_range=self._asked.int8_range,
+            int8_range=int8_range or ("7bit" if self._asked.int8_range == AUTO else self._asked.int8_range),
             is_for_tensorrt=self._asked.is_for_tensorrt,
         ):
             self._step(f"making {name}", done=True)
@@ -407,7 +419,12 @@ def _divide(
 
 
 def _publish(
-    repository: Path, exported: Exported, data: Dataset | None, asked: Asked, proven: Sequence[Proven]
+    repository: Path,
+    exported: Exported,
+    data: Dataset | None,
+    asked: Asked,
+    proven: Sequence[Proven],
+    not_made: Mapping[str, str],
 ) -> list[Variant]:
     shared = recording.belongings(exported, data)
     version = next_version(repository, asked.model, exported.model)
@@ -422,6 +439,7 @@ def _publish(
             model_version=version,
             queue_delay_us=asked.queue_delay_us,
             vector_space=recording.space_of(asked.model, fp32_digest, one, exported.task),
+            not_made=not_made,
         )
         kept = data if asked.keeps_data else None
         publications.append((record, recording.files(shared, one, record.model_file, kept)))

@@ -160,6 +160,7 @@ def record(
     model_version: int,
     queue_delay_us: int,
     vector_space: str | None,
+    not_made: Mapping[str, str] | None = None,
 ) -> Record:
     size = exported.max_batch_size
     return Record(
@@ -183,6 +184,7 @@ def record(
         gate=proven.gate,
         pools=proven.pools,
         speed=proven.speed,
+        not_made=dict(not_made or {}) if proven.variant == "fp32" else {},
         files={},
     )
 

@@ -33,6 +33,9 @@ def show_models(models: Models, *, as_json: bool) -> None:
         )
         table.add_row(row.name, _proof(row), _size(row.size_bytes), pools, _speed(row), row.digest[:12])
     console.print(table)
+    for row in models.variants:
+        for variant, reason in row.not_made.items():
+            console.print(f"{row.model}-{variant}: not made: {reason}", markup=False)
     for name in models.ungated:
         console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
 

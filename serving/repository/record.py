@@ -204,6 +204,7 @@ class Record:
     gate: Gate
     pools: Mapping[str, PoolGate]
     speed: tuple[Speed, ...]
+    not_made: Mapping[str, str]  # on FP32's record: variant -> why the export that made this made none of it
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:
@@ -269,6 +270,7 @@ class Record:
             gate=_gate(read.object("gate")),
             pools={pool: _pool(entry) for pool, entry in read.object("pools").members()},
             speed=tuple(_speed(entry) for entry in read.objects("speed")),
+            not_made=read.texts("not_made"),
             files=read.texts("files"),
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
+from serving.export import table
 from serving.export.inventory import Row, models
 from serving.repository import RECORD_FILE
 
@@ -65,6 +66,20 @@ def test_random_weights_and_accepted_models_are_marked(row: Callable[[Edit], Row
     assert (untrained.is_untrained, untrained.is_ungated) == (True, False)
     accepted = row(lambda data: data["gate"].update(basis="nothing", checks=[]))
     assert (accepted.is_untrained, accepted.is_ungated, accepted.gate.headline) == (False, True, None)
+
+
+def test_a_variant_that_was_not_made_is_told_with_its_reason_unless_it_is_here_now(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = repository / "digits-fp32" / RECORD_FILE
+    data = json.loads(file.read_text())
+    data["not_made"] = {"bf16": "this processor has no BF16", "int8": "refused once"}
+    file.write_text(json.dumps(data))
+    listed = models(repository)
+    [fp32] = [row for row in listed.variants if row.variant == "fp32"]
+    assert fp32.not_made == {"bf16": "this processor has no BF16"}
+    table.show_models(listed, as_json=False)
+    assert "digits-bf16: not made: this processor has no BF16" in capsys.readouterr().out
 
 
 def test_data_kept_beside_fp32_counts_for_every_variant(row: Callable[[Edit], Row], repository: Path) -> None:

@@ -19,6 +19,7 @@ from serving.export.pipeline import Asked, Outcome
 from serving.export.sources import onnx_file
 from serving.local.engines import installed
 from serving.repository import Repository
+from serving.repository.processor import has
 
 from . import spoil
 from .conftest import COMMITTED, MODEL_FILE
@@ -107,6 +108,25 @@ def test_a_variant_that_fails_its_gate_is_named_and_the_others_are_written(
     assert [variant.name for variant in outcome.published] == ["mine-fp32"]
     assert "a probability moved by" in outcome.refused["int8"]
     assert not (tmp_path / "mine-int8").exists()
+    assert outcome.published[0].record.not_made == {"int8": outcome.refused["int8"]}
+
+
+@pytest.mark.parametrize(("int8_range", "bits"), [("auto", 8 if has("vnni") else 7), ("7bit", 7)])
+def test_finer_weights_are_tried_where_the_coarse_ones_fail_and_the_processor_computes_them_rightly(
+    exported: Exported, held_out: Dataset, tmp_path: Path, int8_range: str, bits: int
+) -> None:
+    strict = Limits.chosen({"max_probability_difference": 1e-7})
+    outcome = export(exported, held_out, tmp_path, replace(ASKED, limits=strict, int8_range=int8_range))
+    assert f"{bits} bits" in outcome.refused["int8"]
+    assert "layers left in FP32" in outcome.refused["int8"]  # the last of all tries
+
+
+def test_a_file_that_is_right_on_every_processor_is_preferred(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    int8 = export(exported, held_out, tmp_path).published[1]
+    assert "7 bits" in int8.record.source
+    assert int8.record.needs == ()
 
 
 def test_limits_of_the_users_own_stand_in_the_record_as_such(
