@@ -72,12 +72,14 @@ def trained(progress: Progress) -> EfficientNetLite0:
 
 
 def labels() -> tuple[str, ...]:
-    """ImageNet's 1,000 classes, by their first name, as skl2onnx carries them; twice-used names get their second too."""
+    """ImageNet's 1,000 classes as skl2onnx carries them: by their first name, by all where that is used twice, numbered where
+    two classes have no other (the two cranes)."""
     from skl2onnx.tutorial.imagenet_classes import class_names  # type: ignore[import-untyped, unused-ignore]
 
     whole = [str(class_names[index]) for index in range(NUM_CLASSES)]
     first = [name.partition(",")[0] for name in whole]
-    return tuple(name if first.count(name) == 1 else both for name, both in zip(first, whole, strict=True))
+    named = [name if first.count(name) == 1 else both for name, both in zip(first, whole, strict=True)]
+    return tuple(name if named.count(name) == 1 else f"{name} ({index})" for index, name in enumerate(named))
 
 
 def gate_data(exported: Exported) -> Dataset:  # noqa: ARG001  # every recipe's is asked with its model
