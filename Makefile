@@ -6,10 +6,10 @@ SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models) or measures time (make bench, make prove).
 TESTS := not models
 
-.PHONY: help setup up test check models test-models loadtest bench prove image chart reference constraints clean
+.PHONY: help setup up test check models test-models loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 setup: .venv/.local ## Make .venv/ with `tandem` in it (embedded Triton included, no torch)
 
@@ -36,6 +36,9 @@ loadtest: .venv/.loadtest ## Compare the variants under load for about a minute 
 
 bench: .venv/.dev ## Measure the gateway beside Triton alone and beside a bare proxy, in one run
 	$(PYTHON_HERE) -m loadtest.bench.gateway $(ARGS)
+
+bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)
+	$(PYTHON_HERE) -m loadtest.bench.variants $(ARGS)
 
 prove: .venv/.dev ## Kill and stop things under load and time what happens
 	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)

@@ -40,10 +40,11 @@ class Net:
     repository: Path
     pixels: str
     batch_size: int
+    variant: str = "fp32"
 
     @property
     def served_name(self) -> str:
-        return f"{self.model}-fp32"
+        return f"{self.model}-{self.variant}"
 
     @property
     def file(self) -> Path:
@@ -102,7 +103,7 @@ def resnet50(folder: Path, batch_size: int) -> Net:
     """A ResNet-50 with random weights in a repository of its own. Raises CannotMeasure."""
     command = [sys.executable, "-m", "serving.export.speed_nets", str(folder)]
     command += ["--net", "resnet50", "--variant", "fp32", "--max-batch-size", str(batch_size)]
-    _run(command, "the ResNet-50 could not be made", BUILD_TIMEOUT_S)
+    run_command(command, "the ResNet-50 could not be made", BUILD_TIMEOUT_S)
     return Net("resnet50", folder, "random", batch_size)
 
 
@@ -112,20 +113,20 @@ def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compu
     served: list[float] = []
     alone: list[float] = []
     with stack(net.repository, folder) as running:
-        request = _request(net, running.gateway)
+        request = request_to(net, running.gateway)
         settings = _settings(Gateway(running.gateway.url).get_json(f"/v2/models/{net.served_name}/config"))
         engine = ""
         for index in range(num_rounds):
             for side in ("served", "alone") if index % 2 == 0 else ("alone", "served"):
                 if side == "served":
-                    served.append(_served(request, running.gateway, round_s) * net.batch_size)
+                    served.append(served_rps(request, running.gateway, round_s) * net.batch_size)
                 else:
                     engine, rate = _alone(python, net, settings, round_s)
                     alone.append(rate)
     return Compute(net, settings, engine, tuple(served), tuple(alone))
 
 
-def _request(net: Net, gateway: Server) -> bytes:
+def request_to(net: Net, gateway: Server) -> bytes:
     metadata = Gateway(gateway.url).metadata(net.served_name)
     if metadata is None:
         raise CannotMeasure(f"the gateway does not serve {net.served_name}")
@@ -149,7 +150,7 @@ def _settings(config: Any) -> Settings:
         raise CannotMeasure("Triton's configuration of the net does not say how it runs") from None
 
 
-def _served(request: bytes, gateway: Server, round_s: float) -> float:
+def served_rps(request: bytes, gateway: Server, round_s: float) -> float:
     """Requests per second between the first completion and the last."""
     completed: list[float] = []
     failures: list[str] = []
@@ -201,12 +202,12 @@ def _alone(python: Path, net: Net, settings: Settings, round_s: float) -> tuple[
 
 def _triton_python() -> Path:
     """The interpreter of Triton's environment, where the ONNX Runtime that serves is."""
-    said = _run([*TANDEM, "environment", "cpu"], "Triton's environment could not be made", 900.0)
+    said = run_command([*TANDEM, "environment", "cpu"], "Triton's environment could not be made", 900.0)
     folder = Path(said.strip().splitlines()[-1].rpartition(": ")[0])
     return folder / "bin" / "python"
 
 
-def _run(command: list[str], failure: str, limit_s: float) -> str:
+def run_command(command: list[str], failure: str, limit_s: float) -> str:
     try:
         return subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=True, env=VARIABLES

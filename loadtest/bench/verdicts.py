@@ -50,12 +50,28 @@ class AtLeast:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast as something else."""
+
+    limit: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"≥ {number(self.limit)} times"
+
+    def judge(self, value: float) -> Outcome:
+        if value >= self.limit:
+            return Outcome.MET
+        return Outcome.MISSED if value >= self.limit / 2 else Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """`value` None: it did not happen."""
 
     name: str
     value: float | None
-    aim: AtMost | AtLeast
+    aim: AtMost | AtLeast | Gain
     note: str = ""
 
     @property

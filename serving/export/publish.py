@@ -7,6 +7,7 @@ outside a hidden name is ever written to, only renamed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -35,7 +36,25 @@ Publication = tuple[Record, Mapping[str, bytes]]
 
 @contextmanager
 def writing(repository: Path) -> Iterator[None]:
-    """The only writer of this repository, for as long as the block runs. Finishes what a killed writer left."""
+    """The only writer of this repository, for as long as the block runs. Finishes what a killed writer left.
+
+    A repository that it makes, and in which nothing was published, is gone afterwards.
+    """
+    is_new = not repository.exists()
+    with _locked(repository):
+        _recover(repository)
+        try:
+            yield
+        finally:
+            if is_new:
+                _remove_unused(repository)
+
+
+@contextmanager
+def _locked(repository: Path) -> Iterator[None]:
+    if repository.is_file() or (repository.is_symlink() and not repository.exists()):
+        kind = "a link to nothing" if repository.is_symlink() else "a file"
+        raise UserError(f"cannot write to the repository {repository}: it is {kind}, not a folder")
     try:
         repository.mkdir(parents=True, exist_ok=True)
         lock = (repository / LOCK_FILE).open("w")
@@ -44,10 +63,20 @@ def writing(repository: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is writing to {repository}; wait for it, then run this again") from None
-        _recover(repository)
+            is_ours = os.path.samestat(os.fstat(lock.fileno()), (repository / LOCK_FILE).stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
+        if not is_ours:  # or it was removed with an unused repository, between our opening and our locking it
+            raise UserError(f"another process is writing to {repository}; wait for it, then run this again")
         yield
+
+
+def _remove_unused(repository: Path) -> None:
+    """Inside the lock. Folders above that were made as well stay: somebody may have asked for them."""
+    if [path.name for path in repository.iterdir()] == [LOCK_FILE]:
+        (repository / LOCK_FILE).unlink()
+        with contextlib.suppress(OSError):  # another process has come in since
+            repository.rmdir()
 
 
 def next_version(repository: Path, model: str, fp32: bytes) -> int:
@@ -70,6 +99,8 @@ def publish_all(repository: Path, publications: Sequence[Publication]) -> list[V
     A model file of an earlier version stays in its folder beside the new one. Call it inside `writing`.
     """
     names, journal = [record.name for record, _ in publications], repository / JOURNAL_FILE
+    for name in names:
+        _check_replaceable(repository / name)
     try:
         made = {record.name: _prepare(repository, record, files) for record, files in publications}
         _write_file(journal.with_suffix(".new"), json.dumps(made).encode())
@@ -86,6 +117,16 @@ def publish_all(repository: Path, publications: Sequence[Publication]) -> list[V
         if not journal.exists():
             _remove_unfinished(repository)
     return [Repository(repository).variant(name) for name in names]
+
+
+def _check_replaceable(target: Path) -> None:
+    """What has no record was not written here, and is not replaced: it may be somebody's only copy."""
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if os.path.lexists(target) and not is_empty and not (target / RECORD_FILE).is_file():
+        raise UserError(
+            f"{target} is there already and has no {RECORD_FILE}, so Tandem did not write it: move it away, or give another "
+            "--model; the repository is as it was"
+        )
 
 
 def complete(

@@ -76,16 +76,34 @@ def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: 
     elif want is None:
         raise UserError(f"{path}: {tensor.name}: the model takes {tensor.datatype}, which npz files cannot hold")
     elif want != got:
-        raise UserError(f"{path}: {tensor.name}: want {want}, got {got}")
+        told = "text" if values.dtype.kind in "US" else got
+        raise UserError(f"{path}: {tensor.name}: want {want}, got {told}{_cast(tensor.name, want, values)}")
     fits = len(values.shape) == len(tensor.shape) + 1 and all(
         size in (-1, length) for size, length in zip(tensor.shape, values.shape[1:], strict=True)
     )
     if not fits or len(values) != num_samples or num_samples < 1 or values.size == 0:
         rows = [str(num_samples) if num_samples else "n at least 1"]
         shape = ", ".join([*rows, *("any" if size == -1 else str(size) for size in tensor.shape)])
-        raise UserError(f"{path}: {tensor.name}: want shape [{shape}], got {list(values.shape)}")
+        raise UserError(
+            f"{path}: {tensor.name}: want shape [{shape}], got {list(values.shape)}{_what_else(tensor, values, num_samples)}"
+        )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise UserError(f"{path}: {tensor.name}: holds NaN or infinite values")
+
+
+def _cast(name: str, want: str, values: NDArray[Any]) -> str:
+    """How to get there, where that keeps the numbers well enough."""
+    is_number = values.dtype.kind in "iuf" and np.dtype(want).kind in "iuf"
+    return f"; convert it: {name}.astype('{want}')" if is_number and np.can_cast(values.dtype, want, "same_kind") else ""
+
+
+def _what_else(tensor: Tensor, values: NDArray[Any], num_samples: int) -> str:
+    """Why a shape does not fit that looks as if it did."""
+    if len(values.shape) == len(tensor.shape) and tensor.shape:
+        return "; the first dimension counts rows, and each row is a whole input"
+    if values.ndim and len(values) != num_samples:
+        return f"; it has {len(values)} rows, the arrays beside it {num_samples}"
+    return ""
 
 
 def _num_rows(values: NDArray[Any]) -> int:

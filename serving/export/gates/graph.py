@@ -26,6 +26,7 @@ from serving.repository.preprocessing import TextPreprocessing
 # weights whose activations faded to denormals shows 0.0 (seen in an EfficientNet-B2).
 MIN_DEVIATION = 1e-6
 _MAX_ROWS = 8  # of the example; more rows of the same kind show nothing new
+_MAX_ROWS_ALIKE = 256  # looked at before a net is called degenerate: rare classes may be one row in a hundred
 
 
 def check_graph(name: str, exported: Exported, limits: Limits | None = None, inputs: Arrays | None = None) -> None:
@@ -43,7 +44,8 @@ class _Check:
         names = [output.name for output in exported.outputs]
         if (got := [output.name for output in self._session.outputs]) != names:
             raise UserError(f"{name}: the graph's outputs are {', '.join(got)}, the source says {', '.join(names)}")
-        self._example = {key: values[:_MAX_ROWS] for key, values in inputs.items()}
+        self._inputs = inputs
+        self._example = _spread(inputs, _MAX_ROWS)
         self._num_alone = 1 if exported.max_batch_size else 0
 
     def all(self) -> None:
@@ -85,14 +87,21 @@ class _Check:
                 raise RowsDiffer(self._name, size, f"a row changes by {difference:.2g} (at most {self._limit:g})")
 
     def _degenerate(self, alone: list[NDArray[Any]]) -> None:
-        """Refuses where no output of floats tells the rows apart, though the inputs differ."""
-        outputs = [values.astype(np.float64) for values in alone if values.dtype.kind == "f"]
-        if not outputs or _all_alike(self._example):
+        """Refuses where no output of floats tells the rows apart, though the inputs differ.
+
+        Trees answer the same for many rows, and data is often sorted: more rows count, and so do those of the source.
+        """
+        if _all_alike(self._example) or _tells_apart(alone):
             return
-        deviations = [float(values.std(axis=0).max()) for values in outputs]
-        scales = [float(np.sqrt(np.square(values).mean())) for values in outputs]
-        if all(not deviation > MIN_DEVIATION * size for deviation, size in zip(deviations, scales, strict=True)):
-            raise Degenerate(self._name, len(outputs[0]), max(deviations), max(scales))
+        more = _spread(self._inputs, _MAX_ROWS_ALIKE)
+        answers = self._alone(more)
+        if _tells_apart(answers):
+            return
+        if _num_rows(self._exported.example) and _tells_apart(self._alone(_spread(self._exported.example, _MAX_ROWS))):
+            return
+        outputs = _floats(answers)
+        deviation, scale = max(_deviation(values) for values in outputs), max(_scale(values) for values in outputs)
+        raise Degenerate(self._name, _num_rows(more), deviation, scale)
 
     # -- dimensions of any length -------------------------------------------------------------------------------------
 
@@ -153,6 +162,35 @@ def _free(session: Session, exported: Exported, example: Arrays) -> Mapping[obje
             key = in_graph if isinstance(in_graph, str) else example[tensor.name].shape[axis]
             groups.setdefault(key, []).append((tensor.name, axis))
     return groups
+
+
+def _spread(inputs: Arrays, most: int) -> dict[str, NDArray[Any]]:
+    """At most so many rows, evenly from the first to the last."""
+    num_rows = _num_rows(inputs)
+    chosen = np.linspace(0, num_rows - 1, min(most, num_rows)).round().astype(int)
+    return {key: values[chosen] for key, values in inputs.items()}
+
+
+def _num_rows(inputs: Arrays) -> int:
+    return len(next(iter(inputs.values()))) if inputs else 0
+
+
+def _tells_apart(outputs: list[NDArray[Any]]) -> bool:
+    """Whether any output of floats differs between rows; plain decisions say nothing about that."""
+    floats = _floats(outputs)
+    return not floats or any(_deviation(values) > MIN_DEVIATION * _scale(values) for values in floats)
+
+
+def _floats(outputs: list[NDArray[Any]]) -> list[NDArray[np.float64]]:
+    return [values.astype(np.float64) for values in outputs if values.dtype.kind == "f"]
+
+
+def _deviation(values: NDArray[np.float64]) -> float:
+    return float(values.std(axis=0).max())
+
+
+def _scale(values: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.square(values).mean()))
 
 
 def _all_alike(inputs: Arrays) -> bool:

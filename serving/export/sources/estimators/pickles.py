@@ -39,24 +39,34 @@ def unpickled(path: Path) -> Any:
     except ModuleNotFoundError as error:
         raise UserError(f"{name} needs the package {error.name!r}, which is not installed here") from None
     except AttributeError as error:
+        if "'__main__'" in str(error):
+            raise UserError(
+                f"{name} holds a class of the script that pickled it, {_attribute(error)}: put the class into a module of its "
+                "own, import it from there, pickle again, and have that module on PYTHONPATH"
+            ) from None
         raise UserError(
             f"{name} holds a class that is not here, {first_line(error)}: put its module on PYTHONPATH"
         ) from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or first_line(error)}") from None
-    except Exception as error:  # anything at all: a pickle is a program
+    except (Exception, SystemExit) as error:  # anything at all: a pickle is a program
         if (made_by := _version_inside(path)) not in (None, sklearn.__version__):
             raise _other_version(name, str(made_by)) from None
         raise UserError(f"{name} is no pickle that can be read, or only a part of one: {_reason(error)}") from None
     return _fitted(estimator, name)
 
 
-def _reason(error: Exception) -> str:
-    return (
-        "it ends too early"
-        if isinstance(error, EOFError | pickle.UnpicklingError) and not str(error)
-        else first_line(error)
-    )
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "it ends the program that opens it"
+    is_cut = isinstance(error, EOFError | pickle.UnpicklingError) and not str(error)
+    return "it ends too early" if is_cut else first_line(error)
+
+
+def _attribute(error: AttributeError) -> str:
+    """What was looked for; the interpreter does not always say it in a field."""
+    found = re.search(r"attribute '([^']+)'", str(error))
+    return found[1] if found else str(error.name)
 
 
 def _other_version(name: str, made_by: str) -> UserError:
@@ -77,6 +87,11 @@ def _fitted(estimator: Any, name: str) -> Any:
     if isinstance(estimator, dict | list | tuple):
         held = f" with {', '.join(map(str, list(estimator)[:5]))}" if isinstance(estimator, dict) and estimator else ""
         raise UserError(f"{name} holds a {kind}{held}, not an estimator: pickle the fitted estimator itself")
+    if kind == "Booster":
+        raise UserError(
+            f"{name} holds a Booster, which does not say what its numbers mean: pickle the LGBMClassifier or LGBMRegressor "
+            "around it, or bring the model as FILE.onnx"
+        )
     if isinstance(estimator, type) or not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
         raise UserError(f"{name} holds a {kind}, which is no scikit-learn estimator with predict")
     try:
