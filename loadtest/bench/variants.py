@@ -43,6 +43,7 @@ class Plan:
     batch_size: int
     num_rounds: int
     round_s: float
+    export_s: float  # of timing per batch size, when the fastest engine is chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-s", type=float, default=4.0)
+    parser.add_argument("--export-s", type=float, default=0.3, help="of timing per batch size, to choose the engine")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
     options = parser.parse_args(arguments)
-    plan = Plan(options.net, options.batch_size, options.rounds, options.round_s)
+    plan = Plan(options.net, options.batch_size, options.rounds, options.round_s, options.export_s)
     try:
         result = run(plan, shlex.join(["python", "-m", "loadtest.bench.variants", *arguments]))
     except CannotMeasure as error:
@@ -143,7 +145,15 @@ def run(plan: Plan, command: str) -> Result:
 def export(plan: Plan, repository: Path, options: Sequence[str]) -> Mapping[str, str]:
     """Variants that were not made, with the reasons."""
     print(f"exporting {plan.net} {' '.join(options)}", file=sys.stderr)
-    command = [*TANDEM, "export", f"speed:{plan.net}", "--model-repository", str(repository), "--seconds", "0.3"]
+    command = [
+        *TANDEM,
+        "export",
+        f"speed:{plan.net}",
+        "--model-repository",
+        str(repository),
+        "--seconds",
+        str(plan.export_s),
+    ]
     for precision in ("fp32", "bf16", "int8"):  # FP16 is for GPUs
         command += ["--precision", precision]
     run_command(

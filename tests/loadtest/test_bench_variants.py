@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def result(*sets: str, net: str = "resnet50", int8: float = 31.0, bf16: float = 52.0) -> Result:
     rates = {("fp32", "cpu"): [10.0, 10.0], ("int8", "cpu"): [int8, int8], ("bf16", "openvino"): [bf16, bf16]}
-    plan = Plan(net, batch_size=8, num_rounds=2, round_s=1.0)
+    plan = Plan(net, batch_size=8, num_rounds=2, round_s=1.0, export_s=0.1)
     return Result(Machine("A processor", sets, 2, "Linux"), "the command", "2026-11-21", plan, rates, {}, 0.1)
 
 
@@ -59,7 +59,19 @@ def test_the_report_names_machine_command_date_and_the_losers_too() -> None:
 @pytest.mark.timeout(300)
 def test_a_net_is_exported_and_served_with_every_engine_that_is_here(tmp_path: Path) -> None:
     file = tmp_path / "variants.json"
-    command = [sys.executable, "-m", "loadtest.bench.variants", "--net", "mlp", "--rounds", "1", "--round-s", "0.2"]
+    command = [
+        sys.executable,
+        "-m",
+        "loadtest.bench.variants",
+        "--net",
+        "mlp",
+        "--rounds",
+        "1",
+        "--round-s",
+        "0.2",
+        "--export-s",
+        "0.02",
+    ]
     done = subprocess.run(
         [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
     )

@@ -94,7 +94,9 @@ def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: 
 def _cast(name: str, want: str, values: NDArray[Any]) -> str:
     """How to get there, where that keeps the numbers well enough."""
     is_number = values.dtype.kind in "iuf" and np.dtype(want).kind in "iuf"
-    return f"; convert it: {name}.astype('{want}')" if is_number and np.can_cast(values.dtype, want, "same_kind") else ""
+    return (
+        f"; convert it: {name}.astype('{want}')" if is_number and np.can_cast(values.dtype, want, "same_kind") else ""
+    )
 
 
 def _what_else(tensor: Tensor, values: NDArray[Any], num_samples: int) -> str:

@@ -19,7 +19,7 @@ from serving.export.exported import Arrays, SourceOptions
 from serving.export.gates.file import row_limit
 from serving.export.sources.graphs import batching, examples
 from serving.export.sources.graphs.contents import Contents, contents
-from serving.export.sources.graphs.onnx_model import finished
+from serving.export.sources.graphs.onnx_model import finished, random_operators
 from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.trial import Failed, Trial
 from serving.repository import Tensor
@@ -70,6 +70,8 @@ def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: 
     reason: str | None = None
     for rows in _rows(inputs, options, image_dims=3):
         reason = trial.mixing(rows, tolerance)
+        if reason is None or random_operators(graph):
+            _check_repeats(trial, rows, graph, name)
         if reason is None:
             answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
             return Answering(graph, holds, True, how, _tensors(inputs), rows, answers)
@@ -81,6 +83,7 @@ def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, 
     reason: Failed | None = None
     for rows in _rows(inputs, replace(options, example=_as_whole_inputs(options.example, inputs)), image_dims=4):
         try:
+            _check_repeats(trial, next(_each(rows)), model, name)
             alone = [trial.run(row) for row in _each(rows)]
         except Failed as error:
             reason = error
@@ -90,6 +93,15 @@ def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, 
     if options.example is not None:
         raise UserError(f"{name} does not run on the example: {reason}")
     raise UserError(f"{name} does not run on made-up inputs, give real ones with --example: {reason}")
+
+
+def _check_repeats(trial: Trial, inputs: Arrays, model: onnx.ModelProto, name: str) -> None:
+    """Raises UserError where the same inputs get other answers the next time: such a graph cannot be judged. Failed passes."""
+    if (random := random_operators(model)) and (output := trial.changing(inputs)):
+        raise UserError(
+            f"{name}: output {output!r} changes from run to run on the same inputs, by {', '.join(random)}: export the model in "
+            "evaluation mode, and without random numbers"
+        )
 
 
 def _each(rows: Arrays) -> Iterator[Arrays]:

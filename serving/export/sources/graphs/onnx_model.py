@@ -22,6 +22,15 @@ MAX_OPSET = 21  # the last that ONNX Runtime 1.19 (Triton 24.10) loads: tried
 OLDEST_OPSET = 7  # ONNX Runtime promises nothing for older ones
 MAX_ML_OPSET = 5  # the same, for ai.onnx.ml
 MS_DOMAIN = "com.microsoft"  # ONNX Runtime's own operators, in every build of it
+_RANDOM = {
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
 _DOMAINS = {"": MAX_OPSET, "ai.onnx": MAX_OPSET, "ai.onnx.ml": MAX_ML_OPSET, MS_DOMAIN: 1}
 
 
@@ -68,6 +77,11 @@ def _check_operators(model: onnx.ModelProto, name: str) -> None:
                 f"{name} needs opset {entry.version} of {entry.domain or 'ai.onnx'}, servers here read up to "
                 f"{_DOMAINS[entry.domain]}: export the model again with that opset or an older one"
             )
+
+
+def random_operators(model: onnx.ModelProto) -> list[str]:
+    """Kinds of operators in it that may draw random numbers; Dropout does so in training mode only."""
+    return sorted({node.op_type for node in nodes_of(model.graph)} & _RANDOM)
 
 
 def opset_of(model: onnx.ModelProto) -> int | None:

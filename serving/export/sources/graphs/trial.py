@@ -17,6 +17,7 @@ from serving.errors import UserError
 from serving.export.exported import Arrays
 from serving.export.sources.graphs.onnx_model import first_line
 
+_SAME = 1e-3  # of an output's scale: threads may add in another order, random numbers do far more
 BATCH = 3  # neither 1 nor a power of two, which kernels may treat as special
 
 
@@ -45,6 +46,12 @@ class Trial:
         except Exception as error:
             raise Failed(_ran_into(str(error))) from None
         return [np.asarray(values) for values in found]
+
+    def changing(self, inputs: Arrays) -> str | None:
+        """An output that is another one when the same inputs come again. Raises Failed."""
+        first, second = self.run(inputs), self.run(inputs)
+        pairs = zip(self.outputs, first, second, strict=True)
+        return next((name for name, one, other in pairs if not _are_close(one, other, _SAME)), None)
 
     def mixing(self, rows: Arrays, tolerance: float) -> str | None:
         """Why the graph's first dimension is no batch: None where three rows together answer as each alone.

@@ -29,6 +29,7 @@ from serving.repository.record import CLASSIFICATION, OTHER
 
 INPUT = "pixel_values"
 
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # the second since transformers 5, for some models
 _INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which settings hold
 _SHAPES = ((100, 75), (70, 110), (90, 90))  # width and height of the images that are tried, scaled to the model's size
 _TOLERANCE = 1.01 / 255  # of a pixel's 0..1: two libraries may round to neighbouring steps
@@ -62,6 +63,11 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
 
 
 def _preprocessing(folder: Folder, options: SourceOptions) -> ImagePreprocessing:
+    if not any(folder.has(name) for name in _PROCESSORS):
+        raise UserError(
+            f"{folder.path} holds no image processor ({_PROCESSORS[0]}), which says how images become numbers: save it beside "
+            "the model"
+        )
     with hf_loading.foreign(folder, "image processor"):
         auto: Any = transformers.AutoImageProcessor
         processor = auto.from_pretrained(

@@ -35,8 +35,15 @@ def model_of(kind: Any, folder: Folder, config: Any, options: SourceOptions, unu
             dtype=torch.float32,
             attn_implementation="eager",  # the fused kinds have no ONNX operator of their own in opset 18
             use_safetensors=hf_folder.has_safetensors(folder),
+            ignore_mismatched_sizes=True,  # told below, with their names
             output_loading_info=True,
             **_origin(options),
+        )
+    if other := sorted(told["mismatched_keys"]):
+        name, saved, wanted = other[0]
+        raise UserError(
+            f"{folder.path}: {len(other)} weights do not have the shape that config.json says, the first of them {name}: "
+            f"want {list(wanted)}, got {list(saved)}; save model and settings together, by save_pretrained"
         )
     missing = sorted(name for name in told["missing_keys"] if not name.startswith(unused))
     if missing:

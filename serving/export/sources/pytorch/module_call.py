@@ -11,27 +11,37 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported import Arrays, Exported, Run, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.pytorch import module_code, module_example, torch_export
 from serving.export.sources.pytorch.module_code import Made
 from serving.repository.record import CLASSIFICATION, OTHER
 
+_NUM_ROWS_ALONE = 4  # of the example; more of the same kind show nothing new
+_ROW_TOLERANCE = (
+    1e-2  # of the output's scale: ten times the gate's, so that only what is plainly wrong is blamed on the module
+)
 _SUM_TOLERANCE = 1e-3  # of probabilities: FP32's own error over some thousand classes
 
 
 def exported(made: Made, source: str, options: SourceOptions, progress: Progress) -> Exported:
     given = made.example if options.example is None else options.example
+    if isinstance(made.module, torch.jit.ScriptModule):
+        raise UserError(
+            "the module is TorchScript, of which PyTorch's exporter makes no graph: return the module that it was made of"
+        )
     example, by_name = module_example.read(given, inspect.signature(made.module.forward))
     called = _Called(made.module, example, by_name)
     columns = {name: values[:, None] if values.ndim == 1 else values for name, values in example.items()}
     module_code.running(source, lambda: called.look(columns))
     run = torch_export.runner(called.eval(), list(columns))
     answers = module_code.running(source, lambda: run(columns))
+    module_code.running(source, lambda: _check_repeats(run, columns, answers, called.outputs))
     task = _task(options.task, answers[0], called.outputs)
     if made.labels is not None and answers[0].shape[-1] != len(made.labels):
         raise UserError(
@@ -53,6 +63,37 @@ def exported(made: Made, source: str, options: SourceOptions, progress: Progress
         labels=made.labels,
         toolchain=torch_export.toolchain(),
     )
+
+
+def _check_repeats(run: Run, example: Arrays, answers: list[NDArray[Any]], outputs: list[str]) -> None:
+    """Raises UserError where the module itself gives a row another answer the next time, or beside other rows.
+
+    No graph can be judged beside such answers, and its refusal would blame the export.
+    """
+    for name, first, again in zip(outputs, answers, run(example), strict=True):
+        if not _is_close(again, first):
+            raise UserError(
+                f"the module's own {name!r} changes from call to call on the same inputs: a dropout or random numbers that stay "
+                "on in evaluation mode, or a buffer that forward changes; make forward depend on its inputs alone"
+            )
+    for row in range(min(_NUM_ROWS_ALONE, len(answers[0]))):
+        alone = run({name: values[row : row + 1] for name, values in example.items()})
+        for name, together, own in zip(outputs, answers, alone, strict=True):
+            if not _is_close(own, together[row : row + 1]):
+                raise UserError(
+                    f"the module's own {name!r} of a row depends on the rows beside it, and a server mixes rows of strangers: "
+                    "a normalisation by the batch's own statistics, or a sum, a largest or a sort over the batch"
+                )
+
+
+def _is_close(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
+    """NaN is the graph's own gate's to name."""
+    if ours.shape != theirs.shape:
+        return False
+    if theirs.dtype.kind != "f":
+        return bool(np.array_equal(ours, theirs))
+    scale = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0))
+    return bool(np.allclose(ours, theirs, rtol=0, atol=_ROW_TOLERANCE * scale + 1e-30, equal_nan=True))
 
 
 class _Called(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -78,6 +119,10 @@ class _Called(torch.nn.Module):  # type: ignore[misc, unused-ignore]
             if tensor.ndim == 0 or len(tensor) != num_rows:
                 raise UserError(
                     f"{name!r} has the shape {list(tensor.shape)} for {num_rows} rows: a batch has to stay a batch"
+                )
+            if tensor.is_complex():
+                raise UserError(
+                    f"forward returns complex numbers as {name!r}, which no answer can carry: return torch.view_as_real of them"
                 )
             if name in self.inputs:
                 raise UserError(f"forward returns {name!r}, which is an input's name as well; give it another")

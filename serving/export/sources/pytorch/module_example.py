@@ -68,6 +68,8 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         value = (detached.float() if detached.is_floating_point() else detached).numpy()
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or value.ndim == 0:
         raise UserError(f"the example's {name!r} is a {type(value).__name__}; want {_WANT}")
+    if not np.isfinite(value).all():
+        raise UserError(f"the example's {name!r} holds NaN or infinite values")
     return np.ascontiguousarray(value, np.float32 if value.dtype.kind == "f" else value.dtype)
 
 
