@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -222,6 +223,62 @@ def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first
 def test_a_repository_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "model_repo").write_text("")
     with pytest.raises(UserError, match="cannot write to the repository"), writing(tmp_path / "model_repo"):
+        pass
+
+
+def test_a_repository_that_is_a_link_to_nothing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model_repo").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match="it is a link to nothing, not a folder"), writing(tmp_path / "model_repo"):
+        pass
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a file"])
+def test_what_tandem_did_not_write_is_never_replaced(repository: Path, kind: str) -> None:
+    record, files = new_record(repository)
+    theirs = repository / record.name
+    shutil.rmtree(theirs)
+    if kind == "a folder":
+        (theirs / "1").mkdir(parents=True)
+    mine = theirs / "1" / "model.onnx" if kind == "a folder" else theirs
+    mine.write_bytes(b"my only copy")
+    with (
+        pytest.raises(UserError, match=r"has no tandem\.json, so Tandem did not write it.*as it was"),
+        writing(repository),
+    ):
+        publish(repository, record, files)
+    assert mine.read_bytes() == b"my only copy"
+    assert hidden(repository) == []
+
+
+def test_an_empty_folder_of_the_name_is_no_loss(repository: Path) -> None:
+    record, files = new_record(repository)
+    shutil.rmtree(repository / record.name)
+    (repository / record.name).mkdir()
+    with writing(repository):
+        publish(repository, record, files).verify()
+
+
+def test_a_repository_that_was_made_for_nothing_is_gone_afterwards(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="refused"), writing(tmp_path / "new"):
+        raise UserError("refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_that_was_there_stays(tmp_path: Path) -> None:
+    with writing(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+
+
+def test_a_writer_whose_lock_was_removed_meanwhile_is_turned_away(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed_first(_: object, __: int) -> None:
+        (repository / LOCK_FILE).unlink()
+
+    monkeypatch.setattr(publishing.fcntl, "flock", removed_first)
+    with pytest.raises(UserError, match="another process is writing to"), writing(repository):
         pass
 
 
