@@ -50,7 +50,7 @@ def judge(
     found = _answers(name, runner, data.inputs, max_batch_size)
     _check_comparable(name, found, reference, reference_name)
     checks = custom_checks(metric, reference, found, data.labels) if metric else []
-    measured = measure(task, found, reference, data.labels)
+    measured = measure(task, found, reference, data.labels, f"{data.name}: labels")
     checks += [limits.check(m.metric, m.value, m.reference, is_judged=m.is_judged) for m in measured]
     for check in checks:
         _pass(name, check, reference_name)

@@ -34,13 +34,17 @@ def measure(
     answers: Sequence[NDArray[Any]],
     reference: Sequence[NDArray[Any]],
     labels: NDArray[Any] | None,
+    where: str = "labels",
 ) -> list[Measured]:
-    """Both are all outputs, [n, …] each, of the same shapes. Labels count for classification alone."""
+    """Both are all outputs, [n, …] each, of the same shapes. Labels count for classification alone.
+
+    `where` begins the message about labels that do not fit.
+    """
     index = next((i for i, values in enumerate(reference) if values.dtype.kind == "f"), None)
     if index is None:
         return [Measured("agreement", metrics.agreement(answers[0], reference[0]))]
     if task == CLASSIFICATION:
-        return _classification(answers[index], reference[index], labels)
+        return _classification(answers[index], reference[index], labels, where)
     if task == EMBEDDING:
         return _embedding(answers[index], reference[index])
     decided = next((i for i, values in enumerate(reference) if values.dtype.kind != "f"), None)
@@ -50,24 +54,26 @@ def measure(
     return numbers
 
 
-def _classification(answers: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any] | None) -> list[Measured]:
+def _classification(
+    answers: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any] | None, where: str
+) -> list[Measured]:
     alike = Measured("agreement", metrics.agreement(answers, reference), is_judged=labels is None)
     moved = Measured("probability_difference", metrics.probability_difference(answers, reference))
     if labels is None:
         return [alike, moved]
     ours, theirs = metrics.decisions(answers, reference), metrics.decisions(reference, reference)
-    _check_labels(labels, theirs, reference)
+    _check_labels(labels, theirs, reference, where)
     return [Measured("top1", metrics.top1(ours, labels), metrics.top1(theirs, labels)), alike, moved]
 
 
-def _check_labels(labels: NDArray[Any], decided: NDArray[Any], reference: NDArray[Any]) -> None:
+def _check_labels(labels: NDArray[Any], decided: NDArray[Any], reference: NDArray[Any], where: str) -> None:
     num_classes = max(2, reference.shape[-1] if reference.ndim > 1 else 1)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise UserError(f"labels: want whole numbers [n], got {labels.dtype} {list(labels.shape)}")
+        raise UserError(f"{where}: want whole numbers [n], got {labels.dtype} {list(labels.shape)}")
     if decided.shape != (len(labels), 1):
-        raise UserError(f"labels: one a row, but the model decides {decided.shape[1]} times a row; leave them off")
+        raise UserError(f"{where}: one a row, but the model decides {decided.shape[1]} times a row; leave them off")
     if labels.min() < 0 or labels.max() >= num_classes:
-        raise UserError(f"labels: want 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
+        raise UserError(f"{where}: want 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
 
 
 def _embedding(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measured]:

@@ -242,6 +242,24 @@ def test_real_inputs_show_what_made_up_ones_do_not() -> None:
     check_graph("m-fp32", exported(step), inputs={"x": EXAMPLE * 10_000})
 
 
+STEP = net("d = Sub(x, k) y = Relu(d)", "(float[batch,4] x) => (float[batch,4] y)", k=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("num_small", "num_large"),
+    [(100, 100), pytest.param(250, 2, id="rare"), pytest.param(5000, 5000, id="many")],
+)
+def test_rows_that_are_sorted_by_their_answer_are_told_apart(num_small: int, num_large: int) -> None:
+    """As data sets come: all of the first class, then all of the next."""
+    rows = np.concatenate([np.zeros((num_small, 4)), np.full((num_large, 4), 2000.0)]).astype(np.float32)
+    rows += np.arange(len(rows), dtype=np.float32)[:, None] / 1e6
+    check_graph("m-fp32", exported(STEP), inputs={"x": rows})
+
+
+def test_real_inputs_that_are_all_answered_alike_do_not_condemn_a_net_that_answers_its_example_differently() -> None:
+    check_graph("m-fp32", exported(STEP, example={"x": EXAMPLE * 10_000}), inputs={"x": EXAMPLE})
+
+
 def test_one_output_that_varies_is_enough() -> None:
     two = net(
         "z = Mul(x, zero) y = Identity(x)", "(float[batch,4] x) => (float[batch,4] z, float[batch,4] y)", zero=0.0
