@@ -23,7 +23,7 @@ LABELS = "labels"
 
 def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None) -> Dataset:
     """`num_labels` None: the model tells no classes apart, and labels are whatever its own metric understands."""
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     known = [tensor.name for tensor in inputs]
     for name in arrays:
         if name not in (*known, LABELS):
@@ -53,7 +53,8 @@ def check_labels(where: str, labels: NDArray[Any], num_labels: int | None) -> ND
     return labels.astype(np.int64)
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a file by name, whatever they are for. UserError for what is no npz, or none that can be read."""
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} {'is no npz file' if path.is_file() else 'is not there'}")
     try:
