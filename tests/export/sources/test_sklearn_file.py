@@ -500,3 +500,39 @@ def test_a_model_that_made_up_inputs_break_asks_for_real_ones(export: Any) -> No
 def test_a_task_that_it_cannot_have_is_refused(export: Any, task: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         export(Ridge().fit(PATIENTS, PROGRESS), task=task)
+
+
+class Ending:
+    """Ends the program that opens it."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (0,)
+
+
+def test_a_pickle_that_ends_the_program_is_told_and_does_not_end_it(tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(Ending()))
+    with pytest.raises(UserError, match="it ends the program that opens it"):
+        load(tmp_path / "model.pkl")
+
+
+def test_a_class_of_the_script_that_pickled_it_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = sys.modules["__main__"]
+    monkeypatch.setattr(script, "Mine", type("Mine", (Doubling,), {"__module__": "__main__"}), raising=False)
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(script.Mine()))
+    monkeypatch.delattr(script, "Mine")
+    with pytest.raises(UserError, match="a class of the script that pickled it, Mine: put the class into a module"):
+        load(tmp_path / "model.pkl")
+
+
+def test_a_bare_booster_asks_for_the_estimator_around_it(export: Any) -> None:
+    booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1).fit(PATIENTS, PROGRESS).booster_
+    with pytest.raises(UserError, match=r"holds a Booster.*pickle the LGBMClassifier or LGBMRegressor"):
+        export(booster)
+
+
+def test_a_step_without_a_converter_is_told_without_the_converters_advice(export: Any) -> None:
+    with pytest.raises(UserError, match=r"cannot be converted to ONNX: .*; take another in its place") as error:
+        export(make_pipeline(FunctionTransformer(np.log1p), Ridge()).fit(FLOWERS, KINDS))
+    assert "https://" not in str(error.value)

@@ -98,7 +98,11 @@ def _refusal(error: Exception, model: Any) -> str:
         where = f"step {found[-1]} ({named[1]})" if found else f"a {named[1]}"
         return f"{where} has no converter to ONNX: take another in its place, or export the model as .onnx yourself"
     found = [f"step {step} ({kind.__name__})" for step, kind in parts if kind.__name__ in words]
-    return f"{found[-1] if found else type(model).__name__} cannot be converted to ONNX: {first_line(error)}"
+    why = re.sub(r"\s*You may raise an is.*", "", first_line(error)).rstrip(".")  # advice for other people's project
+    return (
+        f"{found[-1] if found else type(model).__name__} cannot be converted to ONNX: {why}; take another in its place, or "
+        "export the model as .onnx yourself"
+    )
 
 
 def _outputs(graph: onnx.ModelProto, estimator: Estimator) -> dict[str, str]:

@@ -39,7 +39,7 @@ def unpickled(path: Path) -> Any:
     except ModuleNotFoundError as error:
         raise UserError(f"{name} needs the package {error.name!r}, which is not installed here") from None
     except AttributeError as error:
-        if "'__main__'" in str(error):
+        if "__main__'" in str(error):
             raise UserError(
                 f"{name} holds a class of the script that pickled it, {_attribute(error)}: put the class into a module of its "
                 "own, import it from there, pickle again, and have that module on PYTHONPATH"
