@@ -153,12 +153,10 @@ def test_a_size_that_the_model_does_not_take_is_told(tmp_path: Path) -> None:
         load(tmp_path, image_size=64)
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"image_processor_type": "NobodysImageProcessor"}'])
-def test_a_missing_broken_or_unknown_processor_is_one_line(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("text", ["{", '{"image_processor_type": "NobodysImageProcessor"}'])
+def test_a_broken_or_unknown_processor_is_one_line(tmp_path: Path, text: str) -> None:
     save(tmp_path, "vit", VIT, SQUARE)
-    (tmp_path / "preprocessor_config.json").unlink()
-    if text is not None:
-        (tmp_path / "preprocessor_config.json").write_text(text)
+    (tmp_path / "preprocessor_config.json").write_text(text)
     with pytest.raises(UserError, match="transformers cannot read its image processor") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
@@ -171,3 +169,23 @@ def test_labels_that_leave_a_class_without_a_name_are_refused(tmp_path: Path, la
     tiny.write(tmp_path / "config.json", {**config, "id2label": labels})
     with pytest.raises(UserError, match="id2label does not name classes 0 to 1, each once"):
         load(tmp_path)
+
+
+def test_a_folder_without_a_processor_says_which_file_is_missing(tmp_path: Path) -> None:
+    folder = save(tmp_path, "vit", VIT, SQUARE)
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(
+        UserError, match=r"holds no image processor \(preprocessor_config\.json\).*save it beside the model"
+    ):
+        load(folder)
+
+
+def test_weights_of_another_shape_than_the_settings_are_named_with_both_shapes(tmp_path: Path) -> None:
+    """As where the classes in config.json were edited after the training."""
+    folder = save(tmp_path, "vit", VIT, SQUARE)
+    settings = json.loads((folder / "config.json").read_text())
+    names = {str(index): f"class {index}" for index in range(7)}
+    settings |= {"id2label": names, "label2id": {name: int(index) for index, name in names.items()}}
+    tiny.write(folder / "config.json", settings)
+    with pytest.raises(UserError, match=r"2 weights do not have .* classifier\.bias: want \[7\], got \[5\]"):
+        load(folder)

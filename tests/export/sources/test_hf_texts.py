@@ -247,9 +247,12 @@ def test_weights_that_would_be_random_are_refused(folder: Path, tmp_path: Path) 
         load(tmp_path / "copy")
 
 
-def test_a_length_that_the_positions_do_not_hold_is_found_before_a_client_finds_it(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"does not take a text of 65 tokens .*: give a smaller --max-length"):
-        load(folder, max_length=65)
+@pytest.mark.parametrize(("asked", "tried"), [(65, 65), (1_000_000, 2048)])
+def test_a_length_that_the_positions_do_not_hold_is_found_before_a_client_finds_it(
+    folder: Path, asked: int, tried: int
+) -> None:
+    with pytest.raises(UserError, match=rf"does not take a text of {tried} tokens .*: give a smaller --max-length"):
+        load(folder, max_length=asked)
 
 
 def test_a_tokenizer_without_padding_makes_no_batch(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ FAILURES = [
     (with_forward("return {}"), "forward returns nothing"),
     (with_forward("labels = 1", "return torch.from_numpy(x.numpy() + 1)"), "(net.py:6: return torch.from_numpy"),
     (with_forward("return x if x.sum() > 0 else -x"), "different ways for different values"),
-    (with_forward("return x.sum(dim=0).expand(x.shape[0], 3) if x.shape[0] > 3 else x"), "sizes 4 to int_oo only"),
+    (with_forward("return x + x if x.shape[0] > 3 else 2 * x"), "sizes 4 to int_oo only"),
     (
         with_forward("return torch.special.bessel_j0(x)"),
         "operator aten.special_bessel_j0 does not export to ONNX (net.py:5: return torch.special.bessel_j0(x))",
@@ -237,3 +237,39 @@ def test_a_module_that_python_does_not_find_is_named() -> None:
 def test_ctrl_c_in_the_users_code_stays_ctrl_c() -> None:
     with pytest.raises(KeyboardInterrupt):
         load("net.py:make", "def make(): raise KeyboardInterrupt\n")
+
+
+EVALUATION = [
+    (["return nn.functional.dropout(x, 0.5, training=True)"], "'output' changes from call to call on the same inputs"),
+    (["return x + torch.randn_like(x)"], "'output' changes from call to call on the same inputs"),
+    (["self.n = getattr(self, 'n', 0) + 1", "return x + self.n"], "or a buffer that forward changes"),
+    (["return x / x.max()"], "'output' of a row depends on the rows beside it"),
+    (["return x.cumsum(0)"], "'output' of a row depends on the rows beside it"),
+    (["return nn.functional.batch_norm(x, None, None, training=True)"], "Expected more than 1 value per channel when training"),
+    (["return torch.complex(x, x)"], "forward returns complex numbers as 'output'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "says"), EVALUATION)
+def test_answers_that_no_graph_can_be_judged_beside_are_the_modules_own_fault(lines: list[str], says: str) -> None:
+    """They would fail the gate as an export that went wrong."""
+    told = refusal("net.py:make", with_forward(*lines).replace("torch.ones(2, 3)", "torch.randn(5, 3)"))
+    assert says in told
+    assert "\n" not in told
+
+
+def test_answers_that_are_no_numbers_are_left_to_the_gate() -> None:
+    exported = load("net.py:make", with_forward("return (x - 100).log()"))
+    assert exported.run is not None
+    assert np.isnan(exported.run(exported.example)[0]).all()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
+def test_torchscript_asks_for_the_module_that_it_was_made_of() -> None:
+    code = "def make(): return torch.jit.script(nn.Linear(3, 2)), torch.zeros(2, 3)\n"
+    assert "the module is TorchScript" in refusal("net.py:make", HEAD + code)
+
+
+def test_an_example_with_nan_is_not_the_models_fault() -> None:
+    code = "def make(): return nn.Linear(3, 2), torch.full((2, 3), float('nan'))\n"
+    assert "the example's 'input' holds NaN or infinite values" in refusal("net.py:make", HEAD + code)

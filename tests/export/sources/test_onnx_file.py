@@ -511,6 +511,24 @@ X, Y = value("x", FLOAT, ["n", 4]), value("y", FLOAT, ["n", 4])
             id="answers that are no numbers",
         ),
         pytest.param(
+            graph([node("RandomNormalLike", ["x"], ["r"]), node("Add", ["x", "r"], ["y"])], [X], [Y]),
+            "output 'y' changes from run to run on the same inputs, by RandomNormalLike: export the model in evaluation mode",
+            id="random numbers",
+        ),
+        pytest.param(
+            graph([node("Dropout", ["x", "r", "t"], ["y"])], [X], [Y],
+                  [onnx.numpy_helper.from_array(np.array(0.5, np.float32), "r"),
+                   onnx.numpy_helper.from_array(np.array(True), "t")]),
+            "output 'y' changes from run to run on the same inputs, by Dropout",
+            id="a dropout that was left on",
+        ),
+        pytest.param(
+            graph([node("RandomNormalLike", ["x"], ["r"]), node("Add", ["x", "r"], ["y"])],
+                  [value("x", FLOAT, [2, 4])], [value("y", FLOAT, [2, 4])]),
+            "output 'y' changes from run to run",
+            id="random numbers without a batch",
+        ),
+        pytest.param(
             graph([node("Reshape", ["x", "s"], ["y"])], [X], [Y], [constant("s", 7, 7)]),
             "does not run on made-up inputs, give real ones with --example: operator Reshape",
             id="runs on nothing",
@@ -560,3 +578,7 @@ def test_a_file_over_2_gb_is_not_read(tmp_path: Path) -> None:
         os.truncate(file.fileno(), 2**31)  # a hole: takes no space
     with pytest.raises(UserError, match=r"has 2\.1 GB; one ONNX file holds 2 GB at most: convert its weights to FP16"):
         onnx_file.load(tmp_path / "model.onnx", SourceOptions(), lambda *_: None)
+
+
+def test_a_dropout_that_is_off_is_no_chance(load: Any) -> None:
+    assert load(graph([node("Dropout", ["x"], ["y"])], [X], [Y])).max_batch_size > 0

@@ -137,9 +137,7 @@ def _max_length(config: Any, tokenizer: hf_tokenizer.Tokenizer, asked: int | Non
 
 def _try_longest(text: _Text, example: Mapping[str, Any], run: Any) -> None:
     """Positions may end before max_length, or begin at 2, as RoBERTa's do: then it fails here and not at a client's."""
-    length = text.preprocessing.max_length
-    if length > _LONGEST_TRIED:
-        return
+    length = min(text.preprocessing.max_length, _LONGEST_TRIED)
     row = {name: np.resize(values[:1], (1, length)) for name, values in example.items()}
     row["attention_mask"] = np.ones((1, length), np.int64)
     try:
