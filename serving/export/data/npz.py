@@ -55,8 +55,10 @@ def check_labels(where: str, labels: NDArray[Any], num_labels: int | None) -> ND
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of a file by name, whatever they are for. UserError for what is no npz, or none that can be read."""
+    if not path.is_file():  # a pipe would be waited for, a device read until memory ends
+        raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}")
     if not zipfile.is_zipfile(path):
-        raise UserError(f"{path} {'is no npz file' if path.is_file() else 'is not there'}")
+        raise UserError(f"{path} is no npz file")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

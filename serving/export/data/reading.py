@@ -52,9 +52,9 @@ def read(
         except ImportError as error:
             raise _missing(path, error) from None
         return folders.read(path, inputs, num_labels, wanted, labels, max_bad_ratio, progress, warn)
+    if not path.is_file():
+        raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}; give {KINDS}")
     if path.suffix in (".csv", ".jsonl"):
-        if not path.is_file():
-            raise UserError(f"{path} is not there")
         text_wanted = _text_preprocessing(path, preprocessing)
         try:
             from serving.export.data import tables
@@ -63,7 +63,7 @@ def read(
         return tables.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
         return read_npz(path, inputs, num_labels)
-    raise UserError(f"{path} {'is of no kind that can be read' if path.exists() else 'is not there'}; give {KINDS}")
+    raise UserError(f"{path} is of no kind that can be read; give {KINDS}")
 
 
 def _image_preprocessing(path: Path, preprocessing: Preprocessing | None) -> ImagePreprocessing:

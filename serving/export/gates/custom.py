@@ -44,7 +44,7 @@ def load_metric(spec: str, *, is_trusted: bool) -> Metric:
     sys.modules[_MODULE] = module  # dataclasses and pickles in it look for their module there
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # SystemExit would end the export in silence
         raise UserError(f"--metric {spec}: {_told(error, path)}") from None
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     metric = getattr(module, name, None)
@@ -110,14 +110,14 @@ def _guarded(metric: Callable[..., Any], name: str, path: Path) -> Metric:
     def guarded(reference: Sequence[NDArray[Any]], answers: Sequence[NDArray[Any]], labels: NDArray[Any] | None) -> Any:
         try:
             return metric(reference, answers, labels)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # SystemExit would end the export in silence
             raise UserError(f"--metric {path}:{name}: {_told(error, path)}") from None
 
     guarded.__name__ = name
     return guarded
 
 
-def _told(error: Exception, path: Path) -> str:
+def _told(error: BaseException, path: Path) -> str:
     """The last line of the user's own file that it passed, and what it says."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     lines += [error.lineno] if isinstance(error, SyntaxError) else []

@@ -23,6 +23,7 @@ KINDS = {  # how it is spelled -> the module that reads it
     "keras": "keras.keras_file",
 }
 SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
+_ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
 
 CHECKED_FIRST = ("hf", "module", "keras")  # their frameworks weigh gigabytes
@@ -39,8 +40,18 @@ def split(spec: str) -> tuple[str, str]:
         return kind, rest
     if colon and _is_import(spec):  # PKG.MOD:CALLABLE, as import strings are spelled elsewhere
         return "module", spec
-    hint = nearest(kind, KINDS) if colon else f"; sources are: {SPELLINGS}"
-    raise UserError(f"'{spec}' is no source{hint}")
+    raise UserError(f"'{spec}' is no source{_hint(spec)}")
+
+
+def _hint(spec: str) -> str:
+    kind, colon, _ = spec.partition(":")
+    if spec.lower().endswith(".onnx"):
+        return ": its name has to end in .onnx, in small letters"
+    if (prefix := _ENDINGS.get(Path(spec).suffix.lower())) and not colon:
+        return f", did you mean {prefix}:{spec}?"
+    if not colon and Path(spec, "config.json").is_file():
+        return f", did you mean hf:{spec}?"
+    return nearest(kind, KINDS) if colon else f"; sources are: {SPELLINGS}"
 
 
 def _is_import(spec: str) -> bool:

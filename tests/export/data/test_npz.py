@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving.errors import UserError
-from serving.export.data import read_npz
+from serving.export.data import read, read_npz
 from serving.repository import Tensor
 
 IMAGE = (Tensor("image", "FP32", (1, 8, 8)),)
@@ -136,3 +137,10 @@ def test_a_zip_file_of_something_else_says_so(tmp_path: Path) -> None:
         file.writestr("image", "not an array")
     with pytest.raises(UserError, match=r"data.npz cannot be read as npz: 'image' is no array"):
         read_npz(tmp_path / "data.npz", IMAGE, 10)
+
+
+@pytest.mark.parametrize("name", ["pipe.npz", "pipe.csv", "pipe"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name} is no plain file"):
+        read(tmp_path / name, IMAGE, 10)

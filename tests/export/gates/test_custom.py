@@ -116,3 +116,11 @@ def test_what_is_no_number_is_named(tmp_path: Path, body: str, says: str) -> Non
     with pytest.raises(UserError, match=says) as caught:
         custom_checks(function, ONES, HALF, None)
     assert "\n" not in str(caught.value)
+
+
+def test_a_metric_that_ends_the_program_is_an_error_and_not_a_quiet_success(tmp_path: Path) -> None:
+    function = metric(tmp_path, "import sys\ndef good(reference, answers, labels):\n    sys.exit(0)\n")
+    with pytest.raises(UserError, match="line 3: SystemExit: 0"):
+        custom_checks(function, ONES, HALF, None)
+    with pytest.raises(UserError, match="line 1: SystemExit"):
+        metric(tmp_path, "raise SystemExit")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from serving.errors import UserError
@@ -35,10 +38,19 @@ def test_a_spelling_names_the_kind_and_the_rest(spec: str, expected: tuple[str, 
         ("hf:", "names nothing after 'hf:'"),
         ("sklern:x.pkl", "did you mean 'sklearn'"),
         ("net.pt", "is no source"),
+        ("trees.pkl", "'trees.pkl' is no source, did you mean sklearn:trees.pkl?"),
+        ("net.keras", "did you mean keras:net.keras?"),
+        ("NET.ONNX", "its name has to end in .onnx, in small letters"),
         ("tf:saved", "is no source"),
         ("C:\\models\\net", "is no source"),
     ],
 )
 def test_what_nothing_reads_is_refused_with_what_there_is(spec: str, says: str) -> None:
-    with pytest.raises(UserError, match=says.replace("\\", "\\\\")):
+    with pytest.raises(UserError, match=re.escape(says)):
         split(spec)
+
+
+def test_a_folder_of_transformers_without_the_kind_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=re.escape(f"did you mean hf:{tmp_path}?")):
+        split(str(tmp_path))
