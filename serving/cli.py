@@ -192,7 +192,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
 )
-@click.option("--yes", "is_yes", is_flag=True, help="Make an environment for the framework if it is missing (6.2 GB).")
+@click.option(
+    "--yes",
+    "is_yes",
+    is_flag=True,
+    help="Make an environment for what the source needs, if that is missing (0.6 GB; 6.2 GB with torch).",
+)
 @click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
 @click.option("--opset", default=18, show_default=True, type=click.IntRange(7, 21), help="ONNX operator set.")
 @click.option("--max-batch", "max_batch_size", default=32, show_default=True, type=click.IntRange(1), help="Rows.")
@@ -239,8 +244,6 @@ def export(
     limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
     needs = room("serving.export.frameworks")
     extra = needs.missing(source)
-    if extra == "onnx":
-        raise UserError("this needs packages that are not installed: pip install 'tandem-serving[onnx]'")
     if not needs.is_here("onnx"):
         _go_on_with(extra, is_yes)
     command = room("serving.export.command")

@@ -31,7 +31,7 @@ def show_models(models: Models, *, as_json: bool) -> None:
             f"{pool} {given.status}{f' ({given.engine})' if given.is_loadable else ''}"
             for pool, given in row.pools.items()
         )
-        table.add_row(row.name, _proof(row), _size(row.size_bytes), pools, _speed(row), row.digest[:12])
+        table.add_row(row.name, proof(row), size(row.size_bytes), pools, _speed(row), row.digest[:12])
     console.print(table)
     for row in models.variants:
         for variant, reason in row.not_made.items():
@@ -40,7 +40,7 @@ def show_models(models: Models, *, as_json: bool) -> None:
         console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
 
 
-def _proof(row: Row) -> str:
+def proof(row: Row) -> str:
     """What every reader has to see first: a number with FP32's beside it, or that there is none."""
     if row.is_untrained:
         return UNTRAINED
@@ -53,7 +53,7 @@ def _proof(row: Row) -> str:
     return "\n".join(shown)
 
 
-def _size(num_bytes: int) -> str:
+def size(num_bytes: int) -> str:
     return f"{num_bytes / 2**10:.0f} KiB" if num_bytes < 2**20 else f"{num_bytes / 2**20:.0f} MiB"
 
 

@@ -216,8 +216,15 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         digest=parameters["tandem_digest"],
         device=f'{device}; name="{label}"' if label else device,
         gate=gate,
+        version=_version(config),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
+
+
+def _version(config: dict[str, Any]) -> str:
+    """The one that Triton was told to serve; the newest of several. "1" where it was told none, as for a model of one version."""
+    versions = config.get("version_policy", {}).get("specific", {}).get("versions", [])
+    return str(max(map(int, versions), default=1))  # Triton writes int64 as text
 
 
 def _ratio(text: str | None) -> float | None:

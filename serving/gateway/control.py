@@ -267,12 +267,16 @@ def _renamed(name: Any, old: str, new: str) -> Any:
 
 def _index(catalogue: Catalogue) -> list[dict[str, str]]:
     """Public names first, then the names that pin a variant."""
+    versions: dict[str, str] = {}
+    for variant in (v for pool in catalogue.fleet.pools for v in pool.variants):
+        for name in (variant.model, variant.name):
+            versions[name] = max(versions.get(name, "0"), variant.version, key=int)
     ready = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
     public = {v.model for pool in catalogue.fleet.pools for v in pool.variants}
     rows = []
     for name in sorted(catalogue.fleet.known, key=lambda n: (n not in public, n)):
         state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": "no pool serves it now"}
-        rows.append({"name": name, "version": "1", **state})
+        rows.append({"name": name, "version": versions.get(name, "1"), **state})
     return rows
 
 

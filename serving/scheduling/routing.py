@@ -32,6 +32,7 @@ class Variant:
     speed_ratio: float | None = None
     by_hand: bool | None = None  # whether the configuration names this one of a model's; None where it names none
     gate: str = "passed"
+    version: str = "1"  # of the source's model, shared by its variants
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)

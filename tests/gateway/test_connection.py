@@ -69,6 +69,19 @@ def test_a_gated_variant_on_its_pools_device_is_routable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "version"),
+    [
+        ({"version_policy": {"specific": {"versions": ["3"]}}}, "3"),  # Triton's JSON has int64 as text
+        ({"version_policy": {"specific": {"versions": [9, 10]}}}, "10"),
+        ({"version_policy": {"latest": {"num_versions": 1}}}, "1"),
+        ({}, "1"),
+    ],
+)
+def test_a_variant_has_the_version_that_triton_was_told_to_serve(policy: dict[str, Any], version: str) -> None:
+    assert read_variant(config(**policy), "cpu").version == version
+
+
+@pytest.mark.parametrize(
     ("wrong", "device", "said"),
     [
         (config(parameters={"tandem_gate": None}), "cpu", "no gate record"),

@@ -33,7 +33,7 @@ PREPROCESSING = ImagePreprocessing(
     mean=(127 / 255,) * 3,
     std=(128 / 255,) * 3,
 )
-NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 64, 4  # 120: one disagreement is less than a point
+NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 32, 4  # 120: one disagreement is less than a point
 
 
 def load(options: SourceOptions, progress: Progress) -> Exported:
