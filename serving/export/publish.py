@@ -109,6 +109,9 @@ def publish_all(repository: Path, publications: Sequence[Publication]) -> list[V
         for name in names:
             _replace(repository / name, repository / f".{name}.new")
         journal.unlink()
+    except KeyboardInterrupt:
+        _recover(repository)  # with a journal, the few renames that are left; without one, nothing has changed places
+        raise
     except OSError as error:
         state = "the next export finishes it" if journal.exists() else "the repository is as it was"
         kind = UserError if error.errno in _USERS else EnvironmentFault

@@ -15,7 +15,7 @@ import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export import publish as publishing
-from serving.export.publish import LOCK_FILE, complete, next_version, publish, writing
+from serving.export.publish import LOCK_FILE, complete, next_version, publish, publish_all, writing
 from serving.repository import Record, Repository
 
 from .conftest import MODEL_FILE, ROOT
@@ -146,6 +146,29 @@ def test_ctrl_c_while_writing_leaves_the_old_variant_and_nothing_else(
     with pytest.raises(KeyboardInterrupt), writing(repository):
         publish(repository, record, files)
     assert content(repository) == before
+    assert hidden(repository) == []
+
+
+def test_ctrl_c_between_two_variants_that_change_places_finishes_both(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else FP32 and its variants would be of two versions until somebody exports again."""
+    made = [new_record(repository, name) for name in ("digits-fp32", "digits-int8")]
+    replaced, replace_one = [], publishing._replace
+
+    def interrupted(target: Path, new: Path) -> None:
+        replaced.append(target.name)
+        if len(replaced) == 2:
+            raise KeyboardInterrupt
+        replace_one(target, new)
+
+    monkeypatch.setattr(publishing, "_replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), writing(repository):
+        publish_all(repository, made)
+    for name in ("digits-fp32", "digits-int8"):
+        variant = Repository(repository).variant(name)
+        variant.verify()
+        assert variant.model_path.read_bytes() == NEW_MODEL
     assert hidden(repository) == []
 
 
