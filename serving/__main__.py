@@ -1,3 +1,8 @@
-from serving.cli import main
+import sys
+
+try:
+    from serving.cli import main
+except KeyboardInterrupt:  # while the first imports are under way
+    sys.exit(130)
 
 main()

@@ -200,7 +200,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
 @click.option("--opset", default=18, show_default=True, type=click.IntRange(7, 21), help="ONNX operator set.")
-@click.option("--max-batch", "max_batch_size", default=32, show_default=True, type=click.IntRange(1), help="Rows.")
+@click.option(
+    "--max-batch", "max_batch_size", default=32, show_default=True, type=click.IntRange(1, 65536), help="Rows."
+)
 @click.option("--max-length", type=click.IntRange(1), help="Tokens. Default: the tokenizer's.")
 @click.option("--image-size", type=click.IntRange(1), help="Pixels of both edges. Default: the model's.")
 @click.option("--pooling", type=click.Choice(["mean", "cls", "max"]), help="Of an embedding. Default: the model's.")
@@ -212,7 +214,13 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--i-accept-ungated", "accepts_ungated", is_flag=True, help="Serve it unproven; every receipt says so.")
 @click.option("--keep-data/--no-keep-data", "keeps_data", default=True, help="Keep what it was judged on for `verify`.")
-@click.option("--queue-delay-us", default=0, show_default=True, type=click.IntRange(0), help="Wait for fuller batches.")
+@click.option(
+    "--queue-delay-us",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 10_000_000),
+    help="Wait for fuller batches.",
+)
 @click.option(
     "--engine",
     "engine_names",

@@ -5,13 +5,13 @@ The steps themselves are `pipeline`'s. Rule: what can be wrong about the options
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
@@ -21,7 +21,8 @@ from serving.export import data as datasets
 from serving.export import pipeline, ready_made, recipes, recording, sources
 from serving.export import progress as progressing
 from serving.export.data import Dataset
-from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, DEFAULT_OPSET, Arrays, Exported, SourceOptions
+from serving.export.data.npz import read_arrays
+from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, DEFAULT_OPSET, Exported, SourceOptions
 from serving.export.gates import Limits, load_metric
 from serving.export.pipeline import Asked, Outcome
 from serving.export.progress import Progress
@@ -71,12 +72,19 @@ def check(options: ExportOptions) -> None:
         raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
     if options.variant is not None and options.model is None:
         raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
-    check_model_name(options.model or default_name(options.source))
+    check_model_name(default_name(options.source) if options.model is None else options.model)
     for option, path in (("--data", options.data), ("--calibration", options.calibration)):
-        if path is not None and not (Path(path).exists() or str(path) == datasets.DIGITS):
-            raise UserError(f"there is nothing at {option} {path}")
+        if path is not None and (path == "" or not (Path(path).exists() or str(path) == datasets.DIGITS)):
+            raise UserError(f"there is nothing at {option} '{path}'")
+    if options.payload is not None and not _is_writable(options.payload):
+        raise UserError(f"--payload {options.payload} cannot be written")
     if not recipes.is_recipe(options.source):
         sources.check(options.source, _source_options(options))
+
+
+def _is_writable(path: Path) -> bool:
+    folder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
+    return folder.is_dir() and os.access(path if path.exists() else folder, os.W_OK) and not path.is_dir()
 
 
 def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
@@ -114,7 +122,7 @@ def _ready_made(options: ExportOptions, engines: Mapping[str, EnginePython], sho
 
 def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress) -> Outcome:
     """A model with all its variants."""
-    asked = _asked(options, options.model or default_name(options.source))
+    asked = _asked(options, default_name(options.source) if options.model is None else options.model)
     built = _build(options, asked.model, shown)
     exported, data = built.exported, built.data
     if options.data is not None:
@@ -146,7 +154,7 @@ def _source_options(options: ExportOptions) -> SourceOptions:
         image_size=options.image_size,
         pooling=options.pooling,
         is_normalised=options.is_normalised,
-        example=_arrays(options.example) if options.example else None,
+        example=read_arrays(options.example) if options.example else None,
     )
 
 
@@ -176,19 +184,6 @@ def _read(path: Path, exported: Exported, options: ExportOptions, shown: Progres
         max_bad_ratio=options.max_bad_ratio,
         progress=shown,
     )
-
-
-def _arrays(path: Path) -> Arrays:
-    """Inputs by name, from npz; the source checks their shapes."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"--example {path} cannot be read as npz: {error}") from None
-    except AttributeError:
-        raise UserError(
-            f"--example {path} holds one array; want an npz with an array per input, named like it"
-        ) from None
 
 
 def default_name(source: str) -> str:

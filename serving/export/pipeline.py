@@ -31,7 +31,17 @@ from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.speed.worker import BF16_FLAGS, processor_flags
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
 from serving.export.variants.graph import opened, read
-from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, Gate, PoolGate, Variant, check_model_name
+from serving.repository import (
+    NOT_ALLOWED,
+    PASSED,
+    UNGATED,
+    UNTRAINED,
+    Gate,
+    PoolGate,
+    Repository,
+    Variant,
+    check_model_name,
+)
 from serving.repository.processor import has
 
 CALIBRATION_SHARE = 5  # one row of so many calibrates where no data was given for that; the gate never sees those
@@ -100,7 +110,7 @@ def export(
         proven = run.all()
         not_made = {**run.left_out, **run.refused}
         written = _publish(repository, exported, run.data, asked, proven, not_made)
-        return Outcome(tuple(written), run.refused, run.left_out, tuple(run.warnings))
+        return Outcome(tuple(written), run.refused, run.left_out, (*run.warnings, *_outdated(repository, written)))
 
 
 def prove(
@@ -155,6 +165,8 @@ class _Run:
     def _precisions(self) -> tuple[str, ...]:
         """FP32 first: everything is compared with it."""
         offered, wanted = self._exported.precisions, self._asked.precisions
+        if wanted is not None:
+            wanted = tuple(dict.fromkeys(wanted))
         if wanted is None and self.data is None and not self._exported.is_untrained:
             self.left_out |= dict.fromkeys(
                 offered[1:], "there is no data to prove it on; --precision makes it all the same"
@@ -342,8 +354,7 @@ class _Run:
         """Of files that are all good enough, the one to keep; they run on ONNX Runtime's own provider."""
         with tempfile.TemporaryDirectory(prefix="tandem-export-") as folder:
             files = {f"int8 {number}": _file(Path(folder), one, number) for number, (one, _) in enumerate(passed)}
-            base = Path(folder, "fp32.onnx")
-            base.write_bytes(self._exported.model)
+            base = _file(Path(folder), Candidate("fp32", self._exported.model, ""))
             entrants = [Entrant("fp32", "cpu", base), *(Entrant(name, "cpu", file) for name, file in files.items())]
             winner = self._contest(entrants, is_short=True).fastest(files)
         return passed[list(files).index(winner)] if winner else passed[0]
@@ -384,7 +395,12 @@ def _file(folder: Path, candidate: Candidate, number: int = 0) -> Path:
     name = "fp32" if candidate.precision == "bf16" else candidate.precision
     path = folder / f"{name}-{number}.onnx"
     if not path.exists():
-        path.write_bytes(candidate.model)
+        try:
+            path.write_bytes(candidate.model)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"cannot write into {folder}: {error.strerror}; set TMPDIR to a disk with room"
+            ) from None
     return path
 
 
@@ -416,6 +432,17 @@ def _divide(
     labels = None if data.labels is None else data.labels[left]
     judging = {name: values[left] for name, values in data.inputs.items()}
     return Dataset(f"{data.name}, without the rows that calibrate", judging, labels, data.kind), calibrating
+
+
+def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:
+    """A sentence for each variant of an earlier version that this export made no new one of."""
+    new = written[0].record
+    return [
+        f"{old.name} is still of version {old.record.model_version} and is served no more: "
+        f"export it again with --precision {old.record.variant}, or remove its folder"
+        for old in Repository(repository).variants()
+        if old.record.model == new.model and old.record.model_version < new.model_version
+    ]
 
 
 def _publish(

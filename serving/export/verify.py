@@ -84,8 +84,10 @@ def verify(
     if not digests_only:
         for name, result in _gates(variants, found, data, engines or {}, progress).items():
             found[name] = result
+    newest = {one.record.model: one.record.model_version for one in variants if one.record.variant == "fp32"}
     for variant in variants:
-        found[variant.name] = _for_server(variant, found[variant.name], server)
+        result = _for_server(variant, found[variant.name], server)
+        found[variant.name] = _for_its_version(variant, result, newest.get(variant.record.model, 0))
     return Verification(VERSION, str(path), server, tuple(found[name] for name in sorted(found)))
 
 
@@ -109,6 +111,15 @@ def _for_server(variant: Variant, result: Verified, server: str) -> Verified:
             "the number of OpenVINO's threads is set by Tandem's own backend only; in NVIDIA's image every instance would "
             "take all cores: export it with --engine cpu"
         )
+    return replace(result, problems=(*result.problems, problem))
+
+
+def _for_its_version(variant: Variant, result: Verified, fp32_version: int) -> Verified:
+    """All variants of a model are of one version: another would answer for weights that are gone."""
+    version = variant.record.model_version
+    if version >= fp32_version:
+        return result
+    problem = f"is of version {version}, and FP32 of version {fp32_version}: export it again, or remove its folder"
     return replace(result, problems=(*result.problems, problem))
 
 

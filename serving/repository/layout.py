@@ -28,7 +28,8 @@ PREPROCESSING_FILE = "preprocessing.json"
 GATE_DATA_FILE = "gate.npz"  # what the gate ran on, so that `tandem verify` can run it again
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
-_MODEL_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+_MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")  # what begins with a dot is hidden, and passed over
+_MAX_MODEL_NAME = 200  # letters: file systems take 255, and a variant in the making has more to its name
 
 
 class DigestMismatch(UserError):
@@ -48,7 +49,11 @@ def pool_config_file(pool: str) -> str:
 def check_model_name(name: str) -> str:
     """The name, if clients may be given it. Names that end in a precision belong to variants."""
     if not _MODEL_NAME.fullmatch(name):
-        raise UserError(f"model name {name!r}: use letters, digits, '.', '_' and '-', and do not begin with '-'")
+        raise UserError(
+            f"model name {name!r}: use letters, digits, '.', '_' and '-', and begin with none of '.' and '-'"
+        )
+    if len(name) > _MAX_MODEL_NAME:
+        raise UserError(f"model name {name[:40]!r}… has {len(name)} letters; at most {_MAX_MODEL_NAME} are allowed")
     if ending := next((p for p in PRECISIONS if name.endswith(f"-{p}")), None):
         raise UserError(f"model name {name!r} ends in the precision -{ending}, which names a variant; leave it off")
     return name

@@ -75,6 +75,19 @@ def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_be
     assert (new.directory / "2/model.onnx").is_file()
 
 
+def test_a_variant_that_a_new_export_did_not_make_again_is_told(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    assert export(exported, held_out, tmp_path).warnings == ()
+    other = onnx.load_from_string(exported.model)
+    other.producer_name = "another"
+    new = replace(exported, model=other.SerializeToString())
+    outcome = export(new, held_out, tmp_path, replace(ASKED, precisions=("fp32", "fp32")))
+    assert [variant.name for variant in outcome.published] == ["mine-fp32"]
+    [warning] = outcome.warnings
+    assert "mine-int8 is still of version 1 and is served no more" in warning
+
+
 def test_without_labels_the_gate_rests_on_agreement_and_the_record_says_so(
     exported: Exported, held_out: Dataset, tmp_path: Path
 ) -> None:

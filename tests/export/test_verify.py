@@ -282,6 +282,19 @@ def test_options_that_make_no_sense_are_the_users_to_mend(repository: Path, opti
         verify(repository, **options)
 
 
+def test_a_variant_that_a_new_export_left_behind_is_no_part_of_the_model(kept: Path) -> None:
+    def newer(data: dict[str, Any]) -> None:
+        data["model_version"] = 2
+        data["files"]["2/model.onnx"] = data["files"].pop("1/model.onnx")
+
+    (kept / "digits-fp32" / "1").rename(kept / "digits-fp32" / "2")
+    edit(kept, "digits-fp32", newer)
+    found = {variant.name: variant for variant in verify(kept, digests_only=True).variants}
+    assert "is of version 1, and FP32 of version 2" in " ".join(found["digits-int8"].problems)
+    assert not verify(kept, digests_only=True).has_passed
+    assert not any("version" in problem for problem in found["digits-fp32"].problems)
+
+
 # -- BF16, which another engine computes ------------------------------------------------------------------------------
 
 
