@@ -198,7 +198,7 @@ def test_trees_answer_as_scikit_learn_does_and_are_a_cpu_model(
     assert variant.record.pools["gpu"].status == "not_allowed"
     name = variant.record.inputs[0].name
     ours = ask(gateway, "trees", {name: rows}, "probabilities")
-    assert np.allclose(ours, model.predict_proba(rows), atol=1e-5)
+    assert np.allclose(ours, model.predict_proba(rows), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", speed_nets.NETS)
@@ -219,4 +219,4 @@ def test_random_nets_are_served_and_marked_in_every_answer(gateway: Running, fol
 
 def test_the_whole_repository_verifies_with_its_gates(gateway: Running, folder: Path) -> None:
     found = verify.verify(folder / "models")
-    assert found.is_whole, [check for check in found.checks if not check.is_whole]
+    assert found.has_passed, [(variant.name, variant.problems) for variant in found.variants]

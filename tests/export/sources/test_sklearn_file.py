@@ -34,7 +34,14 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, SplineTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    SplineTransformer,
+    StandardScaler,
+)
 from sklearn.svm import SVC, LinearSVC
 
 from serving.errors import UserError
@@ -221,6 +228,16 @@ def test_an_input_that_equals_a_rounded_threshold_takes_the_same_branch(export: 
     rows = np.random.default_rng(0).choice(PATIENTS, 500).astype(np.float32)
     for index, (feature, threshold) in enumerate(splits(model)[:500]):
         rows[index, feature] = np.float32(threshold)
+    assert difference(export(model), rows) < 1e-5
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MaxAbsScaler()])
+def test_scaled_inputs_take_the_same_branch_in_every_tree(export: Any, scaler: Any) -> None:
+    """A scaler that differs in the last digit sends some of many rows another way."""
+    random = np.random.default_rng(0)
+    rows = random.lognormal(size=(2000, 5)).astype(np.float32) * 7
+    labels = (rows[:, 0] * rows[:, 1] > rows[:, 2] * 5).astype(int)
+    model = make_pipeline(scaler, HistGradientBoostingClassifier(max_iter=40, random_state=0)).fit(rows, labels)
     assert difference(export(model), rows) < 1e-5
 
 

@@ -35,6 +35,9 @@ from serving.export.sources.graphs.onnx_model import first_line, inferred, upgra
 # differ in their last digits on a tie, so the label is taken from rounded ones.
 _VOTES = ("RandomForestClassifier", "ExtraTreesClassifier", "BaggingClassifier", "VotingClassifier")
 _STEPS_OF_1 = 2.0**16  # finer than the votes of any forest, coarser than float32's errors in their sum
+# How the converter divides as scikit-learn does for float32, to the last digit: left alone it multiplies by the reciprocal, and
+# a value beside a tree's threshold then takes the other branch. Measured on 1,500 values each, scikit-learn 1.9.
+_DIVISIONS = {"StandardScaler": "div", "MaxAbsScaler": "div", "RobustScaler": "div_cast"}
 ML_OPSET = 3  # has float trees; ONNX Runtime 1.19 loads it
 
 
@@ -69,7 +72,9 @@ def _initial_types(estimator: Estimator, texts: Sequence[bool] | None) -> list[t
 
 def _converted(model: Any, estimator: Estimator, types: list[tuple[str, Any]], opset: int) -> onnx.ModelProto:
     last = final(model)
-    options: dict[int, dict[str, bool]] = {}
+    options: dict[int, dict[str, bool | str]] = {
+        id(part): {"div": how} for _, part in steps(model) if (how := _DIVISIONS.get(type(part).__name__))
+    }
     if estimator.classes is not None:
         options[id(last)] = {} if type(last).__name__ == "LinearSVC" else {"zipmap": False}  # it never has one
         if estimator.outputs[0] == SCORES:
