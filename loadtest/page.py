@@ -66,7 +66,8 @@ def _head(report: Report) -> str:
         ("Versions", _e(", ".join([f"{n} {v}" for n, v in m.versions.items()] + [m.machine.system]))),
     ]
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
-    kind = "Load test" + (' <span class="flag">partial</span>' if report.is_partial else "")
+    flags = [flag for flag in (report.verdict, "partial" if report.is_partial else None) if flag]
+    kind = "Load test" + "".join(f' <span class="flag">{_e(flag)}</span>' for flag in flags)
     result = f'<p class="kind">{kind}</p><h1>{_e(m.name)}</h1><p class="result">{_e(report.sentence)}</p>'
     return f"<header>{result}<dl>{rows}</dl></header>"
 

@@ -24,6 +24,8 @@ REPORT = "report.json"
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 # Above this the generator, not the server, may set the throughput of a closed loop (Locust's own warning is at the same place).
 BUSY_GENERATOR = 0.9
+EMULATED = "emulated"  # how names of pools and devices begin whose times follow a file (docs/emulated.md)
+WHAT_IF = "inconclusive (what-if)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,10 @@ class ArmSummary:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """`verdict` is None where none is given: what a device costs is not known here."""
+
     sentence: str
+    verdict: str | None
     caveats: tuple[str, ...]
     is_partial: bool
     manifest: Manifest
@@ -199,7 +204,8 @@ def summarise(manifest: Manifest, rows: Mapping[str, Sequence[Row]]) -> Report:
     runs = tuple(summarise_run(run, by_name[run.arm], manifest.load, rows[run.rows]) for run in manifest.runs)
     arms = tuple(_arm(arm, manifest, runs, rows) for arm in manifest.arms)
     is_partial = manifest.is_interrupted or len(manifest.runs) < manifest.num_planned
-    return Report(sentence(arms), caveats(manifest, arms, runs), is_partial, manifest, arms, runs)
+    told = caveats(manifest, arms, runs)
+    return Report(sentence(arms), verdict(arms), told, is_partial, manifest, arms, runs)
 
 
 def _arm(
@@ -251,10 +257,23 @@ def label(arm: ArmSummary | ArmRecord) -> str:
     return plain if arm.name == f"{arm.variant}-{arm.pool}" else f"{arm.name} ({plain})"
 
 
+def emulated(arms: Sequence[ArmSummary]) -> list[str]:
+    """The pools and devices of a report whose times follow a file: by name, because a pool that gave no answer has no receipt."""
+    names = {name for arm in arms for name in (arm.pool, *map(device_kind, arm.devices))}
+    return sorted(name for name in names if name.startswith(EMULATED))
+
+
+def verdict(arms: Sequence[ArmSummary]) -> str | None:
+    """Whatever the numbers are: a file's times prove nothing about a device, so with one of them in it nothing ever pays."""
+    return WHAT_IF if emulated(arms) else None
+
+
 def sentence(arms: Sequence[ArmSummary]) -> str:
     """The result in plain words: each arm against the baseline, then what is missing."""
     baseline = next(arm for arm in arms if arm.is_baseline)
     parts = []
+    if names := emulated(arms):
+        parts.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
     if baseline.throughput_rps is None:
         why = f"not run: {baseline.not_run}" if baseline.not_run else "without a valid run"
         parts.append(f"Nothing can be compared: the baseline, {label(baseline)}, was {why}.")
@@ -310,9 +329,9 @@ def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSu
         said.append(f"The generator used up to {busy:.0%} of a core: {limit}.")
     if any(arm.num_errors for arm in arms):
         said.append("Some requests failed; throughput and latency count good answers only.")
-    emulated = sorted({device_kind(d) for arm in arms for d in arm.devices} - {"cpu", "gpu"})
-    if emulated:
-        said.append(f"Receipts tell of devices that are no proven CPU or GPU: {', '.join(emulated)}.")
+    unproven = sorted({device_kind(d) for arm in arms for d in arm.devices} - {"cpu", "gpu"})
+    if unproven:
+        said.append(f"Receipts tell of devices that are no proven CPU or GPU: {', '.join(unproven)}.")
     return tuple(said)
 
 

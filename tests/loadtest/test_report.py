@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loadtest import campaign, page, records, report
-from loadtest.records import Row
+from loadtest.records import ArmRecord, Row
 from tests.loadtest import rows as make
 
 
@@ -163,6 +163,39 @@ def test_an_emulated_device_is_never_passed_off_as_a_gpu() -> None:
     built = report.summarise(make.manifest([run]), by_run)
     assert "Receipts tell of devices that are no proven CPU or GPU: emulated-t4." in built.caveats
     assert "emulated-t4: x" in page.render(built)
+
+
+@pytest.mark.parametrize(
+    ("arm", "rows", "names"),
+    [
+        (
+            ArmRecord("fp32-emulated", "fp32", "emulated"),
+            make.rows(0.001, 900, pool="emulated", device="emulated-t4"),
+            "emulated, emulated-t4",
+        ),
+        (ArmRecord("fp32-fast", "fp32", "emulated-gpu"), [], "emulated-gpu"),
+        (ArmRecord("fp32-fast", "fp32", "gpu"), make.rows(0.001, 900, pool="gpu", device="emulated-t4"), "emulated-t4"),
+    ],
+)
+def test_a_report_with_an_emulated_pool_is_a_what_if_however_fast_it_is(
+    arm: ArmRecord, rows: list[Row], names: str
+) -> None:
+    runs = [make.run(), make.run(arm.name)]
+    given = make.manifest(runs, arms=(make.ARMS[0], arm))
+    built = report.summarise(given, {runs[0].rows: make.rows(0.01), runs[1].rows: rows})
+    assert built.verdict == "inconclusive (what-if)"
+    assert built.sentence.startswith(
+        f"Inconclusive (what-if): the times of {names} come from a file, not from a device."
+    )
+    html = page.render(built)
+    assert '<span class="flag">inconclusive (what-if)</span>' in html
+    assert "pays" not in html + json.dumps(asdict(built))
+
+
+def test_a_report_of_real_pools_gives_no_verdict_yet() -> None:
+    built = report.summarise(*make.two_arms())
+    assert built.verdict is None
+    assert "what-if" not in page.render(built)
 
 
 def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
