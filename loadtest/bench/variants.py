@@ -119,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(plan: Plan, command: str) -> Result:
     """Raises CannotMeasure."""
-    machine = this_machine()
+    machine, began = this_machine(), Moment.now()
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name, ExitStack() as running:
         folder = Path(name)
         requests: dict[Entry, tuple[bytes, Server]] = {}
@@ -134,9 +134,8 @@ def run(plan: Plan, command: str) -> Result:
                 net = Net(plan.net, repository, "random", plan.batch_size, variant)
                 request = request_to(net, gateway)
                 requests.setdefault((variant, engine_of(request, gateway)), (request, gateway))
-        began = Moment.now()
         rates = _rates(plan, requests)
-        others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
+    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)  # the servers have ended, and count as ours
     made = {variant for variant, _ in rates}
     left = {variant: reason for variant, reason in not_made.items() if variant not in made}
     return Result(machine, command, datetime.date.today().isoformat(), plan, rates, left, others_ratio)

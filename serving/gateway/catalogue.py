@@ -217,6 +217,7 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         device=f'{device}; name="{label}"' if label else device,
         gate=gate,
         version=_version(config),
+        space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
 

@@ -33,6 +33,7 @@ class Variant:
     by_hand: bool | None = None  # whether the configuration names this one of a model's; None where it names none
     gate: str = "passed"
     version: str = "1"  # of the source's model, shared by its variants
+    space: str = ""  # of an embedding: which vectors its own may be compared with
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)
@@ -74,7 +75,12 @@ class Fleet:
 
 
 def preferred(variants: Sequence[Variant]) -> Variant:
-    """The one that a model's public name means on a pool: named by hand, else the fastest that was measured, else FP32."""
+    """The one that a model's public name means on a pool: named by hand, else the fastest that was measured, else FP32.
+
+    Vectors under one name have to be comparable, on every pool: one whose space is its own is taken only by hand, or alone.
+    """
+    shared = [v for v in variants if v.by_hand or not v.space or v.space.startswith(f"{v.model}@")]
+    variants = shared or variants
     return max(variants, key=lambda v: (bool(v.by_hand), v.speed_ratio or float(v.variant == "fp32"), v.variant))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,29 @@ def test_a_public_name_means_the_variant_its_gates_prefer_and_says_why(
     variants: list[Variant], chosen: str, why: str
 ) -> None:
     assert (preferred(variants).variant, preference_for(preferred(variants))) == (chosen, why)
+
+
+def vectors(precision: str, space: str, *, speed: float | None = None, by_hand: bool | None = None) -> Variant:
+    return replace(variant(precision, model="minilm", speed=speed, by_hand=by_hand), space=space)
+
+
+SHARED, OWN = "minilm@00", "minilm-int8@11"
+
+
+@pytest.mark.parametrize(
+    ("variants", "chosen"),
+    [
+        ([vectors("fp32", SHARED), vectors("int8", OWN, speed=2.5)], "fp32"),
+        ([vectors("fp32", SHARED), vectors("bf16", SHARED, speed=1.9), vectors("int8", OWN, speed=2.5)], "bf16"),
+        ([vectors("fp32", SHARED), vectors("int8", SHARED, speed=2.5)], "int8"),
+        ([vectors("fp32", SHARED, by_hand=False), vectors("int8", OWN, by_hand=True)], "int8"),
+        ([vectors("int8", OWN, speed=2.5)], "int8"),
+    ],
+)
+def test_a_public_name_never_means_vectors_of_another_space_unless_by_hand(
+    variants: list[Variant], chosen: str
+) -> None:
+    assert preferred(variants).variant == chosen
 
 
 @pytest.mark.parametrize(
