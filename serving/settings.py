@@ -33,6 +33,7 @@ ENVIRONMENT = {
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+EMULATED = "emulated"  # the device of pools whose times follow a file, and how the names of all such pools begin
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -86,7 +87,10 @@ class PoolSettings(Strict):
     urls: tuple[Url, ...] = Field(
         min_length=1, description="Addresses of its Triton servers (HTTP), as http://HOST:PORT."
     )
-    device: Literal["cpu", "gpu"] = Field(description="The kind of device that every instance in it must run on.")
+    device: Literal["cpu", "gpu", "emulated"] = Field(
+        description="The kind of device that every instance in it must run on. `emulated`: times follow a file (docs/emulated.md); "
+        "its name begins with `emulated` then."
+    )
 
 
 class LimitSettings(Strict):
@@ -143,6 +147,12 @@ def read_settings(path: Path) -> GatewaySettings:
         settings = GatewaySettings.model_validate(raw)
     except ValidationError as error:
         raise UserError(f"{path}: {_first_problem(error)}") from None
+    for name, of_pool in settings.pools.items():
+        if (of_pool.device == EMULATED) != name.startswith(EMULATED):
+            raise UserError(
+                f"{path}: pools.{name}: device '{of_pool.device}' does not go with this name; names that begin with "
+                f"'{EMULATED}' are for pools whose device is '{EMULATED}', and for no others"
+            )
     for model, of_model in settings.models.items():
         for pool in of_model.variants:
             if pool not in settings.pools:

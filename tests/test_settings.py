@@ -39,6 +39,8 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         (GOOD.replace("http://127.0.0.1:8000", "http://x:99999"), "port"),
         (GOOD.replace("['http://127.0.0.1:8000']", "[]"), "pools.cpu.urls"),
         (GOOD + "models: {digits: {variants: {gpuu: fp16}}}\n", "no pool 'gpuu'"),
+        (GOOD.replace("cpu: {", "emulated-cpu: {"), "device 'cpu' does not go with this name"),
+        (GOOD.replace("device: cpu", "device: emulated"), "device 'emulated' does not go with this name"),
         ("version: 1\n  pools: [\n", "line 2"),
         ("- a\n", "expected a mapping"),
     ],

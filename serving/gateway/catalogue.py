@@ -18,7 +18,7 @@ import orjson
 
 from serving.gateway.upstream import Answer, Lost, Target
 from serving.scheduling.routing import Fleet, Pool, Variant
-from serving.settings import GatewaySettings
+from serving.settings import EMULATED, GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
 POLL_DOWN_S = 0.1  # a refused connection costs little, and somebody waits for the server to be back
@@ -28,7 +28,7 @@ POLL_TIMEOUT_S = (
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what `tandem_gate` may say
-KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU"}
+KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", EMULATED: "KIND_CPU"}
 
 
 @dataclass(slots=True, eq=False)
@@ -188,7 +188,7 @@ class NotRoutable(Exception):
 
 
 def read_variant(config: dict[str, Any], device: str) -> Variant:
-    """A variant from Triton's JSON of its configuration, for a pool of `device` (cpu or gpu). Raises NotRoutable."""
+    """A variant from Triton's JSON of its configuration, for a pool of `device` (cpu, gpu or emulated). Raises NotRoutable."""
     parameters = {key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()}
     missing = [
         key for key in ("tandem_model", "tandem_variant", "tandem_digest", "tandem_gate") if key not in parameters
@@ -206,8 +206,13 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         )
     if device == "gpu" and not all(group.get("gpus") for group in groups):
         raise NotRoutable("it has a GPU instance on no GPU")
-    label = parameters.get("tandem_device_name", "")
-    label = re.sub(r'[^ -~]|["\\]', "", label)  # it becomes part of a header
+    emulated = _printable(parameters.get("tandem_emulated", ""))
+    if "tandem_emulated" in parameters and device != EMULATED:
+        raise NotRoutable(f"it emulates {emulated}, which only a pool with device '{EMULATED}' may serve")
+    if not emulated and device == EMULATED:
+        raise NotRoutable(f"it runs as fast as it can, in a pool whose device is '{EMULATED}'")
+    label = _printable(parameters.get("tandem_device_name", ""))
+    device = f"{EMULATED}-{emulated}" if emulated else device
     return Variant(
         name=config["name"],
         model=parameters["tandem_model"],
@@ -220,6 +225,11 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
+
+
+def _printable(text: str) -> str:
+    """What may be part of a header's value."""
+    return re.sub(r'[^ -~]|["\\]', "", text)
 
 
 def _version(config: dict[str, Any]) -> str:

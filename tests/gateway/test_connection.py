@@ -64,6 +64,8 @@ def test_a_gated_variant_on_its_pools_device_is_routable() -> None:
     assert (variant.model, variant.name, variant.speed_ratio) == ("m", "m-fp32", 1.43)
     assert variant.device == 'cpu; name="A CPUx: y"'  # what comes from a configuration cannot end a header
     assert read_variant(config(parameters={"tandem_speed_ratio": "unmeasured"}), "cpu").speed_ratio is None
+    emulated = read_variant(config(parameters={"tandem_emulated": "t4\r\n", "tandem_device_name": "A CPU"}), "emulated")
+    assert emulated.device == 'emulated-t4; name="A CPU"'
     gpu = config(instance_group=[{"kind": "KIND_GPU", "gpus": [0]}])
     assert read_variant(gpu, "gpu").device == "gpu"
 
@@ -89,6 +91,17 @@ def test_a_variant_has_the_version_that_triton_was_told_to_serve(policy: dict[st
         (config(parameters={"tandem_gate": "refused"}), "cpu", "refused"),
         (config(parameters={"tandem_gate": "not_allowed"}), "cpu", "not_allowed"),
         (config(), "gpu", "KIND_CPU"),
+        (config(), "emulated", "it runs as fast as it can, in a pool whose device is 'emulated'"),
+        (
+            config(parameters={"tandem_emulated": "t4"}),
+            "cpu",
+            "it emulates t4, which only a pool with device 'emulated'",
+        ),
+        (
+            config(parameters={"tandem_emulated": "t4"}, instance_group=[{"kind": "KIND_GPU", "gpus": [0]}]),
+            "gpu",
+            "emulates t4",
+        ),
         (config(instance_group=[{"kind": "KIND_CPU"}, {"kind": "KIND_GPU", "gpus": [0]}]), "cpu", "KIND_GPU"),
         (config(instance_group=[{"kind": "KIND_GPU", "gpus": []}]), "gpu", "on no GPU"),
         (config(instance_group=[]), "cpu", "no kind"),
