@@ -1,0 +1,232 @@
+"""Does a pool take a request, when is it sent to which server, and if not: when would it be taken?
+
+A queue per pool. It keeps what waits out of Triton, serves the earliest deadline of the highest priority first, and lets in only what
+will be in time and leaves all of its priority in time; lower priorities are not protected from higher ones. Time is an argument. Rules:
+what `finish` decides, `opens_at` promises, so change both or neither; and a pool that does nothing judges by its bare curve, so that no
+correction can close it for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from serving.scheduling.line import ROUNDING_S, Line, Ticket
+from serving.scheduling.outliers import ejected, failed, may_eject, slow, succeeded
+from serving.scheduling.prediction import Service
+from serving.scheduling.replica import Replica
+
+HIGHEST, LOWEST, DEFAULT = 1, 5, 3  # priorities
+
+
+class PoolQueue:
+    """One pool, as one gateway sees it."""
+
+    def __init__(self, name: str, replicas: Sequence[Replica] = ()) -> None:
+        self.name = name
+        self.replicas: list[Replica] = []
+        self._lines = [Line() for _ in range(HIGHEST, LOWEST + 1)]
+        self._usable: list[Replica] = []
+        self._usable_until = -inf
+        self._share = 1.0  # of a cost, that the line takes: one over the number of usable servers
+        self.serve_with(replicas)
+
+    def serve_with(self, replicas: Sequence[Replica]) -> None:
+        """These are the pool's servers now, the living and the dead; to be told whenever `is_up` of one changes, too."""
+        self.replicas = list(replicas)
+        self._usable_until = -inf
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(line.num_waiting for line in self._lines)
+
+    @property
+    def waiting_s(self) -> float:
+        """Costs of all who wait, in seconds of one server."""
+        return sum(line.total_s for line in self._lines)
+
+    @property
+    def in_flight(self) -> float:
+        return sum(replica.in_flight for replica in self.replicas)
+
+    # -- on arrival ---------------------------------------------------------------------------------------------------
+
+    def finish(
+        self, now: float, service: Service, rows: float, deadline: float, priority: int = DEFAULT
+    ) -> float | None:
+        """When it would be done if it were let in now; None if it cannot be let in."""
+        servers, ahead_s = self._servers(now), self._ahead_s(priority)
+        if not servers:
+            return None
+        seconds = service.careful_seconds(rows)
+        if ahead_s == 0.0 and (first := self._soonest(now, service, rows)) is not None:
+            free_at, rests = first
+            finish = free_at + (min(seconds, service.curve.seconds(rows)) if rests else seconds)
+            return finish if finish <= deadline + ROUNDING_S else None
+        line = self._lines[priority - 1]
+        start = self._start(now, priority)
+        cost_s = service.cost_s(rows)
+        tail_s = seconds - cost_s * self._share
+        if not line.fits(start, deadline - tail_s, cost_s):
+            return None
+        return min(deadline, start + (line.total_s + cost_s) * self._share + tail_s)
+
+    def opens_at(
+        self, now: float, service: Service, rows: float, deadline_in_s: float, priority: int = DEFAULT
+    ) -> float:
+        """When an identical request would be let in if nothing more arrived; infinite if never."""
+        if not self._servers(now):
+            return inf
+        seconds, bare_s = service.careful_seconds(rows), service.curve.seconds(rows)
+        opens = inf
+        first = self._soonest(now, service, rows) if self._ahead_s(priority) == 0.0 else None
+        start = self._start(now, priority)
+        if first is None:
+            cost_s = service.cost_s(rows)
+            due_in_s = deadline_in_s - seconds + cost_s * self._share
+            flight_s = service.first_bound / service.rate_rows_per_s
+            line, *lower = self._lines[priority - 1 :]
+            opens = line.opens_at(now, start, due_in_s, cost_s, flight_s=flight_s, then=lower)
+        elif seconds <= deadline_in_s:
+            opens = max(now, first[0] + seconds - deadline_in_s)
+        if min(seconds, bare_s) <= deadline_in_s:  # at the latest when a server has nothing to do
+            opens = min(opens, start + sum(line.total_s for line in self._lines[priority - 1 :]) * self._share)
+        return opens
+
+    def admit(self, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT) -> Ticket:
+        """Into the queue. Ask `finish` first; then `take` until it gives nothing more."""
+        cost_s = service.cost_s(rows)
+        due = deadline - service.careful_seconds(rows) + cost_s * self._share
+        ticket = Ticket(request, service, rows, deadline, due, cost_s, priority)
+        self._lines[priority - 1].add(ticket)
+        return ticket
+
+    # -- in the queue -------------------------------------------------------------------------------------------------
+
+    def take(self, now: float) -> Ticket | None:
+        """The next to be sent, to its `replica`; without one its time is over, and it must not be sent. None: nothing to do."""
+        for line in self._lines:
+            ticket = line.first
+            if ticket is None:
+                continue
+            if ticket.deadline <= now:
+                line.remove(ticket)
+                return ticket
+            replica = self._best(now, ticket)
+            if replica is None:
+                return None
+            line.remove(ticket)
+            starts = max(now, replica.free_at) if replica.num_in_flight else now
+            least_s = min(ticket.service.seconds(ticket.rows), ticket.service.curve.seconds(ticket.rows))
+            if starts + least_s > ticket.deadline + ROUNDING_S:
+                return ticket
+            ticket.replica, ticket.sent = replica, now
+            ticket.predicted_s = replica.sent(now, ticket.service, ticket.rows, ticket.cost_s)
+            return ticket
+        return None
+
+    def leave(self, ticket: Ticket) -> None:
+        """Its client is gone. What was sent goes on."""
+        if ticket.in_line:
+            self._lines[ticket.priority - 1].remove(ticket)
+
+    def expired(self, now: float) -> list[Ticket]:
+        """Those whose deadline has passed while they waited; they no longer wait."""
+        over = []
+        for line in self._lines:
+            late = [ticket for ticket in line if ticket.deadline <= now]
+            for ticket in late:
+                line.remove(ticket)
+            over += late
+        return over
+
+    # -- afterwards ---------------------------------------------------------------------------------------------------
+
+    def answered(self, now: float, ticket: Ticket) -> float:
+        """Returns how long it took at its server, to learn from beside `ticket.predicted_s`."""
+        replica, actual_s = _server(ticket), now - ticket.sent
+        replica.ended(now, ticket.rows, ticket.cost_s)
+        replica.learn(ticket.service, ticket.rows, ticket.predicted_s, actual_s)
+        replica.health = succeeded(replica.health)
+        return actual_s
+
+    def lost(self, now: float, ticket: Ticket) -> None:
+        """Its server gave no answer."""
+        replica = _server(ticket)
+        replica.ended(now, ticket.rows, ticket.cost_s)
+        if now >= replica.health.ejected_until:
+            replica.health = failed(replica.health, now, may_eject=self._may_eject(now))
+            self._usable_until = -inf
+
+    def leave_out_slow(self, now: float) -> list[str]:
+        """Ejects servers that are much slower than the others; to be asked a few times a second."""
+        ratios = {r.name: r.late_ratio for r in self.replicas if r.is_up and r.health.ejected_until <= now}
+        out = []
+        for replica in self.replicas:
+            if replica.name in slow(ratios) and self._may_eject(now):
+                replica.health = ejected(replica.health, now)
+                replica.late_ratio = 1.0  # it is judged anew when it is back
+                out.append(replica.name)
+                self._usable_until = -inf
+        return out
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _servers(self, now: float) -> list[Replica]:
+        """Those that are up and not left out."""
+        if now < self._usable_until:
+            return self._usable
+        up = [replica for replica in self.replicas if replica.is_up]
+        self._usable = [replica for replica in up if replica.health.ejected_until <= now]
+        self._usable_until = min((r.health.ejected_until for r in up if r.health.ejected_until > now), default=inf)
+        share = 1.0 / max(1, len(self._usable))
+        if share != self._share:
+            self._share = share
+            for line in self._lines:
+                line.reshare(share)
+        return self._usable
+
+    def _ahead_s(self, priority: int) -> float:
+        """Costs of all who wait in the line of this priority and above."""
+        ahead_s = 0.0
+        for line in self._lines[:priority]:
+            ahead_s += line.total_s
+        return ahead_s
+
+    def _start(self, now: float, priority: int) -> float:
+        """When the line of this priority begins to be done: after all that is in flight, and the lines above."""
+        before_s = self._ahead_s(priority - 1)
+        for replica in self._usable:
+            left_s = replica.free_at - now
+            if left_s > 0.0:
+                before_s += left_s
+        return now + before_s * self._share
+
+    def _soonest(self, now: float, service: Service, rows: float) -> tuple[float, bool] | None:
+        """When the first server with room is free, and whether it does nothing now; None if none has room."""
+        least, bound = inf, service.first_bound
+        for replica in self._usable:
+            if replica.num_in_flight == 0:
+                return now, True
+            free_at = replica.free_at
+            if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
+                least = free_at
+        return None if least == inf else (max(now, least), False)
+
+    def _best(self, now: float, ticket: Ticket) -> Replica | None:
+        """Of the servers with room the one that will be done first."""
+        best, least = None, inf
+        for replica in self._servers(now):
+            free_at = replica.free_at if replica.num_in_flight else -inf
+            if free_at < least and replica.has_room(ticket.service, ticket.rows):
+                best, least = replica, free_at
+        return best
+
+    def _may_eject(self, now: float) -> bool:
+        up = [replica for replica in self.replicas if replica.is_up]
+        return may_eject(sum(replica.health.ejected_until > now for replica in up), len(up))
+
+
+def _server(ticket: Ticket) -> Replica:
+    assert ticket.replica is not None, "it was never sent"
+    return ticket.replica

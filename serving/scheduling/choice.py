@@ -1,0 +1,108 @@
+"""Of the pools that may answer this request, which is the cheapest that will be in time?
+
+Takes the decisions that `routing.py` allows, each with the queue of its pool, and never looks beyond them: that is why nothing goes to a
+pool outside the plan. A price is that of the device's time for these rows alone, so few rows go to a cheap slow device and many to a dear
+fast one. Rule: the same inputs give the same choice; what is to be spread evenly comes in as `turn`, a number in 0..1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+from serving.scheduling.admission import DEFAULT, PoolQueue
+from serving.scheduling.prediction import Service
+
+GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0..1 evenly whatever their number
+
+
+class Candidate:
+    """One pool that may answer. `share`: of the requests, that may go there now; 0 while it is cold, 1 once it is warm (bridge.py)."""
+
+    __slots__ = ("name", "price_per_s", "queue", "service", "share", "variant")
+
+    def __init__(
+        self, queue: PoolQueue, service: Service, price_per_hour: float, *, variant: str = "", share: float = 1.0
+    ) -> None:
+        self.queue = queue
+        self.name = queue.name
+        self.variant = variant
+        self.service = service
+        self.price_per_s = price_per_hour / 3600
+        self.share = share
+
+    def price(self, rows: float) -> float:
+        """Of the seconds of its server that so many rows take by themselves."""
+        return self.price_per_s * self.service.device_s(rows)
+
+    def learn(self, predicted_s: float, actual_s: float) -> None:
+        self.service = self.service.learnt(predicted_s, actual_s)
+
+
+class Chosen(NamedTuple):
+    candidate: Candidate
+    reason: str  # of the receipt
+    finish: float  # as predicted
+
+
+def turn_of(number: int) -> float:
+    """The turn of the request with this number: any share of them, evenly spread, lies below that share."""
+    return number * GOLDEN % 1.0
+
+
+def choose(
+    now: float,
+    candidates: Sequence[Candidate],
+    rows: float,
+    deadline: float,
+    priority: int = DEFAULT,
+    *,
+    turn: float = 0.0,
+    is_pinned: bool = False,
+) -> Chosen | None:
+    """The cheapest in time; of equally cheap ones the first. A pool that warms up is passed over by its share, but never for a refusal.
+
+    None: no pool would be in time; `retry_after_s` says when one would.
+    """
+    ordered = candidates if len(candidates) < 2 else sorted(candidates, key=lambda c: c.price(rows))
+    passed_over: list[Candidate] = []
+    bridges = False
+    for candidate in ordered:
+        if candidate.share <= turn and candidate.share < 1.0:
+            bridges = True
+            if candidate.share > 0.0:
+                passed_over.append(candidate)
+            continue
+        finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority)
+        if finish is not None:
+            return Chosen(candidate, _reason(candidate, ordered, bridges, is_pinned), finish)
+    for candidate in passed_over:
+        finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority)
+        if finish is not None:
+            return Chosen(candidate, _reason(candidate, ordered, False, is_pinned), finish)
+    return None
+
+
+def retry_after_s(
+    now: float, candidates: Sequence[Candidate], rows: float, deadline: float, priority: int = DEFAULT
+) -> float | None:
+    """How long until a request that `choose` refused would be let in, its own time as long as this one's, if nothing more arrived.
+
+    None if never.
+    """
+    in_s = deadline - now
+    opens = min(
+        (c.queue.opens_at(now, c.service, rows, in_s, priority) for c in candidates if c.share > 0.0), default=inf
+    )
+    return None if opens == inf else opens - now
+
+
+def _reason(candidate: Candidate, ordered: Sequence[Candidate], bridges: bool, is_pinned: bool) -> str:
+    if is_pinned:
+        return "pinned"
+    if bridges:
+        return "bridged"
+    if len(ordered) == 1:
+        return "only_pool"
+    return "cheapest_in_time" if candidate is ordered[0] else "spill"

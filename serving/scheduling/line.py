@@ -1,0 +1,215 @@
+"""Who waits, in what order, and does one more fit without making anybody late?
+
+One line per pool and priority, ordered by when each must be done (`due`). Those who wait are done one after another, each taking
+`share` of its cost. Whoever is let in must be done in time **and** leave everybody behind it in time: that is why a later `due` never
+turns a yes into a no. Rule: a look costs by the number of blocks, not of tickets; keep `total` and `room` of every block right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from math import inf
+from typing import Any
+
+from serving.scheduling.prediction import Service
+from serving.scheduling.replica import Replica
+
+MAX_BLOCK = 20  # tickets; a look goes through one block and past the others (16 to 24 were fastest with 150 waiting)
+ROUNDING_S = 1e-9  # two ways to add up the same costs differ by less
+
+
+class Ticket:
+    """A request that was let in. `due` is when its share of the work must be done, `deadline` when its answer must be there."""
+
+    __slots__ = (
+        "cost_s",
+        "deadline",
+        "due",
+        "in_line",
+        "predicted_s",
+        "priority",
+        "replica",
+        "request",
+        "rows",
+        "sent",
+        "service",
+    )
+
+    def __init__(
+        self, request: Any, service: Service, rows: float, deadline: float, due: float, cost_s: float, priority: int
+    ) -> None:
+        self.request = request
+        self.service = service
+        self.rows = rows
+        self.deadline = deadline
+        self.due = due
+        self.cost_s = cost_s
+        self.priority = priority
+        self.in_line = False
+        self.replica: Replica | None = None  # where it was sent
+        self.sent = 0.0
+        self.predicted_s = 0.0  # from being sent to its answer
+
+
+class _Block:
+    """Neighbours in the line. `room`: the latest moment at which the block may begin so that all in it are done when due."""
+
+    __slots__ = ("costs", "dues", "room", "tickets", "total")
+
+    def __init__(self, tickets: list[Ticket], share: float) -> None:
+        self.tickets = tickets
+        self.dues = [ticket.due for ticket in tickets]
+        self.costs = [ticket.cost_s for ticket in tickets]
+        self.weigh(share)
+
+    def weigh(self, share: float) -> None:
+        self.total = sum(self.costs)
+        self.room = min((due - share * end for due, end in zip(self.dues, accumulate(self.costs), strict=True)))
+
+
+class Line:
+    def __init__(self, share: float = 1.0) -> None:
+        self._blocks: list[_Block] = []
+        self._share = share
+        self.total_s = 0.0  # costs of all who wait
+        self.num_waiting = 0
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return (ticket for block in self._blocks for ticket in block.tickets)
+
+    @property
+    def first(self) -> Ticket | None:
+        return self._blocks[0].tickets[0] if self._blocks else None
+
+    def reshare(self, share: float) -> None:
+        """The number of servers that work on this line is another one."""
+        self._share = share
+        for block in self._blocks:
+            block.weigh(share)
+
+    def add(self, ticket: Ticket) -> None:
+        blocks, due = self._blocks, ticket.due
+        index = len(blocks) - 1
+        while index > 0 and blocks[index - 1].dues[-1] > due:  # most come last
+            index -= 1
+        ticket.in_line = True
+        self.num_waiting += 1
+        self.total_s += ticket.cost_s
+        if index < 0:
+            blocks.append(_Block([ticket], self._share))
+            return
+        block = blocks[index]
+        at = bisect_right(block.dues, due)
+        if at == len(block.dues):
+            block.total += ticket.cost_s
+            block.room = min(block.room, due - self._share * block.total)
+        block.tickets.insert(at, ticket)
+        block.dues.insert(at, due)
+        block.costs.insert(at, ticket.cost_s)
+        if len(block.dues) > MAX_BLOCK:
+            half = len(block.dues) // 2
+            blocks[index : index + 1] = [
+                _Block(block.tickets[:half], self._share),
+                _Block(block.tickets[half:], self._share),
+            ]
+        elif at < len(block.dues) - 1:
+            block.weigh(self._share)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Nothing happens if it does not wait here."""
+        block = next((b for b in self._blocks if b.dues[-1] >= ticket.due and ticket in b.tickets), None)
+        if block is None:
+            return
+        at = block.tickets.index(ticket)
+        del block.tickets[at], block.dues[at], block.costs[at]
+        ticket.in_line = False
+        self.num_waiting -= 1
+        self.total_s = self.total_s - ticket.cost_s if self.num_waiting else 0.0
+        if block.tickets:
+            block.weigh(self._share)
+        else:
+            self._blocks.remove(block)
+
+    def fits(self, start: float, due: float, cost_s: float) -> bool:
+        """Whether one more is done when due, and all behind it still are, if the line begins to be done at `start`."""
+        share, blocks = self._share, self._blocks
+        due += ROUNDING_S
+        if not blocks or due >= blocks[-1].dues[-1]:
+            return start + share * (self.total_s + cost_s) <= due
+        finish = start + share * cost_s
+        index = 0
+        while blocks[index].dues[-1] <= due:
+            finish += share * blocks[index].total
+            index += 1
+        dues, costs = blocks[index].dues, blocks[index].costs
+        at = bisect_right(dues, due)
+        finish += share * sum(costs[:at])
+        if finish > due:
+            return False
+        for behind in range(at, len(dues)):
+            finish += share * costs[behind]
+            if finish > dues[behind] + ROUNDING_S:
+                return False
+        for block in blocks[index + 1 :]:
+            if finish > block.room + ROUNDING_S:
+                return False
+            finish += share * block.total
+        return True
+
+    def opens_at(
+        self,
+        now: float,
+        start: float,
+        due_in_s: float,
+        cost_s: float,
+        *,
+        flight_s: float = 0.0,
+        then: Sequence[Line] = (),
+    ) -> float:
+        """The first moment at which one with `due_in_s` left would fit if nothing more came; infinite if never.
+
+        Who was sent can no longer be overtaken, and is sent `flight_s` before it is done; `then` are the lines that follow.
+        """
+        own_s = self._share * cost_s
+        if due_in_s < own_s - ROUNDING_S:
+            return inf
+        ahead = self._ahead(now + due_in_s, start, own_s)
+        finish = ahead[1] if ahead else start
+        opens = max(now, finish + own_s - due_in_s)
+        if ahead:
+            opens = max(opens, min(ahead[0] - due_in_s, finish - flight_s))
+        if due_in_s >= flight_s + own_s:
+            return opens  # it is in time behind all that is in flight, whatever that is
+        behind = chain((t for t in self if ahead is None or t.due > ahead[0]), *then)
+        for ticket in behind:
+            finish += self._share * ticket.cost_s
+            if finish - flight_s > opens:
+                break
+            opens = max(opens, finish + own_s - due_in_s)  # sent before: it must go behind that one, too
+        return opens
+
+    def _ahead(self, behind_from: float, start: float, own_s: float) -> tuple[float, float] | None:
+        """Due and predicted finish of the last that it must go behind: due by `behind_from`, or late if it waited for `own_s`."""
+        begin, begins = start, []
+        for block in self._blocks:
+            begins.append(begin)
+            begin += self._share * block.total
+        for at in range(len(begins) - 1, -1, -1):
+            block, begin = self._blocks[at], begins[at]
+            if block.dues[0] <= behind_from or begin + own_s > block.room + ROUNDING_S:
+                last = self._last_before(block, begin, behind_from, own_s)
+                if last is not None:
+                    return last
+        return None
+
+    def _last_before(self, block: _Block, start: float, behind_from: float, own_s: float) -> tuple[float, float] | None:
+        if block.dues[-1] <= behind_from:
+            return block.dues[-1], start + self._share * block.total
+        last = None
+        for due, end in zip(block.dues, accumulate(block.costs), strict=True):
+            finish = start + self._share * end
+            if due <= behind_from or finish + own_s > due + ROUNDING_S:
+                last = due, finish
+        return last

@@ -1,0 +1,84 @@
+"""Which servers of a pool get nothing for a while, and which requests nobody gets?
+
+A server that fails several times in a row, or takes many times as long as the others, is left out for a time that doubles; then it must
+prove itself on one request at a time. A request under which two servers died is refused for a minute. Rules: never more than half of
+a pool is left out, because then the fault is elsewhere; everything here forgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+MAX_FAILURES = 3  # in a row: one is an accident, and a dead process fails several at once; a guess, not measured
+SLOW_TIMES = 5.0  # the median of the others: beyond that a server is ill, not busy; a guess, not measured
+FIRST_EJECTION_S = 1.0  # embedded Triton is back about a second after a crash (`make prove`)
+LONGEST_EJECTION_S = 30.0  # somebody may have mended it; a guess, not measured
+NUM_TRIALS = 3  # answers, one at a time, until it is as good as the others; a guess, not measured
+REFUSED_S = 60.0  # after the second death, by contract
+MAX_REMEMBERED = 4096  # digests come from clients: past this many the oldest are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Of one server. `num_trials_left` above 0: it is on trial and gets one request at a time."""
+
+    num_failures: int = 0  # in a row
+    num_ejections: int = 0  # in a row
+    ejected_until: float = 0.0
+    num_trials_left: int = 0
+
+
+WELL = Health()
+
+
+def succeeded(health: Health) -> Health:
+    """After an answer, whatever its status: the server lives."""
+    if health.num_trials_left > 1:
+        return Health(0, health.num_ejections, health.ejected_until, health.num_trials_left - 1)
+    return WELL
+
+
+def failed(health: Health, now: float, *, may_eject: bool) -> Health:
+    """After a request that was lost there. On trial one is enough."""
+    num_failures = health.num_failures + 1
+    if may_eject and (num_failures >= MAX_FAILURES or health.num_trials_left):
+        return ejected(health, now)
+    return Health(num_failures, health.num_ejections, health.ejected_until, health.num_trials_left)
+
+
+def ejected(health: Health, now: float) -> Health:
+    pause_s = min(FIRST_EJECTION_S * 2**health.num_ejections, LONGEST_EJECTION_S)
+    return Health(0, health.num_ejections + 1, now + pause_s, NUM_TRIALS)
+
+
+def may_eject(num_ejected: int, num_servers: int) -> bool:
+    """One more of them, by half of the pool at most."""
+    return num_ejected + 1 <= num_servers / 2
+
+
+def slow(latencies_s: dict[str, float]) -> list[str]:
+    """The servers whose latency (of the same work) is many times that of the others, worst first. Needs three to tell."""
+    if len(latencies_s) < 3:
+        return []
+    usual_s = median(latencies_s.values())
+    return sorted((s for s, t in latencies_s.items() if t > SLOW_TIMES * usual_s), key=lambda s: -latencies_s[s])
+
+
+class Deaths:
+    """Digests of requests under which servers died."""
+
+    def __init__(self) -> None:
+        self._died: dict[str, tuple[int, float]] = {}  # digest -> (deaths, when the last one was)
+
+    def died(self, digest: str, now: float) -> None:
+        count, last = self._died.pop(digest, (0, now))
+        self._died[digest] = (count + 1 if now - last <= REFUSED_S else 1, now)
+        if len(self._died) > MAX_REMEMBERED:
+            del self._died[next(iter(self._died))]
+
+    def refused_for_s(self, digest: str, now: float) -> float | None:
+        """How long this request is still refused; None if it is not."""
+        count, last = self._died.get(digest, (0, now))
+        left_s = last + REFUSED_S - now
+        return left_s if count >= 2 and left_s > 0 else None

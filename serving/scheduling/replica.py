@@ -1,0 +1,89 @@
+"""What a gateway knows of one server: what it sent there, when that will be done, and how much more may be sent.
+
+How much: two executions of every instance to begin with, so that the next one is there when one ends. Where answers take longer than
+that work can, others work on the server too, and the bound falls to one execution, so that what waits waits in the gateways. Rule: the
+bound goes by the bare curve; by corrected times it would grow with the very queue that it is to prevent.
+"""
+
+from __future__ import annotations
+
+from serving.scheduling.outliers import WELL, Health
+from serving.scheduling.prediction import Service
+
+LATE_TIMES = (
+    1.25  # what full flight takes by the curve: above, somebody else's work is before ours; a guess, not measured
+)
+SHRINK, GROW = 0.9, 0.05  # of the bound, for each round of answers that was late or not; a guess, not measured
+LEAST_FILL = 0.5  # one execution on each instance: less would starve a GPU
+LATENCY_WEIGHT = 0.1  # of the newest answer, for telling slow servers from busy ones; a guess, not measured
+
+
+class Replica:
+    """One server. `free_at`: when all that was sent from here is done. `fill`: the share of its first bound that is used."""
+
+    __slots__ = (
+        "fill",
+        "free_at",
+        "health",
+        "in_flight",
+        "in_flight_s",
+        "is_up",
+        "late_ratio",
+        "name",
+        "num_in_flight",
+        "round_rows",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_up = True
+        self.health: Health = WELL
+        self.fill = 1.0
+        self.free_at = 0.0
+        self.in_flight = 0.0  # rows
+        self.in_flight_s = 0.0  # their costs
+        self.num_in_flight = 0
+        self.round_rows = 0.0  # answered since `fill` was last looked at
+        self.late_ratio = 1.0  # actual latencies to predicted ones
+
+    @property
+    def is_on_trial(self) -> bool:
+        """One request at a time, until it has proven itself."""
+        return self.health.num_trials_left > 0
+
+    def has_room(self, service: Service, rows: float) -> bool:
+        if self.num_in_flight == 0:
+            return True  # what is larger than the bound still goes, alone
+        return not self.is_on_trial and self.in_flight + rows <= self.fill * service.first_bound
+
+    def sent(self, now: float, service: Service, rows: float, cost_s: float) -> float:
+        """Books it and returns how long it should take."""
+        wait_s = self.free_at - now if self.free_at > now else 0.0
+        self.free_at = now + wait_s + cost_s
+        self.in_flight += rows
+        self.in_flight_s += cost_s
+        self.num_in_flight += 1
+        return wait_s + service.seconds(rows)
+
+    def ended(self, now: float, rows: float, cost_s: float) -> None:
+        """Answered or lost: what is left begins now."""
+        self.num_in_flight -= 1
+        if self.num_in_flight <= 0:
+            self.num_in_flight, self.in_flight, self.in_flight_s = 0, 0.0, 0.0
+        else:
+            self.in_flight -= rows
+            self.in_flight_s -= cost_s
+        self.free_at = now + self.in_flight_s
+
+    def learn(self, service: Service, rows: float, predicted_s: float, actual_s: float) -> None:
+        if predicted_s > 0:
+            self.late_ratio += LATENCY_WEIGHT * (actual_s / predicted_s - self.late_ratio)
+        self.round_rows += rows
+        if self.round_rows < service.first_bound:
+            return
+        self.round_rows = 0.0
+        full_s = 2 * service.curve.seconds(service.max_batch)
+        if actual_s > LATE_TIMES * full_s:
+            self.fill = max(LEAST_FILL, self.fill * SHRINK)
+        else:
+            self.fill = min(1.0, self.fill + GROW)

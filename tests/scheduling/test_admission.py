@@ -1,0 +1,295 @@
+"""Who is let in, sent where, told to come back when; against servers that do exactly what their curves say."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduling.curve import Curve
+from serving.scheduling.line import Ticket
+from serving.scheduling.prediction import Correction, Service
+from tests.scheduling.servers import FIFTH, TENTH, Exact, pool
+
+GPU = Service(Curve(((1, 0.01), (8, 0.02))), num_instances=2, max_batch=8)
+
+
+def fill(queue_size: int, deadline: float | None = None) -> tuple[Exact, list[Ticket]]:
+    """A tenth of a second each, the last in time just so."""
+    run = Exact(pool())
+    last = queue_size / 10 if deadline is None else deadline
+    tickets = [run.ask(run.queues[0], TENTH, 0.0, last) for _ in range(queue_size)]
+    return run, [ticket for ticket in tickets if ticket]
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_takes_longer_than_its_deadline_is_never_let_in() -> None:
+    queue = pool()
+    assert queue.finish(0.0, TENTH, 1, 0.09) is None
+    assert queue.opens_at(0.0, TENTH, 1, 0.09) == inf
+
+
+def test_a_pool_without_a_living_server_takes_nothing_and_promises_nothing() -> None:
+    queue = pool()
+    queue.replicas[0].is_up = False
+    queue.serve_with(queue.replicas)
+    assert queue.finish(0.0, TENTH, 1, 9.0) is None
+    assert queue.opens_at(0.0, TENTH, 1, 9.0) == inf
+
+
+def test_a_request_that_would_wait_too_long_is_refused_at_once() -> None:
+    run, _ = fill(5)  # half a second of work
+    queue = run.queues[0]
+    assert queue.finish(0.0, TENTH, 1, 0.59) is None
+    assert queue.finish(0.0, TENTH, 1, 0.6) is not None
+
+
+def test_a_request_that_would_make_another_late_is_refused() -> None:
+    run, _ = fill(5, deadline=0.5)  # the last of them is done when its time is over
+    queue = run.queues[0]
+    assert queue.finish(0.0, TENTH, 1, 0.45) is None
+    assert queue.finish(0.0, TENTH, 1, 0.6) is not None  # behind them it harms nobody
+
+
+def test_a_higher_priority_goes_before_and_may_make_lower_ones_late() -> None:
+    run, _ = fill(5, deadline=0.5)
+    queue = run.queues[0]
+    first = run.ask(queue, TENTH, 0.0, 0.35, priority=1)
+    assert first is not None
+    run.until(9.0)
+    assert [ticket for ticket, _ in run.done].index(first) == 2  # behind the two that were under way
+    assert len(run.late) == 1
+
+
+def test_a_lower_priority_waits_for_all_higher_ones() -> None:
+    run, _ = fill(5)
+    queue = run.queues[0]
+    assert queue.finish(0.0, TENTH, 1, 0.55, priority=5) is None
+    last = run.ask(queue, TENTH, 0.0, 0.65, priority=5)
+    run.until(9.0)
+    assert run.done[-1][0] is last
+
+
+# -- in the queue -----------------------------------------------------------------------------------------------------
+
+
+def test_no_more_is_in_flight_than_two_executions_of_every_instance() -> None:
+    queue = pool()
+    run = Exact(queue)
+    for _ in range(100):
+        run.ask(queue, GPU, 0.0, 9.0)
+    assert queue.in_flight == 2 * 2 * 8
+    assert queue.num_waiting == 100 - 32
+
+
+def test_a_request_larger_than_the_bound_goes_alone() -> None:
+    queue = pool()
+    queue.admit(None, TENTH, 50, 99.0)
+    queue.admit(None, TENTH, 1, 99.0)
+    taken = [queue.take(0.0), queue.take(0.0)]
+    assert taken[0] is not None
+    assert taken[0].replica is queue.replicas[0]
+    assert taken[1] is None
+
+
+def test_the_earliest_deadline_is_served_first() -> None:
+    queue = pool()
+    run = Exact(queue)
+    tickets = [run.ask(queue, TENTH, 0.0, deadline) for deadline in (9.0, 8.0, 7.0, 6.0, 5.0)]
+    run.until(9.0)
+    assert [tickets.index(ticket) for ticket, _ in run.done] == [0, 1, 4, 3, 2]  # two were under way at once
+
+
+def test_whose_time_is_over_in_the_queue_is_never_sent() -> None:
+    queue = pool()
+    late = queue.admit(None, TENTH, 1, 0.5)
+    assert queue.take(0.6) is late
+    assert late.replica is None
+
+
+def test_who_could_no_longer_be_in_time_is_not_sent_either() -> None:
+    queue = pool()
+    late = queue.admit(None, TENTH, 1, 0.5)
+    assert queue.take(0.45) is late
+    assert late.replica is None
+
+
+def test_the_late_can_be_told_before_it_is_their_turn() -> None:
+    run, tickets = fill(6, deadline=1.0)
+    queue = run.queues[0]
+    assert queue.expired(0.9) == []
+    assert queue.expired(1.0) == tickets[2:]
+    assert queue.num_waiting == 0
+
+
+def test_a_client_that_left_makes_room_for_those_behind_it() -> None:
+    run, tickets = fill(5)
+    queue = run.queues[0]
+    assert queue.finish(0.0, TENTH, 1, 0.5) is None
+    queue.leave(tickets[-1])
+    queue.leave(tickets[-1])  # telling it twice does no harm
+    assert queue.finish(0.0, TENTH, 1, 0.5) is not None
+
+
+def test_a_client_that_left_after_its_request_was_sent_changes_nothing() -> None:
+    run, tickets = fill(2)
+    run.queues[0].leave(tickets[0])
+    assert run.queues[0].in_flight == 2
+
+
+def test_the_server_that_will_be_free_first_gets_the_next() -> None:
+    queue = pool(num_replicas=3)
+    run = Exact(queue)
+    sent = [run.ask(queue, service, 0.0, 9.0) for service in (FIFTH, TENTH, TENTH, TENTH, TENTH)]
+    assert [queue.replicas.index(t.replica) for t in sent if t and t.replica] == [0, 1, 2, 1, 2]
+
+
+# -- come back when? --------------------------------------------------------------------------------------------------
+
+
+def test_retry_after_is_when_an_identical_request_is_let_in() -> None:
+    run, _ = fill(10)
+    queue = run.queues[0]
+    assert queue.opens_at(0.0, TENTH, 1, 0.3) == pytest.approx(0.8)
+    run.until(0.79)
+    assert queue.finish(0.79, TENTH, 1, 0.79 + 0.3) is None
+    run.until(0.8 + 1e-6)
+    assert queue.finish(0.8 + 1e-6, TENTH, 1, 0.8 + 1e-6 + 0.3) is not None
+
+
+REQUESTS = st.lists(
+    st.tuples(st.floats(0, 0.3), st.floats(0.05, 3.0), st.sampled_from([1, 3, 5])), min_size=1, max_size=60
+)
+
+
+@given(REQUESTS, st.floats(0.05, 2.0), st.sampled_from([1, 3, 5]))
+def test_retry_after_holds_whatever_came_before(
+    requests: list[tuple[float, float, int]], in_s: float, priority: int
+) -> None:
+    queue, now = pool(), 0.0
+    run = Exact(queue)
+    for pause_s, deadline_in_s, their_priority in requests:
+        now += pause_s
+        run.ask(queue, TENTH, now, now + deadline_in_s, their_priority)
+    if queue.finish(now, TENTH, 1, now + in_s, priority) is not None:
+        return
+    opens = queue.opens_at(now, TENTH, 1, in_s, priority)
+    if opens == inf:
+        assert in_s < 0.1
+        return
+    assert opens > now
+    run.until(opens - 1e-6)
+    assert queue.finish(opens - 1e-6, TENTH, 1, opens - 1e-6 + in_s, priority) is None
+    run.until(opens + 1e-6)
+    assert queue.finish(opens + 1e-6, TENTH, 1, opens + 1e-6 + in_s, priority) is not None
+
+
+@given(REQUESTS, st.floats(0.01, 2.0), st.floats(0, 2.0), st.sampled_from([1, 3, 5]))
+def test_a_later_deadline_never_turns_an_admission_into_a_refusal(
+    requests: list[tuple[float, float, int]], in_s: float, more_s: float, priority: int
+) -> None:
+    queue, now = pool(num_replicas=2), 0.0
+    run = Exact(queue)
+    for at, (pause_s, deadline_in_s, their_priority) in enumerate(requests):
+        now += pause_s
+        run.ask(queue, (TENTH, FIFTH, GPU)[at % 3], now, now + deadline_in_s, their_priority)
+    for service in (TENTH, FIFTH, GPU):
+        if queue.finish(now, service, 1, now + in_s, priority) is not None:
+            assert queue.finish(now, service, 1, now + in_s + more_s, priority) is not None
+
+
+@given(REQUESTS)
+def test_who_is_let_in_among_equals_is_done_in_time(requests: list[tuple[float, float, int]]) -> None:
+    queue, now, num_admitted = pool(), 0.0, 0
+    run = Exact(queue)
+    for pause_s, deadline_in_s, _ in requests:
+        now += pause_s
+        num_admitted += run.ask(queue, TENTH, now, now + deadline_in_s) is not None
+    run.until(now + 99)
+    assert len(run.done) == num_admitted
+    assert all(at <= ticket.deadline + 1e-6 for ticket, at in run.done)
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_correction_that_went_wrong_cannot_close_a_pool_that_rests() -> None:
+    mistaken = Service(TENTH.curve, correction=Correction(16.0, 4.0))
+    queue = pool()
+    assert queue.finish(0.0, mistaken, 1, 0.2) is not None
+    Exact(queue).ask(queue, mistaken, 0.0, 0.2)
+    assert queue.finish(0.0, mistaken, 1, 0.3) is None
+
+
+def answers(times: float, number: int = 400) -> float:
+    """Answers that take so many times as long as full flight should; the share of the first bound that is left then."""
+    queue, now = pool(), 0.0
+    for _ in range(number):
+        ticket = queue.admit(None, GPU, 1, inf)
+        assert queue.take(now) is ticket
+        now += times * 2 * GPU.curve.seconds(8)
+        queue.answered(now, ticket)
+    return queue.replicas[0].fill
+
+
+def test_a_server_on_which_others_work_too_gets_one_execution_for_each_instance_and_no_less() -> None:
+    assert answers(times=2.0) == 0.5
+
+
+def test_a_server_that_keeps_its_time_gets_two() -> None:
+    assert answers(times=1.0) == 1.0
+
+
+def test_two_gateways_on_one_server_keep_the_queue_out_of_it() -> None:
+    """Each sees answers that take as long as both their flights, and ends with half of the first bound."""
+    fills = [1.0, 1.0]
+    for _ in range(60):
+        fills = [answers(times=sum(fills)) if sum(fills) > 1.25 else fill for fill in fills]
+    assert sum(fills) == 1.0
+
+
+# -- servers that fail ------------------------------------------------------------------------------------------------
+
+
+def lose(times: int, num_replicas: int) -> Exact:
+    run = Exact(pool(num_replicas=num_replicas))
+    queue = run.queues[0]
+    for _ in range(times):
+        ticket = queue.admit(None, TENTH, 1, 99.0)
+        queue.take(0.0)
+        queue.lost(0.0, ticket)
+    return run
+
+
+def test_a_server_that_fails_again_and_again_is_left_out_and_then_tried_with_one_request() -> None:
+    queue = lose(3, num_replicas=2).queues[0]
+    run = Exact(queue)
+    bad, good = queue.replicas
+    assert bad.health.ejected_until == 1.0
+    run.ask(queue, TENTH, 0.5, 99.0)
+    assert (bad.num_in_flight, good.num_in_flight) == (0, 1)
+    for _ in range(5):
+        run.ask(queue, TENTH, 1.0, 99.0)
+    assert (bad.num_in_flight, good.num_in_flight) == (1, 2)
+
+
+def test_the_only_server_is_never_left_out() -> None:
+    queue = lose(20, num_replicas=1).queues[0]
+    assert queue.finish(0.0, TENTH, 1, 1.0) is not None
+
+
+def test_never_more_than_half_of_a_pool_is_left_out() -> None:
+    queue = lose(200, num_replicas=5).queues[0]
+    assert sum(replica.health.ejected_until > 0 for replica in queue.replicas) == 2
+
+
+def test_a_server_much_slower_than_the_others_is_left_out() -> None:
+    queue = pool(num_replicas=4)
+    queue.replicas[2].late_ratio = 6.0
+    assert queue.leave_out_slow(0.0) == ["cpu-2"]
+    assert queue.leave_out_slow(0.0) == []
+    assert queue.replicas[2].health.ejected_until > 0

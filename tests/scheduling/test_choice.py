@@ -1,0 +1,172 @@
+"""The cheapest pool that is in time, the reason, and what never happens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduling.choice import Candidate, Chosen, choose, retry_after_s, turn_of
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
+from tests.scheduling.servers import Exact, pool
+
+CPU = Service(Curve(((1, 0.010), (8, 0.080))))  # slow, cheap, and rows gain nothing together
+GPU = Service(Curve(((1, 0.005), (64, 0.020))), max_batch=64)
+CPU_PRICE, GPU_PRICE = 0.2, 1.0  # an hour
+
+
+def both(*, share: float = 1.0, gpu_price: float = GPU_PRICE) -> list[Candidate]:
+    return [Candidate(pool("cpu"), CPU, CPU_PRICE), Candidate(pool("gpu"), GPU, gpu_price, share=share)]
+
+
+def load(candidate: Candidate, seconds: float) -> None:
+    """So much work of the highest priority that it will be busy so long."""
+    run = Exact(candidate.queue)
+    for _ in range(round(seconds / candidate.service.cost_s(1))):
+        candidate.queue.admit(None, candidate.service, 1, 1e9, 1)
+    run.send(0.0)
+
+
+def chosen(candidates: list[Candidate], rows: float = 1, deadline: float = 1.0, **options: object) -> tuple[str, str]:
+    found = choose(0.0, candidates, rows, deadline, **options)  # type: ignore[arg-type]
+    return (found.candidate.name, found.reason) if found else ("", "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "where"), [(1, "cpu"), (2, "cpu"), (3, "gpu"), (8, "gpu"), (64, "gpu")]
+)  # a CPU's row costs 0.2 · 0.01, the GPU's first 1.0 · 0.005
+def test_few_rows_go_to_the_cpu_and_many_to_the_gpu(rows: int, where: str) -> None:
+    assert chosen(both(), rows) == (where, "cheapest_in_time")
+
+
+@pytest.mark.parametrize("crossover", [2, 5, 11, 30])
+def test_a_planted_crossover_is_followed(crossover: float) -> None:
+    line = Service(Curve(((1, 0.001), (64, 0.064))), max_batch=64)
+    flat = Service(Curve(((1, 0.001 * (crossover + 0.5)), (64, 0.001 * (crossover + 0.5)))), max_batch=64)
+    pools = [Candidate(pool("cpu"), line, 1.0), Candidate(pool("gpu"), flat, 1.0)]
+    assert [chosen(pools, rows)[0] for rows in (crossover, crossover + 1)] == ["cpu", "gpu"]
+
+
+def test_what_the_cheap_pool_cannot_do_in_time_spills_to_the_dear_one() -> None:
+    pools = both()
+    load(pools[0], 2.0)
+    assert chosen(pools) == ("gpu", "spill")
+
+
+def test_what_the_dear_pool_would_do_cheaper_spills_to_the_cpu_when_it_is_full() -> None:
+    pools = both()
+    load(pools[1], 2.0)
+    assert chosen(pools, rows=8) == ("cpu", "spill")
+
+
+def test_a_deadline_that_only_the_gpu_meets_goes_to_the_gpu() -> None:
+    assert chosen(both(), deadline=0.006) == ("gpu", "spill")
+
+
+def test_no_pool_in_time_is_a_refusal_that_says_when() -> None:
+    pools = both()
+    load(pools[0], 2.0)
+    load(pools[1], 3.0)
+    assert choose(0.0, pools, 1, 0.5) is None
+    assert retry_after_s(0.0, pools, 1, 0.5) == pytest.approx(2.0 + 0.010 - 0.5, abs=0.011)
+
+
+def test_what_is_never_in_time_anywhere_has_no_time_to_come_back() -> None:
+    assert choose(0.0, both(), 1, 0.004) is None
+    assert retry_after_s(0.0, both(), 1, 0.004) is None
+
+
+def test_nothing_to_choose_from_is_a_refusal() -> None:
+    assert choose(0.0, [], 1, 1.0) is None
+    assert retry_after_s(0.0, [], 1, 1.0) is None
+
+
+def test_the_cpu_bridges_while_the_gpu_is_cold() -> None:
+    assert chosen(both(share=0.0), rows=8) == ("cpu", "bridged")
+
+
+def test_a_cold_gpu_is_no_bridge_for_what_the_cpu_does_cheaper_anyway() -> None:
+    assert chosen(both(share=0.0), rows=1) == ("cpu", "cheapest_in_time")
+
+
+def test_a_cold_gpu_gets_nothing_even_where_the_cpu_refuses() -> None:
+    assert choose(0.0, both(share=0.0), 8, 0.03) is None
+
+
+@pytest.mark.parametrize(("turn", "found"), [(0.29, ("gpu", "cheapest_in_time")), (0.3, ("cpu", "bridged"))])
+def test_a_gpu_that_warms_up_gets_its_share(turn: float, found: tuple[str, str]) -> None:
+    assert chosen(both(share=0.3), rows=8, turn=turn) == found
+
+
+def test_a_gpu_that_warms_up_takes_more_than_its_share_before_anything_is_refused() -> None:
+    assert chosen(both(share=0.3), rows=8, deadline=0.03, turn=0.9) == ("gpu", "cheapest_in_time")
+
+
+def test_the_only_pool_and_a_pin_are_told_as_such() -> None:
+    assert chosen(both()[:1]) == ("cpu", "only_pool")
+    assert chosen(both(), is_pinned=True) == ("cpu", "pinned")
+
+
+def test_of_equal_prices_the_first_is_taken() -> None:
+    pools = [Candidate(pool(name), CPU, 1.0) for name in ("a", "b")]
+    assert chosen(pools)[0] == "a"
+    assert chosen(pools[::-1])[0] == "b"
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+def test_turns_are_spread_evenly_over_any_hundred_requests(first: int, share: float) -> None:
+    got = sum(turn_of(number) < share for number in range(first, first + 100))
+    assert abs(got - 100 * share) <= 4
+
+
+LOADS = st.tuples(st.floats(0, 3), st.floats(0, 3))
+
+
+@given(LOADS, st.integers(1, 64), st.floats(0.001, 3), st.floats(0, 3), st.floats(0, 1), st.floats(0, 1))
+def test_the_same_inputs_give_the_same_choice_and_more_time_never_a_refusal(
+    loads: tuple[float, float], rows: int, deadline: float, more: float, share: float, turn: float
+) -> None:
+    pools, again = both(share=share), both(share=share)
+    for one, other, seconds in zip(pools, again, loads, strict=True):
+        load(one, seconds)
+        load(other, seconds)
+    first, second = choose(0.0, pools, rows, deadline, turn=turn), choose(0.0, again, rows, deadline, turn=turn)
+    assert (first is None) == (second is None)
+    if first is not None and second is not None:
+        assert first[1:] == second[1:]
+        assert first.finish <= deadline + 1e-6
+        assert first.candidate in pools
+        assert choose(0.0, pools, rows, deadline + more, turn=turn) is not None
+
+
+@given(LOADS, st.integers(1, 64), st.floats(0.001, 3))
+def test_no_cheaper_pool_would_have_been_in_time(loads: tuple[float, float], rows: int, deadline: float) -> None:
+    pools = both()
+    for one, seconds in zip(pools, loads, strict=True):
+        load(one, seconds)
+    found = choose(0.0, pools, rows, deadline)
+    for one in pools:
+        is_in_time = one.queue.finish(0.0, one.service, rows, deadline) is not None
+        assert not is_in_time or (isinstance(found, Chosen) and found.candidate.price(rows) <= one.price(rows))
+
+
+def test_a_decision_over_sixteen_busy_servers_looks_at_each_a_bounded_number_of_times() -> None:
+    """What `loadtest/bench/decisions.py` times: here without a clock, by counting the calls of one decision."""
+    import sys
+
+    pools = [Candidate(pool("cpu", 8), CPU, CPU_PRICE), Candidate(pool("gpu", 8), GPU, GPU_PRICE)]
+    for one in pools:
+        load(one, 8.0)
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        assert choose(0.0, pools, 1, 0.5) is None
+    finally:
+        sys.setprofile(None)
+    assert calls <= 60  # two pools; a look for each server or ticket would be hundreds
