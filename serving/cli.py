@@ -93,6 +93,12 @@ def gateway(**options: Any) -> None:
     metavar="NAME[=URL]",
     help="cpu, gpu, or one that runs already: cpu=http://HOST:8000.",
 )
+@click.option(
+    "--emulate",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="For proofs: a pool whose times follow a file; its name begins with 'emulated'. Not in packages and images.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
 @MODEL_REPOSITORY
@@ -113,6 +119,11 @@ def up(**options: Any) -> None:
 
 @cli.command()
 @click.option("--pool", default="cpu", show_default=True, help="The pool that this Triton belongs to: cpu or gpu.")
+@click.option(
+    "--emulate",
+    type=FILE,
+    help="For proofs: the file of times that this Triton follows; --pool begins with 'emulated' then. Not in packages and images.",
+)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; never one that clients reach."
 )

@@ -68,6 +68,15 @@ def test_the_wheel_carries_the_backend_and_the_small_model_and_nothing_of_this_c
     assert wheel.stat().st_size < 2_000_000
 
 
+def test_the_wheel_has_no_emulated_device_and_says_so_when_it_is_asked_for_one(installed: Path, tmp_path: Path) -> None:
+    assert not list(installed.rglob("*emulated*"))
+    (tmp_path / "t4.yaml").write_text("version: 1\nname: t4\nvariants: {'*': [[1, 0.01]]}\n")
+    for words in (["triton", "--pool", "emulated", "--emulate", "t4.yaml"], ["up", "--emulate", "emulated=t4.yaml"]):
+        port = ["--http-port" if words[0] == "triton" else "--port", str(free_ports(1)[0])]
+        done = run(installed, tmp_path, "-m", "serving", *words, *port)
+        assert (done.returncode, "it is in no package and in no image" in done.stderr) == (2, True), done.stderr
+
+
 def test_the_installed_package_finds_its_own_model_repository(installed: Path, tmp_path: Path) -> None:
     code = "import serving; from serving.repository import default_repository as d; print(serving.__file__, d())"
     where = run(installed, tmp_path, "-c", code).stdout

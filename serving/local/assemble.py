@@ -13,23 +13,25 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from serving.errors import EnvironmentFault
 from serving.local.environments import Environment
 
 BACKEND = Path(__file__).parent / "backends" / "onnxruntime" / "model.py"
+BACKENDS: Mapping[str, Path] = {"onnxruntime": BACKEND}
 
 
-def sources(triton: Path) -> dict[str, Path]:
-    """{place in the backend directory: file to copy} from a wheel's tritonserver folder."""
+def sources(triton: Path, backends: Mapping[str, Path] = BACKENDS) -> dict[str, Path]:
+    """{place in the backend directory: file to copy} from a wheel's tritonserver folder, and of our backends by name."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python = triton / "backends" / "python"
     files = {
         "python/libtriton_python.so": python / "libtriton_python.so",
         "python/triton_python_backend_utils.py": python / "triton_python_backend_utils.py",
         "python/triton_python_backend_stub": triton / "python_backend_stubs" / version / "triton_python_backend_stub",
-        "onnxruntime/model.py": BACKEND,
+        **{f"{name}/model.py": file for name, file in backends.items()},
     }
     for file in files.values():
         if not file.is_file():
@@ -37,9 +39,9 @@ def sources(triton: Path) -> dict[str, Path]:
     return files
 
 
-def assemble(triton: Path, target: Path) -> None:
+def assemble(triton: Path, target: Path, backends: Mapping[str, Path] = BACKENDS) -> None:
     """Lays the backend directory out at `target`, or brings it up to date; files that are the same are left alone."""
-    for place, source in sources(triton).items():
+    for place, source in sources(triton, backends).items():
         destination = target / place
         if destination.is_file() and filecmp.cmp(source, destination, shallow=False):
             continue
@@ -49,8 +51,8 @@ def assemble(triton: Path, target: Path) -> None:
         fresh.replace(destination)
 
 
-def backend_directory(environment: Environment) -> Path:
-    """An assembled directory: in the environment, named by our backend's content, so that two versions never mix.
+def backend_directory(environment: Environment, backends: Mapping[str, Path] = BACKENDS) -> Path:
+    """An assembled directory: in the environment, named by our backends' content, so that two versions never mix.
 
     Where the environment belongs to somebody else (one baked into an image), in a temporary directory instead.
     """
@@ -58,6 +60,7 @@ def backend_directory(environment: Environment) -> Path:
     if folder.stat().st_uid != os.getuid() or not os.access(folder, os.W_OK):
         target = Path(tempfile.mkdtemp(prefix="tandem-backends-"))
     else:
-        target = folder / f"backends-{hashlib.sha256(BACKEND.read_bytes()).hexdigest()[:12]}"
-    assemble(environment.triton, target)
+        content = b"".join(file.read_bytes() for _, file in sorted(backends.items()))
+        target = folder / f"backends-{hashlib.sha256(content).hexdigest()[:12]}"
+    assemble(environment.triton, target, backends)
     return target

@@ -18,6 +18,7 @@ from serving.local.environments import Environment, library_folder
 
 SHARED_MEMORY = Path("/dev/shm")
 OPENVINO_SITE = "TANDEM_OPENVINO_SITE"  # read by our backend, for models that ask for OpenVINO
+REGION_PREFIX = "TANDEM_REGION_PREFIX"  # how names of shared memory begin that a backend makes itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def command(launch: Launch) -> list[str]:
         "metrics-port": launch.ports.metrics,
         "allow-gpu-metrics": "false",  # DCGM in the wheel prints errors without a card; the gateway reads none of them
         "log-format": "ISO8601",
-        **({"pinned-memory-pool-byte-size": 0} if launch.pool == "cpu" else {}),  # for copies to a card
+        **({"pinned-memory-pool-byte-size": 0} if launch.pool != "gpu" else {}),  # for copies to a card
     }
     backend_settings = {
         "shm-region-prefix-name": launch.region_prefix,
@@ -83,6 +84,7 @@ def variables(launch: Launch, inherited: Mapping[str, str]) -> dict[str, str]:
     kept.setdefault(
         "ORT_DISABLE_TELEMETRY", "1"
     )  # ONNX Runtime 1.31 sends usage data to its maker unless told otherwise
+    kept[REGION_PREFIX] = launch.region_prefix
     kept.pop(OPENVINO_SITE, None)
     if launch.openvino is not None:
         kept[OPENVINO_SITE] = str(launch.openvino)

@@ -47,10 +47,15 @@ class Choice:
 
 def loadable(repository: Repository, pool: str, say: Say) -> list[Variant]:
     """The variants that passed on this pool and are still what passed. Says why others are left out."""
+    return _some(whole(repository, lambda variant: pool in variant.loadable_pools, say), repository, pool)
+
+
+def whole(repository: Repository, is_wanted: Callable[[Variant], bool], say: Say) -> list[Variant]:
+    """Those that are wanted, of FP32's version, and still what passed. Says why others are left out."""
     good, everything = [], repository.variants()
     newest = {v.record.model: v.record.model_version for v in everything if v.record.variant == BASELINE}
     for variant in everything:
-        if pool not in variant.loadable_pools:
+        if not variant.loadable_pools or not is_wanted(variant):
             continue
         version, fp32_version = variant.record.model_version, newest.get(variant.record.model, 0)
         if version < fp32_version:
@@ -67,7 +72,7 @@ def loadable(repository: Repository, pool: str, say: Say) -> list[Variant]:
         good.append(variant)
     for name in repository.ungated():
         say(f"not loaded: {name} has no gate record (tandem.json)")
-    return _some(good, repository, pool)
+    return good
 
 
 def plan_pool(

@@ -8,25 +8,29 @@ Keep: whatever way it ends, no process and no segment in /dev/shm stays behind.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import re
 import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.errors import UserError
 from serving.local import launch as launching
-from serving.local.assemble import backend_directory
+from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.devices import require_gpu
 from serving.local.engines import of_pool
 from serving.local.environments import ENGINES, Environment, Say, ensure, find
 from serving.local.launch import Launch, Ports
 from serving.local.limits import usable_cores
 from serving.local.pool import PoolPlan, plan_pool
-from serving.local.pools import KINDS
+from serving.local.pools import KINDS, require_emulated
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
+from serving.planning.engines import PLAIN
 from serving.repository import Repository, default_repository
+from serving.settings import EMULATED
 
 UNSAFE = re.compile(
     r"[\s'\"\\$`&|;<>()*?!#]"
@@ -45,6 +49,7 @@ class TritonOptions:
     metrics_port: int = 8002
     exit_timeout_s: int = 30
     may_measure: bool = True
+    emulate: Path | None = None  # a file of service times that an emulated pool follows
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
 
 
@@ -55,14 +60,30 @@ class Prepared:
     environment: Environment
     repository: Repository
     plan: PoolPlan
+    backends: Mapping[str, Path] = field(default_factory=lambda: BACKENDS)
 
 
-def prepare(pool: str, model_repository: Path | None, say: Say, *, may_measure: bool = True) -> Prepared:
+def prepare(
+    pool: str, model_repository: Path | None, say: Say, *, may_measure: bool = True, emulate: Path | None = None
+) -> Prepared:
     """Raises before anything is started where this pool cannot be served here."""
+    if emulate is not None:
+        return _prepare_emulated(pool, emulate, _readable(model_repository), say)
     if pool not in KINDS:
+        if pool.startswith(EMULATED):
+            raise UserError(f"--pool {pool}: say whose times it follows with --emulate FILE")
         raise UserError(f"there is no pool '{pool}'; pools are: {', '.join(KINDS)}")
     if pool == "gpu":
         require_gpu()
+    repository = _readable(model_repository)
+    environment = ensure(ENGINES[pool], say)
+    engines = of_pool(pool, environment)
+    plan = plan_pool(repository, pool, engines, usable_cores(), may_measure=may_measure, say=say)
+    return Prepared(environment, repository, plan)
+
+
+def _readable(model_repository: Path | None) -> Repository:
+    """The repository, if Triton can serve from there. Raises UserError."""
     repository = Repository((model_repository or default_repository()).absolute())
     if found := UNSAFE.search(str(repository.path)):
         raise UserError(
@@ -70,20 +91,32 @@ def prepare(pool: str, model_repository: Path | None, say: Say, *, may_measure: 
             "to a path without spaces, quotes and the shell's own characters"
         )
     repository.variants()  # a broken repository is told before the long part
-    environment = ensure(ENGINES[pool], say)
-    engines = of_pool(pool, environment)
-    plan = plan_pool(repository, pool, engines, usable_cores(), may_measure=may_measure, say=say)
-    return Prepared(environment, repository, plan)
+    return repository
+
+
+def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say) -> Prepared:
+    require_emulated(pool, f"--pool {pool}")
+    if importlib.util.find_spec("serving.local.emulated") is None:  # left out of the wheel, see pyproject.toml
+        raise UserError("--emulate is for proofs from a checkout of Tandem: it is in no package and in no image")
+    from serving.local import emulated
+
+    curves = emulated.read_curves(file)
+    environment = ensure(ENGINES["cpu"], say)
+    engines = {name: engine for name, engine in of_pool("cpu", environment).items() if name == PLAIN["cpu"]}
+    plan = emulated.plan_emulated(repository, pool, curves, engines, say)
+    return Prepared(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
 
 
 def run(options: TritonOptions) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
     for port, option in _ports(options):
         launching.require_free(options.host, port, option)
-    prepared = prepare(options.pool, options.model_repository, say, may_measure=options.may_measure)
+    prepared = prepare(
+        options.pool, options.model_repository, say, may_measure=options.may_measure, emulate=options.emulate
+    )
     launch = Launch(
         environment=prepared.environment,
-        backends=backend_directory(prepared.environment),
+        backends=backend_directory(prepared.environment, prepared.backends),
         model_repository=prepared.repository.path,
         pool=options.pool,
         host=options.host,

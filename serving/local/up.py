@@ -36,6 +36,7 @@ from serving.local.probe import status
 from serving.local.processes import Child, Nursery, exit_text
 from serving.local.triton import prepare
 from serving.repository import Repository, Variant, default_repository
+from serving.settings import EMULATED
 
 PROGRAM = (sys.executable, "-m", "serving")  # the command line of `tandem`, whatever is on PATH
 READY_POLL_S = 0.05  # how late we may notice that it is ready
@@ -49,10 +50,14 @@ MAX_KEPT_RUNS = 20  # folders of logs; a few hundred kB each (guess, not measure
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What `tandem up` is asked to do. `pools` are `--pool` values; empty: cpu, and gpu where a card is found."""
+    """What `tandem up` is asked to do. `pools` are `--pool` values; empty: cpu, and gpu where a card is found.
+
+    `emulate` are NAME=FILE: pools whose times follow a file.
+    """
 
     model_repository: Path | None = None
     pools: tuple[str, ...] = ()
+    emulate: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8080
     insecure_no_auth: bool = False
@@ -84,12 +89,12 @@ def run(options: UpOptions) -> int:
     began_s = time.monotonic()
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
-        pools = read_pools(options.pools, has_gpu=gpu_name() is not None)
+        pools = read_pools(options.pools, has_gpu=gpu_name() is not None, emulate=options.emulate)
         require_free(options.host, options.port, "--port")
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
             if pool.is_local:
-                prepare(pool.name, repository, progress.say, may_measure=options.may_measure)
+                prepare(pool.name, repository, progress.say, may_measure=options.may_measure, emulate=pool.curves)
         session = Session(options, pools, repository, progress, began_s)
         return asyncio.run(session.run(console))
 
@@ -189,9 +194,10 @@ class Session:
                 command += ["--exit-timeout-s", str(TRITON_EXIT_TIMEOUT_S)]
                 command += ["--ready-file", str(log.with_suffix(".ready"))]
                 command += [] if self._options.may_measure else ["--no-measure"]
+                command += ["--emulate", str(pool.curves)] if pool.curves else []
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
-            settings[pool.name] = {"urls": urls, "device": pool.name}
+            settings[pool.name] = {"urls": urls, "device": pool.device}
         config = self._folder / "tandem.yaml"
         config.write_text(yaml.safe_dump({"version": 1, "pools": settings}, sort_keys=False))
         log = self._folder / "gateway.log"
@@ -249,14 +255,15 @@ class Session:
         return welcome.lines(self._url, described, self._variants(), self._folder, took_s)
 
     def _describe(self, pool: Pool) -> str:
-        here = [device_name(pool.name)] if pool.is_local else []
+        what = f"no device, times of {pool.curves}" if pool.curves else device_name(pool.name)
+        here = [what] if pool.is_local else []
         return ", ".join([*here, *pool.urls])
 
     def _variants(self) -> list[Variant]:
         """What the samples come from; a repository that is not served from here need not exist."""
-        names = [pool.name for pool in self._pools]
+        device = self._pools[0].device
         with contextlib.suppress(TandemError):
-            return loadable(Repository(self._repository), names[0], lambda _: None)
+            return loadable(Repository(self._repository), "cpu" if device == EMULATED else device, lambda _: None)
         return []
 
     # -- running and stopping -----------------------------------------------------------------------------------------

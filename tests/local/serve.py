@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from serving.errors import TandemError, exit_code
-from serving.local.assemble import backend_directory
+from serving.local import emulated
+from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.environments import ENGINES, ensure
 from serving.local.launch import Launch, Ports
 from serving.local.pool import PoolPlan
@@ -19,9 +20,11 @@ from serving.local.triton import say, serve
 def main() -> int:
     spec = json.loads(Path(sys.argv[1]).read_text())
     environment = ensure(ENGINES["cpu"], say)
+    is_emulated = any(config["backend"] == "emulated" for config in spec["configs"].values())
+    backends = {**BACKENDS, "emulated": emulated.BACKEND} if is_emulated else BACKENDS
     launch = Launch(
         environment=environment,
-        backends=backend_directory(environment),
+        backends=backend_directory(environment, backends),
         model_repository=Path(spec["repository"]),
         pool=spec["pool"],
         host="127.0.0.1",

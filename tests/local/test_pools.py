@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from serving.errors import UserError
 from serving.local.pools import Pool, read_pools
 
 CPU, GPU = Pool("cpu", is_local=True, urls=()), Pool("gpu", is_local=True, urls=())
+EMULATED = Pool("emulated-gpu", is_local=True, urls=(), curves=Path("/f"))
+
+
+@pytest.mark.parametrize(
+    ("values", "emulate", "expected"),
+    [
+        ([], ["emulated-gpu=/f"], [EMULATED]),
+        (["cpu"], ["emulated-gpu=/f"], [EMULATED, CPU]),
+        (["emulated-gpu"], ["emulated-gpu=/f"], [EMULATED]),
+        (["emulated-gpu=http://a:1"], ["emulated-gpu=/f"], [replace(EMULATED, urls=("http://a:1",))]),
+        (["emulated-gpu=http://a:1"], [], [Pool("emulated-gpu", False, ("http://a:1",))]),
+        ([], ["emulated=/a=b"], [Pool("emulated", True, (), Path("/a=b"))]),
+    ],
+)
+def test_an_emulated_pool_is_there_when_it_is_asked_for(
+    values: list[str], emulate: list[str], expected: list[Pool]
+) -> None:
+    assert read_pools(values, has_gpu=True, emulate=emulate) == expected
+
+
+def test_a_pools_device_is_its_name_or_emulated() -> None:
+    assert (CPU.device, GPU.device, EMULATED.device) == ("cpu", "gpu", "emulated")
+
+
+@pytest.mark.parametrize(
+    ("values", "emulate", "says"),
+    [
+        (["emulated-gpu"], [], "--pool emulated-gpu: say whose times it follows: --emulate emulated-gpu=FILE"),
+        ([], ["gpu=/f"], "the name of an emulated pool begins with 'emulated'"),
+        ([], ["/f"], "the name of an emulated pool begins with 'emulated'"),
+        ([], ["emulated/x=/f"], "the name of an emulated pool begins with 'emulated'"),
+        ([], ["emulated-gpu"], "'emulated-gpu' is not of the form NAME=FILE"),
+        ([], ["emulated=/f", "emulated=/g"], "the pool emulated is given twice"),
+    ],
+)
+def test_what_is_wrong_with_an_emulated_pool(values: list[str], emulate: list[str], says: str) -> None:
+    with pytest.raises(UserError) as error:
+        read_pools(values, has_gpu=False, emulate=emulate)
+    assert says in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""What an emulated pool serves: variants as a plan of `serving.local.pool`, computed on the processor, timed by their curves.
+
+Digests and gates count as on any pool. Keep: every configuration names the backend `emulated`, so that no Triton but one
+that was started for it can load it, and says `tandem_emulated`, so that no gateway takes it for a device.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from serving.errors import UserError
+from serving.local.devices import processor_name
+from serving.local.emulated.curves import Curves
+from serving.local.environments import Say
+from serving.local.measure import place_here
+from serving.local.pool import UNMEASURED, PoolPlan, runnable, whole
+from serving.planning.engines import BASELINE, EnginePython
+from serving.repository import Repository, Variant
+from serving.scheduling.curve import Curve
+
+MAX_ROWS = 4096  # each number of rows has its seconds in the configuration: 100 kB of text at most
+
+
+def plan_emulated(
+    repository: Repository, pool: str, curves: Curves, engines: Mapping[str, EnginePython], say: Say
+) -> PoolPlan:
+    """Raises UserError where a curve is of nothing that is there, or nothing that is there has a curve."""
+    curves.require_known(repository.variants())
+    here = place_here("cpu", engines, num_threads=1)
+    wanted = whole(repository, lambda variant: curves.of(variant) is not None, say)
+    chosen = {v.name: (v, curve) for v in runnable(wanted, here, say) if (curve := curves.of(v)) is not None}
+    if not chosen:
+        raise UserError(
+            f"{curves.file} gives no curve for a variant of {repository.path} that this machine can compute; '*' means "
+            "those that a CPU pool would serve"
+        )
+    configs = {
+        name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())))
+        for name, (variant, curve) in chosen.items()
+    }
+    return PoolPlan(pool, configs, lambda name: chosen[name][0].verify())
+
+
+def _fp32(variant: Variant, chosen: Sequence[tuple[Variant, Curve]]) -> Curve | None:
+    """The curve of the same model's FP32."""
+    model = variant.record.model
+    return next((c for v, c in chosen if v.record.model == model and v.record.variant == BASELINE), None)
+
+
+def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None) -> str:
+    max_rows = max(1, variant.record.max_batch_size)
+    if max_rows > MAX_ROWS:
+        raise UserError(f"{variant.name} takes {max_rows} rows at once; more than {MAX_ROWS} cannot be emulated")
+    rows = range(1, max_rows + 1)
+    seconds = [curve.seconds(count) for count in rows]
+    measured = {int(count) for count, _ in curve.points if count <= max_rows and count == int(count)}
+    ours = {
+        "tandem_emulated": emulated,
+        "tandem_emulated_curve": json.dumps({"seconds": seconds, "check_rows": sorted({1, *measured, max_rows})}),
+        "tandem_device_name": processor_name(),  # which computed the answer
+        "tandem_speed_ratio": _ratio(variant, seconds, [fp32.seconds(count) for count in rows] if fp32 else []),
+    }
+    # One thread: other pools compute on the same cores, and what is left of the time is slept through.
+    gate_pool = "cpu" if "cpu" in variant.loadable_pools else variant.loadable_pools[0]
+    config = variant.config(gate_pool, engine=f"emulated-{emulated}", num_instances=1, num_threads=1)
+    return json.dumps({**json.loads(config.with_parameters(ours).to_json()), "backend": "emulated"})
+
+
+def _ratio(variant: Variant, seconds: Sequence[float], fp32: Sequence[float]) -> str:
+    """How many times as fast as FP32 it clearly is: at some number of rows faster, at none slower."""
+    if variant.record.variant == BASELINE:
+        return "1.00"
+    ratios = [theirs / ours for ours, theirs in zip(seconds, fp32, strict=False)]
+    return f"{max(ratios):.2f}" if ratios and min(ratios) >= 1 and max(ratios) > 1 else UNMEASURED
