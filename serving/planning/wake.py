@@ -1,0 +1,145 @@
+"""How many servers should each pool have now, and when does waking the GPU pay?
+
+For a demand there is a cheapest mix of servers. Changing to it costs a cold start, so the change waits until staying has cost as much as
+the change would: the rule for renting skis, which never pays more than twice what knowing the future would have cost. Too little for
+the demand is no matter of price: then it wakes after a few seconds. Rule: flapping is bounded by not sleeping, never by not waking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf
+
+from serving.planning.prices import HOUR_S
+
+EPSILON = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What can be had of a pool. `cold_start_s`: from asking for a server to its first answer."""
+
+    price_per_hour: float
+    min_replicas: int = 0
+    max_replicas: int = 1
+    cold_start_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_replicas <= self.max_replicas:
+            raise ValueError(f"min_replicas {self.min_replicas} is not between 0 and max_replicas {self.max_replicas}")
+        if self.price_per_hour < 0 or self.cold_start_s < 0:
+            raise ValueError("prices and cold starts are not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Servers that all traffic would keep busy on either pool, were it there alone; `gpu_only` of the GPU's can go nowhere else."""
+
+    cpu: float
+    gpu: float
+    gpu_only: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WakeRules:
+    max_load_ratio: float = 0.7  # of a server: above, queues grow long; a guess, not measured
+    patience_s: float = (
+        5.0  # with too little, before a GPU is woken: a shorter burst is over before a node is there; a guess
+    )
+    hold_s: float = 60.0  # a server stays at least so long once it is there; a guess, not measured
+    cpu_hold_s: float = (
+        300.0  # less is needed for so long before a CPU server goes: the autoscaler's usual five minutes
+    )
+    max_wakes_per_hour: int = 6
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_load_ratio <= 1:
+            raise ValueError(f"max_load_ratio is above 0 and at most 1, not {self.max_load_ratio}")
+
+
+WAKE_RULES = WakeRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Servers wanted now, and what must be remembered until the next look: what staying as it is has cost, in which direction."""
+
+    cpu: int
+    gpu: int
+    at: float = 0.0
+    cost_of_staying: float = 0.0  # above 0: of not having more GPUs; below: of having too many
+    short_s: float = 0.0  # how long the demand has been more than there is
+    gpu_since: float = -inf  # when the number of GPUs last changed
+    cpu_low_since: float | None = None
+    wakes: tuple[float, ...] = ()
+
+
+def want(
+    old: Wanted, now: float, needed: Needed, cpu: Supply, gpu: Supply, num_gpu_ready: int, rules: WakeRules = WAKE_RULES
+) -> Wanted:
+    """To be asked every second or so."""
+    best = cheapest(needed, cpu, gpu, rules)
+    staying = mix(old.gpu, needed, cpu, gpu, rules)
+    passed_s = max(0.0, now - old.at)
+    short_s = old.short_s + passed_s if staying.short > EPSILON else max(0.0, old.short_s - passed_s)
+    cost = _cost_of_staying(old, best, staying, passed_s)
+    num_gpu, wakes = old.gpu, tuple(at for at in old.wakes if at > now - HOUR_S)
+    price_of_change = gpu.price_per_hour * gpu.cold_start_s / HOUR_S * abs(best.num_gpu - old.gpu)
+    if best.num_gpu > old.gpu:
+        if (cost > 0 and cost >= price_of_change) or (staying.short > best.short and short_s >= rules.patience_s):
+            num_gpu, wakes = best.num_gpu, (*wakes, now)
+    elif best.num_gpu < old.gpu:
+        is_held = now - old.gpu_since < rules.hold_s or len(wakes) >= rules.max_wakes_per_hour
+        if -cost >= price_of_change and not is_held:
+            num_gpu = best.num_gpu
+    bridging = mix(min(num_gpu, num_gpu_ready), needed, cpu, gpu, rules).num_cpu
+    num_cpu, low_since = _cpu(old, now, bridging, rules)
+    if num_gpu != old.gpu:
+        return Wanted(num_cpu, num_gpu, now, 0.0, 0.0, now, low_since, wakes)
+    return Wanted(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """`short`: the share of the demand that it cannot carry."""
+
+    num_cpu: int
+    num_gpu: int
+    price_per_hour: float
+    short: float
+
+
+def mix(num_gpu: int, needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_RULES) -> Mix:
+    """So many GPU servers, and as many CPU servers as carry the rest."""
+    carries = num_gpu * rules.max_load_ratio
+    only_short = max(0.0, needed.gpu_only - carries)
+    rest = max(0.0, needed.gpu - needed.gpu_only - max(0.0, carries - needed.gpu_only))
+    share_on_cpu = rest / (needed.gpu - needed.gpu_only) if needed.gpu > needed.gpu_only else 0.0
+    for_cpu = needed.cpu * share_on_cpu / rules.max_load_ratio
+    num_cpu = min(max(ceil(for_cpu - EPSILON), cpu.min_replicas), cpu.max_replicas)
+    short = (share_on_cpu * (1 - num_cpu / for_cpu) if for_cpu > num_cpu else 0.0) + only_short
+    price = num_cpu * cpu.price_per_hour + num_gpu * gpu.price_per_hour
+    return Mix(num_cpu, num_gpu, price, short)
+
+
+def cheapest(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_RULES) -> Mix:
+    """The mix that carries the demand, or as much of it as any does, for the least money; of equals the one with fewer GPUs."""
+    mixes = (mix(n, needed, cpu, gpu, rules) for n in range(gpu.min_replicas, gpu.max_replicas + 1))
+    return min(mixes, key=lambda m: (round(m.short, 6), round(m.price_per_hour, 6), m.num_gpu))
+
+
+def _cost_of_staying(old: Wanted, best: Mix, staying: Mix, passed_s: float) -> float:
+    """More GPUs would be cheaper: it rises. Fewer would: it falls. It begins anew when the direction changes."""
+    saved = max(0.0, staying.price_per_hour - best.price_per_hour) * passed_s / HOUR_S
+    if best.num_gpu > old.gpu:
+        return max(0.0, old.cost_of_staying) + saved
+    if best.num_gpu < old.gpu:
+        return min(0.0, old.cost_of_staying) - saved
+    return 0.0
+
+
+def _cpu(old: Wanted, now: float, needed: int, rules: WakeRules) -> tuple[int, float | None]:
+    if needed >= old.cpu:
+        return needed, None
+    since = now if old.cpu_low_since is None else old.cpu_low_since
+    return (needed, None) if now - since >= rules.cpu_hold_s else (old.cpu, since)

@@ -1,0 +1,189 @@
+"""When a GPU is woken and when it may sleep: break-even, ski rental, hysteresis, bounded flapping."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.planning.wake import Needed, Supply, WakeRules, Wanted, cheapest, mix, want
+
+CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=20)
+FIXED_CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=4)
+GPU = Supply(price_per_hour=1.0, max_replicas=4, cold_start_s=240.0)
+EVEN = WakeRules(max_load_ratio=1.0, hold_s=0.0)
+
+
+def needed(cpu: float, gpu_only: float = 0.0) -> Needed:
+    """A GPU does the work of ten CPU servers."""
+    return Needed(cpu, cpu / 10 + gpu_only, gpu_only)
+
+
+@pytest.mark.parametrize("options", [{"min_replicas": -1}, {"min_replicas": 3}, {"price_per_hour": -1}])
+def test_a_supply_that_makes_no_sense_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="not"):
+        Supply(**{"price_per_hour": 1.0, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, 1.1])
+def test_servers_cannot_be_loaded_beyond_what_they_do(ratio: float) -> None:
+    with pytest.raises(ValueError, match="max_load_ratio"):
+        WakeRules(max_load_ratio=ratio)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "num_cpu", "num_gpu"),
+    [
+        (0.0, 1, 0),
+        (0.9, 1, 0),
+        (3.5, 4, 0),
+        (5.9, 6, 0),  # six CPU servers cost as much as one and a GPU: of equals fewer GPUs
+        (6.1, 1, 1),
+        (10.0, 1, 1),
+        (12.0, 2, 1),
+        (19.0, 1, 2),
+    ],
+)
+def test_the_cheapest_mix_breaks_even_where_prices_say(cpu: float, num_cpu: int, num_gpu: int) -> None:
+    best = cheapest(needed(cpu), CPU, GPU, EVEN)
+    assert (best.num_cpu, best.num_gpu, best.short) == (num_cpu, num_gpu, 0.0)
+
+
+def test_what_only_a_gpu_does_in_time_needs_one_whatever_it_costs() -> None:
+    assert cheapest(needed(0.1, gpu_only=0.01), CPU, GPU, EVEN).num_gpu == 1
+
+
+def test_more_than_all_servers_carry_takes_all_of_them_and_says_what_is_short() -> None:
+    best = cheapest(needed(100.0), FIXED_CPU, GPU, EVEN)
+    assert (best.num_cpu, best.num_gpu) == (4, 4)
+    assert best.short == pytest.approx(0.6 - 0.04)
+
+
+def run(
+    demand: list[tuple[float, float]],
+    supply: Supply = CPU,
+    rules: WakeRules = EVEN,
+    *,
+    gpu: Supply = GPU,
+    every_s: int = 1,
+) -> list[Wanted]:
+    """Demands of (seconds, CPU servers) one after another, a look a second; GPUs are there as soon as they are wanted."""
+    wanted, looks = Wanted(1, 0), []
+    for seconds, cpu in demand:
+        for _ in range(int(seconds) // every_s):
+            wanted = want(wanted, (len(looks) + 1.0) * every_s, needed(cpu), supply, gpu, wanted.gpu, rules)
+            looks.append(wanted)
+    return looks
+
+
+def changes(looks: list[Wanted]) -> list[tuple[int, int]]:
+    """(second, GPUs) where their number changes."""
+    pairs = zip([Wanted(0, 0), *looks], looks, strict=False)
+    return [(at + 1, after.gpu) for at, (before, after) in enumerate(pairs) if before.gpu != after.gpu]
+
+
+def test_nothing_wakes_a_gpu_without_demand() -> None:
+    assert changes(run([(5000, 0.0)])) == []
+
+
+def test_a_gpu_that_never_pays_is_never_woken() -> None:
+    assert changes(run([(50_000, 5.0)])) == []
+
+
+def test_a_gpu_is_woken_when_waiting_has_cost_what_a_cold_start_costs() -> None:
+    """Nine CPU servers cost 1.8, one and a GPU 1.2: 0.6 an hour saved; a cold start costs 240 s of 1.0: 400 s."""
+    assert changes(run([(500, 9.0)])) == [(400, 1)]
+
+
+def test_a_short_peak_wakes_nobody_where_the_cpu_carries_it() -> None:
+    assert changes(run([(300, 9.0), (300, 1.0)] * 5)) == []
+
+
+def test_too_little_wakes_it_within_seconds() -> None:
+    assert changes(run([(60, 9.0)], FIXED_CPU)) == [(5, 1)]
+
+
+def test_a_burst_of_a_second_wakes_nobody() -> None:
+    assert changes(run([(1, 9.0), (30, 1.0)] * 5, FIXED_CPU)) == []
+
+
+def test_what_only_a_gpu_does_in_time_wakes_one() -> None:
+    wanted = Wanted(1, 0)
+    for now in range(10):
+        wanted = want(wanted, float(now), needed(0.0, gpu_only=0.1), CPU, GPU, 0, EVEN)
+    assert wanted.gpu == 1
+
+
+def test_an_idle_gpu_stays_as_long_as_its_cold_start_would_cost() -> None:
+    """The threshold that makes renting skis 2-competitive: cold start's price over the price a second."""
+    assert changes(run([(60, 9.0), (1000, 0.0)], FIXED_CPU)) == [(5, 1), (60 + 240, 0)]
+
+
+def test_a_gpu_is_held_at_least_as_long_as_the_rules_say() -> None:
+    looks = run([(60, 9.0), (1000, 0.0)], FIXED_CPU, WakeRules(max_load_ratio=1.0, hold_s=600.0))
+    assert changes(looks) == [(5, 1), (605, 0)]
+
+
+def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> None:
+    rules = WakeRules(max_load_ratio=1.0, hold_s=0.0, max_wakes_per_hour=2)
+    found = changes(run([(60, 9.0), (540, 0.0)] * 12, FIXED_CPU, rules))
+    assert [count for _, count in found] == [1, 0, 1, 0, 1, 0, 1][: len(found)]
+    assert len([at for at, count in found if count and at <= 3600]) == 2
+
+
+def test_cpu_servers_bridge_until_the_gpu_is_there_and_then_go_slowly() -> None:
+    wanted = Wanted(1, 0)
+    for now in range(600):
+        wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 0, EVEN)
+    assert (wanted.cpu, wanted.gpu) == (9, 1)
+    for now in range(600, 899):
+        wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 1, EVEN)
+    assert wanted.cpu == 9
+    for now in range(899, 920):
+        wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 1, EVEN)
+    assert wanted.cpu == 1
+
+
+DEMANDS = st.lists(st.tuples(st.integers(1, 900), st.floats(0, 40)), min_size=1, max_size=12)
+
+
+@settings(deadline=None)
+@given(DEMANDS)
+def test_never_more_or_fewer_servers_than_can_be_had_and_never_more_wakes_than_allowed(
+    demand: list[tuple[int, float]],
+) -> None:
+    rules = WakeRules(hold_s=0.0, max_wakes_per_hour=3)
+    looks = run([(float(s), d) for s, d in demand], FIXED_CPU, rules)
+    assert all(1 <= w.cpu <= 4 and 0 <= w.gpu <= 4 for w in looks)
+    counts = [(0, 0), *changes(looks)]
+    sleeps = [at for (_, before), (at, after) in pairwise(counts) if after < before]
+    for at in sleeps:
+        assert sum(at - 3600 < other <= at for other in sleeps) <= 3 * GPU.max_replicas
+
+
+def optimum(demand: list[tuple[int, float]]) -> float:
+    """What knowing the future costs, with one GPU at most: dynamic programming over seconds of idle or busy."""
+    one = Supply(1.0, 0, 1, 240.0)
+    costs = {0: 0.0, 1: inf}
+    for seconds, cpu in demand:
+        off, on = (mix(n, needed(cpu), CPU, one, EVEN).price_per_hour * seconds / 3600 for n in (0, 1))
+        wake = one.price_per_hour * one.cold_start_s / 3600
+        costs = {0: min(costs[0], costs[1]) + off, 1: min(costs[1], costs[0] + wake) + on}
+    return min(costs.values())
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 200), st.sampled_from([0.5, 9.5])), min_size=1, max_size=10))
+def test_not_knowing_the_future_costs_at_most_three_times_of_knowing_it(demand: list[tuple[int, float]]) -> None:
+    """Renting skis there and back: at most twice for each way, and what both ways share is paid once more."""
+    one = Supply(1.0, 0, 1, 240.0)
+    looks = run([(10.0 * s, d) for s, d in demand], CPU, EVEN, gpu=one, every_s=10)
+    levels = [d for s, d in demand for _ in range(s)]
+    cost = 0.0
+    for before, level in zip([Wanted(1, 0), *looks], levels, strict=False):
+        cost += mix(before.gpu, needed(level), CPU, one, EVEN).price_per_hour / 360
+    cost += sum(count for _, count in changes(looks)) * one.price_per_hour * one.cold_start_s / 3600
+    assert cost <= 3 * optimum([(10 * s, d) for s, d in demand]) + 0.02
