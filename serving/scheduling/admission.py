@@ -55,18 +55,15 @@ class PoolQueue:
         self, now: float, service: Service, rows: float, deadline: float, priority: int = DEFAULT
     ) -> float | None:
         """When it would be done if it were let in now; None if it cannot be let in."""
-        servers, ahead_s = self._servers(now), self._ahead_s(priority)
-        if not servers:
+        if not self._servers(now):
             return None
-        seconds = service.careful_seconds(rows)
-        if ahead_s == 0.0 and (first := self._soonest(now, service, rows)) is not None:
-            free_at, rests = first
-            finish = free_at + (min(seconds, service.curve.seconds(rows)) if rests else seconds)
+        if self._ahead_s(priority) == 0.0 and (first := self._soonest(now, service, rows)) is not None:
+            finish = first[0] + self._alone_s(service, rows, first[1])
             return finish if finish <= deadline + ROUNDING_S else None
         line = self._lines[priority - 1]
         start = self._start(now, priority)
         cost_s = service.cost_s(rows)
-        tail_s = seconds - cost_s * self._share
+        tail_s = self._tail_s(service, rows, cost_s)
         if not line.fits(start, deadline - tail_s, cost_s):
             return None
         return min(deadline, start + (line.total_s + cost_s) * self._share + tail_s)
@@ -77,26 +74,25 @@ class PoolQueue:
         """When an identical request would be let in if nothing more arrived; infinite if never."""
         if not self._servers(now):
             return inf
-        seconds, bare_s = service.careful_seconds(rows), service.curve.seconds(rows)
         opens = inf
         first = self._soonest(now, service, rows) if self._ahead_s(priority) == 0.0 else None
         start = self._start(now, priority)
         if first is None:
             cost_s = service.cost_s(rows)
-            due_in_s = deadline_in_s - seconds + cost_s * self._share
+            due_in_s = deadline_in_s - self._tail_s(service, rows, cost_s)
             flight_s = service.first_bound / service.rate_rows_per_s
             line, *lower = self._lines[priority - 1 :]
             opens = line.opens_at(now, start, due_in_s, cost_s, flight_s=flight_s, then=lower)
-        elif seconds <= deadline_in_s:
+        elif (seconds := self._alone_s(service, rows, first[1])) <= deadline_in_s:
             opens = max(now, first[0] + seconds - deadline_in_s)
-        if min(seconds, bare_s) <= deadline_in_s:  # at the latest when a server has nothing to do
+        if self._alone_s(service, rows, 0.0) <= deadline_in_s:  # at the latest when a server has nothing to do
             opens = min(opens, start + sum(line.total_s for line in self._lines[priority - 1 :]) * self._share)
         return opens
 
     def admit(self, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT) -> Ticket:
         """Into the queue. Ask `finish` first; then `take` until it gives nothing more."""
         cost_s = service.cost_s(rows)
-        due = deadline - service.careful_seconds(rows) + cost_s * self._share
+        due = deadline - self._tail_s(service, rows, cost_s)
         ticket = Ticket(request, service, rows, deadline, due, cost_s, priority)
         self._lines[priority - 1].add(ticket)
         return ticket
@@ -202,16 +198,25 @@ class PoolQueue:
                 before_s += left_s
         return now + before_s * self._share
 
-    def _soonest(self, now: float, service: Service, rows: float) -> tuple[float, bool] | None:
-        """When the first server with room is free, and whether it does nothing now; None if none has room."""
-        least, bound = inf, service.first_bound
+    def _tail_s(self, service: Service, rows: float, cost_s: float) -> float:
+        """What its execution takes beyond its share of the pool's work; in a queue executions are full."""
+        return service.careful_seconds(max(rows, service.batch)) - cost_s * self._share
+
+    def _alone_s(self, service: Service, rows: float, in_flight: float) -> float:
+        """From its turn to its end on a server with so many rows in flight. Where there are none, a wrong correction does not count."""
+        seconds = service.careful_seconds(service.among(rows, in_flight))
+        return seconds if in_flight else min(seconds, service.curve.seconds(rows))
+
+    def _soonest(self, now: float, service: Service, rows: float) -> tuple[float, float] | None:
+        """When the first server with room is free, and the rows in flight there; None if none has room."""
+        least, in_flight, bound = inf, 0.0, service.first_bound
         for replica in self._usable:
             if replica.num_in_flight == 0:
-                return now, True
+                return now, 0.0
             free_at = replica.free_at
             if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
-                least = free_at
-        return None if least == inf else (max(now, least), False)
+                least, in_flight = free_at, replica.in_flight
+        return None if least == inf else (max(now, least), in_flight)
 
     def _best(self, now: float, ticket: Ticket) -> Replica | None:
         """Of the servers with room the one that will be done first."""

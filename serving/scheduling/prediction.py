@@ -13,6 +13,7 @@ from serving.scheduling.curve import Curve
 
 WEIGHT = 0.05  # of the newest answer: about the last twenty count; a guess, not measured
 SMALLEST, LARGEST = 0.25, 16.0  # one stall must not say that a curve is further off than this; a guess, not measured
+NEARLY = 0.95  # of the best rate: a row more in every execution would gain less than noise; a guess, not measured
 SPREADS = 2.0  # mean absolute deviations kept free before a deadline: about 95 of 100 normal errors stay within
 
 
@@ -44,6 +45,14 @@ def corrected(old: Correction, predicted_s: float, actual_s: float) -> Correctio
 
 
 @dataclass(frozen=True, slots=True)
+class Full:
+    """What a server does when there is enough to do, by its curve: rows of an execution, and rows a second."""
+
+    batch: int
+    rate_rows_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """One variant on one server: what an execution costs, how many run at once, of how many rows at most."""
 
@@ -51,22 +60,27 @@ class Service:
     num_instances: int = 1
     max_batch: int = 1
     correction: Correction = UNCORRECTED
+    full: Full | None = None  # computed where it is not given
+    batch: int = field(init=False)  # rows that make an execution full
     rate_rows_per_s: float = field(init=False)  # of full executions on all instances, as corrected
     first_bound: int = field(
         init=False
-    )  # rows in flight to begin with: one execution runs on each instance, the next is there
+    )  # rows in flight to begin with: full executions run, and the next ones are there
     _factor: float = field(init=False, repr=False)
     _careful: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.num_instances < 1 or self.max_batch < 1:
             raise ValueError("a server has at least one instance, and an execution at least one row")
+        full = self.full or _full(self.curve, self.max_batch)
         factor = self.correction.factor
-        rate = self.num_instances * self.curve.rate_rows_per_s(self.max_batch) / factor
-        object.__setattr__(self, "rate_rows_per_s", rate)
-        object.__setattr__(self, "first_bound", 2 * self.max_batch * self.num_instances)
-        object.__setattr__(self, "_factor", factor)
-        object.__setattr__(self, "_careful", factor + SPREADS * self.correction.spread)
+        set_ = object.__setattr__
+        set_(self, "full", full)
+        set_(self, "batch", full.batch)
+        set_(self, "rate_rows_per_s", self.num_instances * full.rate_rows_per_s / factor)
+        set_(self, "first_bound", 2 * full.batch * self.num_instances)
+        set_(self, "_factor", factor)
+        set_(self, "_careful", factor + SPREADS * self.correction.spread)
 
     def seconds(self, rows: float) -> float:
         """From its start to its end, as corrected."""
@@ -84,10 +98,20 @@ class Service:
         """Seconds of the whole server that it takes by itself: what it is charged for. Not corrected, so that prices stand still."""
         return self.curve.seconds(rows) / self.num_instances
 
+    def among(self, rows: float, in_flight: float) -> float:
+        """Rows of the execution that so many rows will be part of, where so many are in flight: as many come behind as are before."""
+        return max(rows, min(self.batch, in_flight + rows))
+
     def learnt(self, predicted_s: float, actual_s: float) -> Service:
-        return Service(
-            self.curve, self.num_instances, self.max_batch, corrected(self.correction, predicted_s, actual_s)
-        )
+        correction = corrected(self.correction, predicted_s, actual_s)
+        return Service(self.curve, self.num_instances, self.max_batch, correction, self.full)
+
+
+def _full(curve: Curve, max_batch: int) -> Full:
+    """The smallest executions that are nearly as good as the best: larger ones only make everybody wait longer."""
+    enough = NEARLY * curve.rate_rows_per_s(max_batch)
+    batch = next((rows for rows in range(1, max_batch) if rows / curve.seconds(rows) >= enough), max_batch)
+    return Full(batch, batch / curve.seconds(batch))
 
 
 def predicted_finish(now: float, free_at: float, service: Service, work: Work) -> float:

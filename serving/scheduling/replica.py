@@ -59,11 +59,12 @@ class Replica:
     def sent(self, now: float, service: Service, rows: float, cost_s: float) -> float:
         """Books it and returns how long it should take."""
         wait_s = self.free_at - now if self.free_at > now else 0.0
+        execution = service.among(rows, self.in_flight)
         self.free_at = now + wait_s + cost_s
         self.in_flight += rows
         self.in_flight_s += cost_s
         self.num_in_flight += 1
-        return wait_s + service.seconds(rows)
+        return wait_s + service.seconds(execution)
 
     def ended(self, now: float, rows: float, cost_s: float) -> None:
         """Answered or lost: what is left begins now."""
@@ -82,7 +83,7 @@ class Replica:
         if self.round_rows < service.first_bound:
             return
         self.round_rows = 0.0
-        full_s = 2 * service.curve.seconds(service.max_batch)
+        full_s = 2 * service.curve.seconds(service.batch)
         if actual_s > LATE_TIMES * full_s:
             self.fill = max(LEAST_FILL, self.fill * SHRINK)
         else:

@@ -1,0 +1,58 @@
+"""How many servers does a policy want now?
+
+Only `wake.want` is what the product does; the rest are the baselines it is compared with. Rule: nobody but the oracle sees more than the
+demand until now.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf
+
+from serving.planning.simulate.oracle import Plan, first_mix
+from serving.planning.simulate.setting import Policy, Setting
+from serving.planning.wake import Needed, Wanted, want
+
+
+class Scaler:
+    def __init__(self, policy: Policy, setting: Setting, slots: list[Needed], plan: Plan) -> None:
+        self._policy, self._setting, self._plan = policy, setting, plan
+        self.first = self._first(slots)
+        self._wanted = Wanted(*self.first)
+        self._last_came = -inf
+
+    def came(self, now: float) -> None:
+        self._last_came = now
+
+    def wanted(self, now: float, needed: Needed, num_gpu: int, num_gpu_ready: int) -> tuple[int, int]:
+        """CPU and GPU servers; `num_gpu` counts those on their way, too."""
+        setting, scaler = self._setting, self._policy.scaler
+        if scaler == "oracle":
+            return self._plan.at(now + setting.cpu.cold_start.mean_s)[0], self._oracle_gpus(now)
+        if scaler == "always":
+            return 0, setting.gpu.min_replicas
+        if scaler == "demand":
+            return 0, self._by_demand(now, needed, num_gpu)
+        cpu, gpu = setting.cpu.supply, setting.gpu.supply
+        self._wanted = want(self._wanted, now, needed, cpu, gpu, num_gpu_ready, setting.wake)
+        return self._wanted.cpu, self._wanted.gpu
+
+    def _first(self, slots: list[Needed]) -> tuple[int, int]:
+        setting, policy = self._setting, self._policy
+        if policy.scaler == "oracle":
+            return self._plan.at(0.0)
+        num_cpu = setting.cpu.first_replicas
+        if num_cpu is None or not policy.has_cpu:
+            num_cpu = first_mix(slots, setting).num_cpu if policy.has_cpu else 0
+        return num_cpu, setting.gpu.min_replicas
+
+    def _oracle_gpus(self, now: float) -> int:
+        """Asked for a cold start and a handover ahead, and kept while they will be needed again within that time."""
+        ahead_s = self._setting.gpu.cold_start.mean_s + self._setting.bridge.settle_s + self._setting.bridge.ramp_s
+        return max(self._plan.at(now + part * ahead_s / 64)[1] for part in range(65))
+
+    def _by_demand(self, now: float, needed: Needed, num_gpu: int) -> int:
+        """As many as the demand needs, at once; to none after the cool-down, and not to fewer before."""
+        if now - self._last_came > self._setting.cooldown_s:
+            return self._setting.gpu.min_replicas
+        wanted = ceil(needed.gpu / self._setting.wake.max_load_ratio - 1e-9)
+        return min(max(1, wanted, num_gpu), self._setting.gpu.max_replicas) if self._last_came > -inf else num_gpu

@@ -1,0 +1,68 @@
+"""Small pools for simulations whose results are known beforehand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from serving.planning.simulate.arrivals import Arrival, requests, steady
+from serving.planning.simulate.outcome import Outcome
+from serving.planning.simulate.run import simulate
+from serving.planning.simulate.setting import POLICIES, ColdStart, Policy, PoolSetting, Setting
+from serving.planning.wake import WakeRules
+from serving.scheduling.bridge import Rules
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
+
+POLICY = {policy.name: policy for policy in POLICIES}
+
+
+def cpu(servers: int = 4, seconds: float = 0.1, **changes: Any) -> PoolSetting:
+    """A fixed number of servers, a request at a time on each."""
+    fields = {"price_per_hour": 0.2, "min_replicas": servers, "max_replicas": servers, "cold_start": ColdStart(0, 0, 0)}
+    return PoolSetting("cpu", Service(Curve(((1, seconds),))), **{**fields, **changes})
+
+
+def gpu(servers: int = 1, cold_s: float = 100.0, **changes: Any) -> PoolSetting:
+    """A hundred requests a second and more, none to begin with."""
+    fields = {
+        "price_per_hour": 1.0,
+        "min_replicas": 0,
+        "max_replicas": servers,
+        "cold_start": ColdStart(cold_s, cold_s, cold_s),
+    }
+    service = Service(Curve(((1, 0.005), (16, 0.02))), max_batch=16)
+    return PoolSetting("gpu", service, **{**fields, **changes})
+
+
+def setting(objective_s: float = 1.0, **changes: Any) -> Setting:
+    fields: dict[str, Any] = {
+        "cpu": cpu(),
+        "gpu": gpu(),
+        "wake": WakeRules(patience_s=0.0, hold_s=0.0),
+        "bridge": Rules(settle_s=0.0, ramp_s=0.0),
+    }
+    return Setting(objective_s=objective_s, **{**fields, **changes})
+
+
+def evenly(rate_rps: float, from_s: float, to_s: float) -> Callable[[], Iterable[Arrival]]:
+    """Requests at equal distances."""
+    number = round((to_s - from_s) * rate_rps)
+    return lambda: [(from_s + n / rate_rps, from_s + n / rate_rps, 1) for n in range(number)]
+
+
+def poisson(rate_rps: float, duration_s: float, seed: int = 1) -> Callable[[], Iterable[Arrival]]:
+    return lambda: requests(steady(rate_rps), duration_s, random.Random(seed))
+
+
+def run(
+    policy: str | Policy,
+    arrivals: Callable[[], Iterable[Arrival]],
+    duration_s: float,
+    of: Setting | None = None,
+    **options: Any,
+) -> Outcome:
+    chosen = POLICY[policy] if isinstance(policy, str) else policy
+    chance = random.Random(2).random
+    return simulate(of or setting(), chosen, arrivals, duration_s, chance=chance, **options)

@@ -1,0 +1,191 @@
+"""Every request is counted once, the same seed gives the same result, and slots say what single requests say."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.planning.simulate.arrivals import (
+    bursts,
+    copies,
+    daily,
+    merged,
+    one_by_one,
+    poisson,
+    requests,
+    steady,
+)
+from serving.planning.simulate.outcome import Latencies
+from serving.planning.simulate.setting import POLICIES, ColdStart
+from tests.planning.simulate import settings as small
+from tests.planning.simulate.settings import cpu, gpu, run, setting
+
+
+@pytest.mark.parametrize("times", [(3, 2, 4), (1, 5, 4), (-1, 0, 1)])
+def test_a_cold_start_that_makes_no_sense_is_refused(times: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="least to usual to most"):
+        ColdStart(*times)
+
+
+@pytest.mark.parametrize("options", [{"objective_s": 0.0}, {"objective_s": -1.0}, {"rows": 0.0}])
+def test_an_objective_or_a_request_of_nothing_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="objective"):
+        setting(**options)
+
+
+def test_cold_starts_lie_between_their_ends_and_have_their_mean() -> None:
+    cold, generator = ColdStart(240, 300, 420), random.Random(1)
+    drawn = [cold.at(generator.random()) for _ in range(20_000)]
+    assert cold.at(0.0) == 240
+    assert cold.at(1.0) == 420
+    assert sum(drawn) / len(drawn) == pytest.approx(cold.mean_s, rel=0.01)
+    assert ColdStart(5, 5, 5).at(0.3) == 5
+
+
+# -- arrivals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", [0.3, 5.0, 63.0, 65.0, 500.0])
+def test_counts_have_the_mean_and_the_variance_of_poisson(mean: float) -> None:
+    generator = random.Random(1)
+    counts = [poisson(mean, generator) for _ in range(20_000)]
+    average = sum(counts) / len(counts)
+    assert average == pytest.approx(mean, rel=0.03)
+    assert sum((c - average) ** 2 for c in counts) / len(counts) == pytest.approx(mean, rel=0.05)
+
+
+def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
+    first, same, other = (list(requests(steady(5), 60, random.Random(seed))) for seed in (1, 1, 2))
+    assert first == same
+    assert first != other
+
+
+def test_requests_come_in_order_and_in_slots_when_the_slot_is_over() -> None:
+    single = list(requests(daily(50), 60, random.Random(1)))
+    assert [now for now, _, _ in single] == sorted(now for now, _, _ in single)
+    for now, came, count in requests(steady(50), 60, random.Random(1), slot_s=0.5):
+        assert count > 0
+        assert now == pytest.approx(came + 0.5)
+
+
+def test_a_day_has_its_mean_and_its_swing() -> None:
+    rate = daily(100, 0.8)
+    rates = [rate(hour * 3600) for hour in range(24)]
+    assert (min(rates), max(rates)) == (pytest.approx(20), pytest.approx(180))
+    assert sum(rates) / 24 == pytest.approx(100)
+
+
+def test_bursts_are_as_many_times_the_rate_and_last_as_long_as_asked() -> None:
+    rate = bursts(10, 5, every_s=90, lasting_s=10, until_s=100_000, generator=random.Random(1))
+    rates = [rate(float(at)) for at in range(0, 100_000, 5)]
+    assert set(rates) == {10, 50}
+    assert rates.count(50) / len(rates) == pytest.approx(0.1, rel=0.1)
+
+
+@given(st.lists(st.floats(0, 100), max_size=100), st.sampled_from([0.01, 0.5, 7.0]))
+def test_merging_loses_no_request_and_looks_at_none_before_it_came(times: list[float], slot_s: float) -> None:
+    times.sort()
+    slots = list(merged(times, slot_s))
+    assert sum(count for _, _, count in slots) == len(times)
+    assert all(now >= came for now, came, _ in slots)
+    assert [now for now, _, _ in slots] == sorted({now for now, _, _ in slots})
+    assert list(one_by_one(times)) == [(at, at, 1) for at in times]
+
+
+def test_copies_are_as_many_and_close_by() -> None:
+    made = copies([1.0, 2.0], 10, 0.5, random.Random(1))
+    assert len(made) == 20
+    assert made == sorted(made)
+    assert all(1.0 <= at < 2.5 for at in made)
+    assert copies([1.0, 2.0], 1, 0.5, random.Random(1)) == [1.0, 2.0]
+
+
+# -- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
+def test_no_requests_cost_only_what_stands_there(policy: str) -> None:
+    found = run(policy, list, 3600.0)
+    assert (found.num_requests, found.attainment_ratio, found.num_gpu_starts) == (0, 1.0, 0)
+    assert found.latency_p99_s is None
+    assert found.cost_per_million is None
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.sampled_from([policy.name for policy in POLICIES]),
+    st.floats(1, 150),
+    st.integers(1, 5),
+    st.floats(0.02, 2.0),
+    st.booleans(),
+)
+def test_every_request_is_counted_once(
+    policy: str, rate: float, servers: int, objective_s: float, in_slots: bool
+) -> None:
+    of = setting(objective_s, cpu=cpu(servers), gpu=gpu(2, cold_s=20.0))
+
+    def arrivals() -> object:
+        return requests(steady(rate), 60.0, random.Random(3), 0.05 if in_slots else None)
+
+    found = run(policy, arrivals, 60.0, of)  # type: ignore[arg-type]
+    counted = found.num_in_time + found.num_late + found.num_refused + found.num_expired
+    assert counted == found.num_requests
+    assert min(found.num_in_time, found.num_late, found.num_refused, found.num_expired) >= 0
+    assert sum(moment.num_requests for moment in found.timeline) <= found.num_requests
+
+
+@pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
+def test_the_same_inputs_give_the_same_outcome(policy: str) -> None:
+    first, second = (run(policy, small.poisson(60, 120.0), 120.0) for _ in range(2))
+    assert asdict(first) == asdict(second)
+
+
+@pytest.mark.parametrize("policy", ["tandem", "gpu-always", "hold"])
+def test_slots_say_nearly_what_single_requests_say(policy: str) -> None:
+    def outcome(slot_s: float | None) -> object:
+        return run(
+            policy,
+            lambda: requests(steady(120.0), 300.0, random.Random(4), slot_s),
+            600.0,
+            setting(gpu=gpu(cold_s=60.0)),
+        )
+
+    single, slots = outcome(None), outcome(0.02)
+    assert slots.attainment_ratio == pytest.approx(single.attainment_ratio, abs=0.02)  # type: ignore[attr-defined]
+    assert slots.cost == pytest.approx(single.cost, rel=0.03)  # type: ignore[attr-defined]
+
+
+def test_the_bridge_is_told_apart_from_what_the_cpu_does_cheaper() -> None:
+    reasons = dict(run("tandem", small.poisson(30, 300.0), 300.0, setting(gpu=gpu(cold_s=60.0))).reasons)
+    assert reasons["bridged"] > 0
+    assert set(reasons) <= {"bridged", "cheapest_in_time", "spill"}
+
+
+def test_no_more_servers_are_paid_for_than_can_be_had() -> None:
+    found = run("tandem", small.poisson(500, 120.0), 120.0, setting(gpu=gpu(2, cold_s=10.0)))
+    assert found.gpu_hours <= 2 * 120 / 3600 + 1e-9
+    assert found.cpu_hours == pytest.approx(4 * 120 / 3600)
+
+
+def test_servers_come_and_go_with_the_demand() -> None:
+    of = setting(cpu=replace(cpu(4), min_replicas=1, max_replicas=4, cold_start=ColdStart(5, 5, 5)), gpu=gpu(0))
+    found = run("cpu-only", lambda: [*small.evenly(5, 0, 300)(), *small.evenly(25, 300, 600)()], 600.0, of)
+    assert {moment.num_cpu for moment in found.timeline} == {1, 2, 3, 4}
+
+
+# -- latencies --------------------------------------------------------------------------------------------------------
+
+
+def test_quantiles_are_right_to_two_percent_and_never_too_small() -> None:
+    latencies = Latencies()
+    for n in range(1, 1001):
+        latencies.add(n / 1000, 1)
+    for q in (0.01, 0.5, 0.99, 1.0):
+        found = latencies.quantile(q)
+        assert found is not None
+        assert q <= found * (1 + 1e-9) <= q * 1.021
+    assert Latencies().quantile(0.5) is None
