@@ -12,21 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
 from serving.export import gates, recording, variants
 from serving.export.data import Dataset
-from serving.export.exported import Arrays, Exported, Run
+from serving.export.exported import Arrays, Exported
 from serving.export.gates import Limits, Metric
+from serving.export.judging import Judge, Judged
 from serving.export.progress import Progress, silent
 from serving.export.publish import next_version, publish_all, writing
 from serving.export.recording import Proven
 from serving.export.speed import EnginePython, Entrant, Results, contest
-from serving.export.speed.answering import running
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.speed.worker import BF16_FLAGS, processor_flags
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
@@ -36,7 +34,6 @@ from serving.repository import (
     PASSED,
     UNGATED,
     UNTRAINED,
-    Gate,
     PoolGate,
     Repository,
     Variant,
@@ -56,11 +53,10 @@ NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
     ("bf16", "gpu"): ("tensorrt", "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
 }
 AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
+_TENSORRT_ONLY = "made for TensorRT, whose integers processors compute otherwise"
 _CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
 _UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
 _ACCEPTED = "accepted without data: nothing proves it"
-
-Judged = tuple[Candidate, Gate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +142,20 @@ class _Run:
         self.refused: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.warnings: list[str] = []
-        self._wrong_on: set[tuple[str, str]] = set()  # (precision, engine) that computed wrong answers
+        self._judge = Judge(asked.model, exported, self.data, asked.limits, asked.metric, engines, progress)
 
     def all(self) -> list[Proven]:
         precisions = self._precisions()
         self._step("checking the exported graph")
-        gates.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits, self._inputs())
+        gates.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits, self._judge.inputs)
         self._step("checking the exported graph", done=True)
-        judged = [(Candidate("fp32", self._exported.model, ""), self._judge_baseline())]
+        judged = [self._judge.baseline()]
         for precision in precisions[1:]:
             judged += self._made(precision)
         return self._timed(judged)
 
     def one(self, candidate: Candidate) -> Proven:
-        baseline = (Candidate("fp32", self._exported.model, ""), self._judge_baseline())
-        return self._timed([baseline, (candidate, self._judge_made(candidate))])[1]
+        return self._timed([self._judge.baseline(), (candidate, self._judge.made(candidate))])[1]
 
     def _precisions(self) -> tuple[str, ...]:
         """FP32 first: everything is compared with it."""
@@ -181,73 +176,6 @@ class _Run:
         return ("fp32", *(precision for precision in wanted if precision != "fp32"))
 
     # -- accuracy -----------------------------------------------------------------------------------------------------
-
-    def _judge_baseline(self) -> Gate:
-        """FP32 beside the framework that it came from, or beside itself where there is none."""
-        inputs = self._inputs()
-        run = self._exported.run
-        self._reference = gates.answers(self._exported.model, inputs, self._batch_size())
-        if run is None or self.data is None:
-            return self._judge("fp32", self._exported.model, self._reference, "fp32")
-        self._step(f"asking {self._exported.framework}")
-        theirs = gates.in_batches(run, inputs, self._batch_size())
-        self._step(f"asking {self._exported.framework}", done=True)
-        return self._judge("fp32", self._exported.model, theirs, self._exported.framework)
-
-    def _judge_made(self, candidate: Candidate) -> Gate:
-        """On the engine that only this precision has, else on ONNX Runtime's own provider, and then on the others."""
-        precision = candidate.precision
-        if precision == "bf16":
-            return self._judge_on("openvino", candidate)
-        gate = self._judge(precision, candidate.model, self._reference, "fp32")
-        if precision == "int8" and "openvino" in self._engines:
-            self._check_on("openvino", candidate)
-        return gate
-
-    def _judge_on(self, engine: str, candidate: Candidate) -> Gate:
-        with running(self._engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
-            return self._judge(candidate.precision, candidate.model, self._reference, "fp32", run)
-
-    def _check_on(self, engine: str, candidate: Candidate) -> None:
-        """An engine that computes this file wrongly does not get it; the others may be right all the same."""
-        try:
-            self._judge_on(engine, candidate)
-            self._wrong_on.discard((candidate.precision, engine))
-        except (GateRefused, UserError, EnvironmentFault) as reason:
-            self._wrong_on.add((candidate.precision, engine))
-            self.warnings.append(f"{candidate.precision} does not run on {engine}: {reason}")
-
-    def _judge(
-        self, precision: str, model: bytes, reference: Sequence[NDArray[Any]], name: str, run: Run | None = None
-    ) -> Gate:
-        full_name = f"{self._asked.model}-{precision}"
-        self._step(f"proving {full_name}")
-        gates.check_file(full_name, model, gates.Interface.of(self._exported))
-        if self._exported.is_untrained:
-            gate = gates.untrained(full_name, model, self._reference, self._inputs(), self._batch_size(), run)
-        elif self.data is None:
-            gate = gates.ungated(full_name, model, self._inputs(), self._batch_size(), run)
-        else:
-            gate = gates.judge(
-                full_name,
-                model,
-                list(reference),
-                name,
-                self.data,
-                self._exported.task,
-                self._exported.max_batch_size,
-                self._asked.limits,
-                self._asked.metric,
-                run,
-            )
-        self._step(f"proving {full_name}", done=True)
-        return gate
-
-    def _inputs(self) -> Arrays:
-        return self.data.inputs if self.data is not None else self._exported.example
-
-    def _batch_size(self) -> int:
-        return self._exported.max_batch_size
 
     def _made(self, precision: str) -> list[Judged]:
         """The variant that passed its gate, or none, with the reason kept. Of several that pass, the fastest."""
@@ -294,7 +222,7 @@ class _Run:
         ):
             self._step(f"making {name}", done=True)
             try:
-                passed.append((candidate, self._judge_made(candidate)))
+                passed.append((candidate, self._judge.made(candidate)))
             except GateRefused as refusal:
                 self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
                 continue
@@ -320,8 +248,8 @@ class _Run:
                 for engine in self._engines_of(candidate)
             ]
             found = self._contest(entrants)
-        self.warnings += found.warnings
-        return [self._proven(candidate, gate, found) for candidate, gate in judged]
+        self.warnings += [*self._judge.warnings, *found.warnings]
+        return [self._proven(one, found) for one in judged]
 
     def _contest(self, entrants: Sequence[Entrant], *, is_short: bool = False) -> Results:
         """`is_short`: which of ours is faster, where the interval does not matter."""
@@ -332,13 +260,15 @@ class _Run:
             engines={entrant.engine: self._engines[entrant.engine] for entrant in entrants},
             batch_sizes=sorted({1, some} if is_short else {1, some, most}),
             num_rounds=MIN_ROUNDS if is_short else NUM_ROUNDS,
-            inputs=self._inputs() if self._exported.max_batch_size else _first(self._inputs()),
+            inputs=self._judge.inputs if self._exported.max_batch_size else _first(self._judge.inputs),
             seconds=self._asked.seconds,
             progress=self._progress,
         )
 
     def _engines_of(self, candidate: Candidate) -> list[str]:
         """Those that are here, may run it, and gave the right answers."""
+        if "tensorrt" in candidate.needs:
+            return []
         wanted = {
             "fp32": ("cpu", "openvino", "cuda"),
             "bf16": ("openvino",),
@@ -348,7 +278,7 @@ class _Run:
         here = [engine for engine in wanted[candidate.precision] if engine in self._engines]
         if self._exported.is_cpu_only:
             here = [engine for engine in here if engine != "cuda"]
-        return [engine for engine in here if (candidate.precision, engine) not in self._wrong_on]
+        return [engine for engine in here if (candidate.precision, engine) not in self._judge.wrong_on]
 
     def _fastest(self, passed: Sequence[Judged]) -> Judged:
         """Of files that are all good enough, the one to keep; they run on ONNX Runtime's own provider."""
@@ -359,23 +289,24 @@ class _Run:
             winner = self._contest(entrants, is_short=True).fastest(files)
         return passed[list(files).index(winner)] if winner else passed[0]
 
-    def _proven(self, candidate: Candidate, gate: Gate, found: Results) -> Proven:
-        variant = candidate.precision
-        pools = {"cpu": self._pool(variant, "cpu", found), "gpu": self._pool(variant, "gpu", found)}
+    def _proven(self, judged: Judged, found: Results) -> Proven:
+        candidate, variant = judged[0], judged[0].precision
+        pools = {pool: self._pool(candidate, pool, found) for pool in ("cpu", "gpu")}
+        gate = self._judge.on(pools["cpu"].engine, judged)
         speed = tuple(row for key in found.entrants if key[0] == variant for row in found.speeds(*key))
         how = "" if variant == "fp32" else candidate.how
         return Proven(variant, candidate.model, how, gate, pools, speed, tuple(sorted(candidate.needs)))
 
-    def _pool(self, variant: str, pool: str, found: Results) -> PoolGate:
+    def _pool(self, candidate: Candidate, pool: str, found: Results) -> PoolGate:
         """A pool that may not run it asks for an engine that no such server has, so that it cannot load there."""
-        if (variant, pool) in NOT_ALLOWED_ON:
-            engine, reason = NOT_ALLOWED_ON[variant, pool]
-            if (variant, pool) == ("int8", "gpu") and self._asked.is_for_tensorrt:
-                return self._accepted(PoolGate(PASSED, "tensorrt", _UNTIMED))
-            return PoolGate(NOT_ALLOWED, engine, reason)
+        variant, needs_tensorrt = candidate.precision, "tensorrt" in candidate.needs
+        if pool == "cpu" and needs_tensorrt:
+            return PoolGate(NOT_ALLOWED, "cuda", _TENSORRT_ONLY)
+        if (variant, pool) in NOT_ALLOWED_ON and not (pool == "gpu" and needs_tensorrt):
+            return PoolGate(NOT_ALLOWED, *NOT_ALLOWED_ON[variant, pool])
         if pool == "gpu" and self._exported.is_cpu_only:
             return PoolGate(NOT_ALLOWED, "tensorrt", _CPU_ONLY)
-        if pool == "gpu" and "cuda" not in self._engines:
+        if pool == "gpu" and (self._asked.is_for_tensorrt or "cuda" not in self._engines):
             engine = "tensorrt" if self._asked.is_for_tensorrt else "cuda"
             return self._accepted(PoolGate(PASSED, engine, "the baseline" if variant == "fp32" else _UNTIMED))
         return self._accepted(found.verdict(variant, pool))
@@ -419,9 +350,13 @@ def _needs_calibration(model: bytes) -> bool:
 def _divide(
     exported: Exported, data: Dataset | None, calibration: Arrays | None, asked: Asked
 ) -> tuple[Dataset | None, Arrays | None]:
-    """(what judges, what calibrates): where nothing was given for the second, some rows of the first, which it then loses."""
-    makes_int8 = "int8" in (asked.precisions or exported.precisions)
-    if data is None or calibration is not None or not makes_int8 or not _needs_calibration(exported.model):
+    """(what judges, what calibrates): where nothing was given for the second, some rows of the first, which it then loses.
+
+    FP16 looks at them for values that would overflow.
+    """
+    wanted = asked.precisions or exported.precisions
+    is_needed = "fp16" in wanted or ("int8" in wanted and _needs_calibration(exported.model))
+    if data is None or calibration is not None or not is_needed:
         return data, calibration
     rows = np.arange(data.num_samples)
     chosen = rows[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]

@@ -25,6 +25,7 @@ from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.session import Session
 from serving.export.gates.tasks import Measured, measure
 from serving.export.progress import Progress
+from serving.export.variants import as_on_gpu
 from serving.export.verify import EngineRun
 from serving.repository import GATE_DATA_FILE, Check, Variant
 from serving.repository.preprocessing import from_json
@@ -68,7 +69,7 @@ class Rerun:
             return Outcome((), (), (f"gate not run again: {engine} computes it, and is not here",))
         model = variant.model_path.read_bytes()
         gates.check_file(variant.name, model, gates.Interface.of(self._fp32.record))
-        run: Run = Session(variant.name, model).run if engine is None else partial(self._engines[engine], model)
+        run: Run = self._runner(variant, model) if engine is None else partial(self._engines[engine], model)
         answers = gates.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
             raise gates.NonFinite(variant.name, "its answers on the data", count)
@@ -77,6 +78,11 @@ class Rerun:
             checks.append(self._rows(variant, run, recorded))
         failed = tuple(_told(check) for check in checks if not check.has_passed)
         return Outcome(tuple(checks), failed, (*self._about_data(variant), *notes))
+
+    def _runner(self, variant: Variant, model: bytes) -> Run:
+        """FP16, and what TensorRT alone computes, as at the export: rounded as on a GPU."""
+        is_for_gpu = variant.record.variant == "fp16" or "tensorrt" in variant.record.needs
+        return Session(variant.name, as_on_gpu(model) if is_for_gpu else model).run
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from serving.repository.processor import has
 
 from . import spoil
 from .conftest import COMMITTED, MODEL_FILE
+from .variants import nets
 
 pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
 
@@ -140,6 +141,42 @@ def test_a_file_that_is_right_on_every_processor_is_preferred(
     int8 = export(exported, held_out, tmp_path).published[1]
     assert "7 bits" in int8.record.source
     assert int8.record.needs == ()
+
+
+def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_path: Path) -> None:
+    """Values beyond FP16 between two layers: without calibration that shows them, infinite on a GPU and fine here."""
+    source = tmp_path / "swelling.onnx"
+    source.write_bytes(nets.swelling())
+    swelling = onnx_file.load(source, SourceOptions(), lambda *_: None)
+    rows = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    data = Dataset("rows", {"x": rows}, None)
+    asked = replace(ASKED, precisions=("fp16",))
+    blind = {"x": rows[:4] * 1e-6}  # inputs that show no large value
+    outcome = pipeline.export(swelling, data, blind, asked, tmp_path / "repo", ENGINES)
+    assert "NaN or infinite" in outcome.refused["fp16"]
+    seeing = pipeline.export(swelling, data, None, asked, tmp_path / "repo", ENGINES)
+    assert [variant.record.variant for variant in seeing.published] == ["fp32", "fp16"]
+    assert "operators with values over" in seeing.published[1].record.source
+
+
+def test_a_file_for_tensorrt_is_for_no_other_pool(exported: Exported, held_out: Dataset, tmp_path: Path) -> None:
+    outcome = export(exported, held_out, tmp_path, replace(ASKED, precisions=("fp16", "int8"), is_for_tensorrt=True))
+    pools = {variant.record.variant: variant.record.pools for variant in outcome.published}
+    assert {name: pool["gpu"].engine for name, pool in pools.items()} == dict.fromkeys(pools, "tensorrt")
+    assert pools["int8"]["cpu"].status == "not_allowed"
+    assert pools["int8"]["gpu"].status == "passed"
+    assert outcome.published[-1].record.needs == ("tensorrt",)
+
+
+def test_every_engine_that_may_serve_a_file_is_asked_for_its_answers(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    engines = {name: engine for name, engine in installed().items() if name in ("cpu", "openvino")}
+    steps: list[str] = []
+    pipeline.export(exported, held_out, None, ASKED, tmp_path, engines, lambda step, *_: steps.append(step))
+    for precision in ("fp32", "int8"):
+        assert f"proving mine-{precision}" in steps
+        assert (f"proving mine-{precision} on openvino" in steps) is ("openvino" in engines)
 
 
 def test_limits_of_the_users_own_stand_in_the_record_as_such(

@@ -65,6 +65,12 @@ def test_the_limit_is_what_decides() -> None:
     check_graph("m-fp32", exported(IDENTITY, run=near), Limits.chosen({"max_row_difference": 0.02}))
 
 
+def test_no_limit_on_rows_lets_another_model_pass_for_the_frameworks() -> None:
+    backwards = exported(IDENTITY, run=lambda inputs: [inputs["x"][:, ::-1]])
+    with pytest.raises(FrameworkDiffers):
+        check_graph("m-fp32", backwards, Limits.chosen({"max_row_difference": 1.0}))
+
+
 def test_large_answers_may_differ_by_their_share() -> None:
     large = net("y = Mul(x, k)", "(float[batch,4] x) => (float[batch,4] y)", k=1e6)
     check_graph("m-fp32", exported(large, run=lambda inputs: [inputs["x"] * np.float32(1e6) + 50]))
