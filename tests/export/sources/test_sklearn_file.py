@@ -231,13 +231,14 @@ def test_an_input_that_equals_a_rounded_threshold_takes_the_same_branch(export: 
     assert difference(export(model), rows) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaler", [StandardScaler(), MaxAbsScaler()])
 def test_scaled_inputs_take_the_same_branch_in_every_tree(export: Any, scaler: Any) -> None:
     """A scaler that differs in the last digit sends some of many rows another way."""
     random = np.random.default_rng(0)
     rows = random.lognormal(size=(2000, 5)).astype(np.float32) * 7
     labels = (rows[:, 0] * rows[:, 1] > rows[:, 2] * 5).astype(int)
-    model = make_pipeline(scaler, HistGradientBoostingClassifier(max_iter=40, random_state=0)).fit(rows, labels)
+    model = make_pipeline(scaler, HistGradientBoostingClassifier(max_iter=15, random_state=0)).fit(rows, labels)
     assert difference(export(model), rows) < 1e-5
 
 
