@@ -300,6 +300,13 @@ def models(model_repository: Path | None, as_json: bool) -> None:
 @cli.command()
 @MODEL_REPOSITORY
 @click.option("--model", help="This model alone.")
+@click.option(
+    "--variant",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="This variant alone, as digits-int8; several times for several.",
+)
 @click.option("--data", type=FILE, help="Run the gates again on this, instead of on what was kept beside the model.")
 @click.option("--digests-only", is_flag=True, help="Do not run the gates again.")
 @click.option(
@@ -314,7 +321,8 @@ def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None
     """Recompute every digest and run the gates again; exit code 1 if something is not what was proven."""
     verifying = room("serving.export.verify")
     engines = {} if options["digests_only"] else _answering_engines()
-    verification = verifying.verify(_repository(model_repository), engines=engines, **options)
+    progress = room("serving.export.progress").lines
+    verification = verifying.verify(_repository(model_repository), engines=engines, progress=progress, **options)
     if not verification.variants:
         raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
     room("serving.export.table").show_verification(verification, as_json=as_json)

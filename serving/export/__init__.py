@@ -1,5 +1,10 @@
-"""From a model to gated variants in a repository. `sources` is the way in, `inventory` lists and verifies what is there.
+"""From a model to proven variants in a repository: `tandem export`, and `models` and `verify`, which look at what came of it.
 
-`digits` makes a network (torch), `precision` its FP16 and INT8 (onnx, onnxruntime), `gates` and `speed` prove them, `publish`
-writes them. Rule: only this room imports torch, onnx, onnxruntime and scikit-learn, and `inventory` none of them.
+`sources` and `recipes` are the ways in, `variants` makes the precisions, `gates` judge and `speed` times them, `pipeline` has the
+order, `publish` writes. Rule: only this room imports torch, onnx, onnxruntime and scikit-learn, and `inventory` none of them.
 """
+
+import os
+
+# ONNX Runtime reads it once, when it is imported, which only this room does in a process of ours.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -15,6 +15,7 @@ from typing import Any
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
 from serving.repository import GATE_DATA_FILE, NOTHING, Check, DigestMismatch, Repository, Variant
+from serving.repository.processor import has
 from serving.repository.record import nearest
 
 VERSION = 1
@@ -62,33 +63,55 @@ def verify(
     *,
     data: Path | None = None,
     model: str | None = None,
+    names: Sequence[str] = (),
     digests_only: bool = False,
     server: str = TANDEM,
     engines: Mapping[str, EngineRun] | None = None,
     progress: Progress = silent,
+    processor: str | None = None,
 ) -> Verification:
-    """`data` stands in for what was kept. `engines`: of those beside the plain CPU provider that are here, by name."""
+    """`data` stands in for what was kept. `names`: these variants alone; none: all. `engines`: of those beside the plain CPU
+    provider that are here, by name. `processor`: a key that stands in for this machine's.
+    """
     if server not in SERVERS:
         raise UserError(f"unknown server {server!r}{nearest(server, SERVERS)}")
     if data is not None and digests_only:
         raise UserError("--data is what gates are run on, and --digests-only runs none; give one of them")
     repository = Repository(path)
-    variants = [variant for variant in repository.variants() if model in (None, variant.record.model)]
-    if model is not None and not variants:
-        known = sorted({variant.record.model for variant in repository.variants()})
-        raise UserError(f"{path} has no model {model!r}{nearest(model, known) if known else '; it is empty'}")
-    found = {variant.name: _digests(variant) for variant in variants}
-    if model is None:
-        nothing = ("has no tandem.json, so nothing proves it",)
-        found |= {name: Verified(name, False, NOT_RUN, (), nothing, ()) for name in repository.ungated()}
+    variants, bare = _chosen(repository, model, names)
+    fp32s = [one for one in repository.variants() if one.record.variant == "fp32"]
+    wanted = {variant.name for variant in variants}
+    # FP32 is what the others are compared with, also where only they were asked for
+    beside = [one for one in fp32s if one.record.model in {variant.record.model for variant in variants}]
+    found = {variant.name: _digests(variant) for variant in {one.name: one for one in (*variants, *beside)}.values()}
     if not digests_only:
-        for name, result in _gates(variants, found, data, engines or {}, progress).items():
-            found[name] = result
-    newest = {one.record.model: one.record.model_version for one in variants if one.record.variant == "fp32"}
+        found |= _gates(variants, beside, found, data, engines or {}, progress)
+    newest = {one.record.model: one.record.model_version for one in fp32s}
     for variant in variants:
-        result = _for_server(variant, found[variant.name], server)
+        result = _for_server(variant, found[variant.name], server, processor)
         found[variant.name] = _for_its_version(variant, result, newest.get(variant.record.model, 0))
-    return Verification(VERSION, str(path), server, tuple(found[name] for name in sorted(found)))
+    nothing = ("has no tandem.json, so nothing proves it",)
+    results = {name: result for name, result in found.items() if name in wanted}
+    results |= {name: Verified(name, False, NOT_RUN, (), nothing, ()) for name in bare}
+    return Verification(VERSION, str(path), server, tuple(results[name] for name in sorted(results)))
+
+
+def _chosen(repository: Repository, model: str | None, names: Sequence[str]) -> tuple[list[Variant], list[str]]:
+    """The variants that are asked for, and the names of directories without a record among them."""
+    everything, bare = repository.variants(), list(repository.ungated())
+    if model is not None and names:
+        raise UserError("--model and --variant both say what to verify; give one of them")
+    known = sorted({variant.record.model for variant in everything})
+    if model is not None and model not in known:
+        raise UserError(
+            f"{repository.path} has no model {model!r}{nearest(model, known) if known else '; it is empty'}"
+        )
+    there = sorted([variant.name for variant in everything] + bare)
+    if absent := [name for name in names if name not in there]:
+        hint = nearest(absent[0], there) if there else "; it is empty"
+        raise UserError(f"{repository.path} has no variant {absent[0]!r}{hint}")
+    variants = [v for v in everything if model in (None, v.record.model) and (not names or v.name in names)]
+    return variants, [name for name in bare if (name in names if names else model is None)]
 
 
 def _digests(variant: Variant) -> Verified:
@@ -99,19 +122,31 @@ def _digests(variant: Variant) -> Verified:
     return Verified(variant.name, True, NOT_RUN, (), (), ())
 
 
-def _for_server(variant: Variant, result: Verified, server: str) -> Verified:
-    """NVIDIA's backend hands OpenVINO nothing but the device: neither a precision nor a number of threads."""
+def _for_server(variant: Variant, result: Verified, server: str, processor: str | None) -> Verified:
+    """What NVIDIA's image would compute otherwise on a CPU pool, and says nothing of. Its backend hands OpenVINO nothing but
+    the device, and nobody there asks what a file needs of the processor.
+    """
     pool = variant.record.pools.get("cpu")
-    if server != NVIDIA or pool is None or not pool.is_loadable or pool.engine != "openvino":
+    if server != NVIDIA or pool is None or not pool.is_loadable:
         return result
+    problems, notes = list(result.problems), list(result.notes)
     if variant.record.variant == "bf16":
-        problem = "BF16 on the CPU pool is computed by Tandem's own backend only; in NVIDIA's image it would be FP32: leave it out"
-    else:
-        problem = (
+        problems.append(
+            "BF16 on the CPU pool is computed by Tandem's own backend only; in NVIDIA's image it would be FP32: leave it out"
+        )
+    elif pool.engine == "openvino":
+        problems.append(
             "the number of OpenVINO's threads is set by Tandem's own backend only; in NVIDIA's image every instance would "
             "take all cores: export it with --engine cpu"
         )
-    return replace(result, problems=(*result.problems, problem))
+    if "vnni" in variant.record.needs and has("vnni", processor):
+        notes.append("needs VNNI, which this processor has; NVIDIA's image loads it on every other too")
+    elif "vnni" in variant.record.needs:
+        problems.append(
+            "needs VNNI, which this processor lacks; NVIDIA's image would load it all the same and answer wrongly: export it "
+            "with --int8-range 7bit"
+        )
+    return replace(result, problems=tuple(problems), notes=tuple(notes))
 
 
 def _for_its_version(variant: Variant, result: Verified, fp32_version: int) -> Verified:
@@ -128,30 +163,31 @@ def _for_its_version(variant: Variant, result: Verified, fp32_version: int) -> V
 
 def _gates(
     variants: Sequence[Variant],
+    fp32s: Sequence[Variant],
     found: Mapping[str, Verified],
     data: Path | None,
     engines: Mapping[str, EngineRun],
     progress: Progress,
 ) -> dict[str, Verified]:
-    """The results that running the gates again changes."""
+    """The results that running the gates again changes. `fp32s`: of the models of these variants."""
     models = sorted({variant.record.model for variant in variants})
     if data is not None and len(models) > 1:
         raise UserError(f"--data is of one model, and the repository has {', '.join(models)}; say which with --model")
     changed: dict[str, Verified] = {}
     for model in models:
         family = [variant for variant in variants if variant.record.model == model]
-        reason = _why_not(family, found, data)
-        if reason is None:
-            changed |= _rerun(family, found, data, engines, progress)
+        fp32 = next((variant for variant in fp32s if variant.record.model == model), None)
+        reason = _why_not(fp32, found, data)
+        if fp32 is not None and reason is None:
+            changed |= _rerun(family, fp32, found, data, engines, progress)
             continue
         for variant in family:
-            changed[variant.name] = _noted(found[variant.name], _why_not_this(variant) or reason)
+            changed[variant.name] = _noted(found[variant.name], _why_not_this(variant) or reason or "")
     return changed
 
 
-def _why_not(family: Sequence[Variant], found: Mapping[str, Verified], data: Path | None) -> str | None:
+def _why_not(fp32: Variant | None, found: Mapping[str, Verified], data: Path | None) -> str | None:
     """Why none of a model's gates can be run again; None where they can."""
-    fp32 = next((variant for variant in family if variant.record.variant == "fp32"), None)
     if fp32 is None:
         return "gate not run again: the repository has no FP32 of this model to compare with"
     if not found[fp32.name].is_whole:
@@ -171,6 +207,7 @@ def _why_not_this(variant: Variant) -> str | None:
 
 def _rerun(
     family: Sequence[Variant],
+    fp32: Variant,
     found: Mapping[str, Verified],
     data: Path | None,
     engines: Mapping[str, EngineRun],
@@ -183,7 +220,7 @@ def _rerun(
         if data is not None:
             raise EnvironmentFault(f"--data cannot be used: {reason}: pip install 'tandem-serving[onnx]'") from None
         return {variant.name: _noted(found[variant.name], f"gate not run again: {reason}") for variant in family}
-    run = rerun.Rerun(next(one for one in family if one.record.variant == "fp32"), data, engines, progress)
+    run = rerun.Rerun(fp32, data, engines, progress)
     changed = {}
     for variant in family:
         result = found[variant.name]

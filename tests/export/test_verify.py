@@ -275,6 +275,11 @@ def test_data_of_one_model_is_not_guessed_to_be_of_another(bare: Path) -> None:
     ("options", "says"),
     [
         ({"model": "digit"}, "has no model 'digit', did you mean 'digits'"),
+        ({"names": ["digits-int4"]}, "has no variant 'digits-int4', did you mean 'digits-int8'"),
+        (
+            {"names": ["digits-fp32"], "model": "digits"},
+            "--model and --variant both say what to verify; give one of them",
+        ),
         ({"server": "nvidea"}, "unknown server 'nvidea', did you mean 'nvidia'"),
         ({"data": PAYLOAD, "digests_only": True}, "--digests-only runs none; give one of them"),
     ],
@@ -348,9 +353,74 @@ def test_nvidias_image_is_told_that_it_cannot_count_openvinos_threads(kept: Path
     assert verify(kept, digests_only=True).has_passed
 
 
+@pytest.mark.parametrize(
+    ("processor", "server", "problems", "notes"),
+    [
+        (
+            "x86_64-avx2",
+            "nvidia",
+            "needs VNNI, which this processor lacks; NVIDIA's image would load it all the same",
+            "",
+        ),
+        (
+            "x86_64-avx512_vnni",
+            "nvidia",
+            "",
+            "needs VNNI, which this processor has; NVIDIA's image loads it on every other",
+        ),
+        ("x86_64-avx2", "tandem", "", ""),
+    ],
+)
+def test_nvidias_image_is_told_what_a_file_needs_of_the_processor(
+    repository: Path, processor: str, server: str, problems: str, notes: str
+) -> None:
+    edit(repository, "digits-int8", lambda data: data.update(needs=["vnni"]))
+    found = verify(repository, digests_only=True, server=server, processor=processor)
+    int8 = of(found, "digits-int8")
+    assert (len(int8.problems), len(int8.notes)) == (bool(problems), bool(notes))
+    assert "".join(int8.problems).startswith(problems)
+    assert "".join(int8.notes).startswith(notes)
+    assert found.has_passed == (not problems)
+
+
 def test_nvidias_image_is_told_nothing_of_bf16_that_runs_on_no_cpu_pool(with_bf16: Path) -> None:
     edit(with_bf16, "digits-bf16", lambda data: data["pools"]["cpu"].update(status="not_allowed"))
     assert verify(with_bf16, digests_only=True, server="nvidia").has_passed
+
+
+# -- only some of it --------------------------------------------------------------------------------------------------
+
+
+def test_variants_asked_for_by_name_are_verified_alone_beside_their_fp32(kept: Path) -> None:
+    (kept / "digits-fp16" / "labels.txt").unlink()
+    found = verify(kept, names=["digits-int8"])
+    assert [(variant.name, variant.gate, variant.problems) for variant in found.variants] == [
+        ("digits-int8", PASSED, ())
+    ]
+    (kept / "digits-fp32" / "labels.txt").unlink()
+    [int8] = verify(kept, names=["digits-int8"]).variants
+    assert int8.notes == ("gate not run again: the files of digits-fp32 are not the ones that were gated",)
+
+
+def test_a_name_of_a_directory_without_a_record_is_a_problem_and_others_of_that_kind_are_not(kept: Path) -> None:
+    for name in ("digits-int8", "digits-fp16"):
+        (kept / name / RECORD_FILE).unlink()
+    found = verify(kept, names=["digits-fp32", "digits-int8"], digests_only=True)
+    assert [(variant.name, bool(variant.problems)) for variant in found.variants] == [
+        ("digits-fp32", False),
+        ("digits-int8", True),
+    ]
+
+
+def test_a_variant_asked_for_by_name_that_is_of_an_older_version_than_fp32_is_a_problem(kept: Path) -> None:
+    def newer(data: dict[str, Any]) -> None:
+        data["model_version"] = 2
+        data["files"]["2/model.onnx"] = data["files"].pop("1/model.onnx")
+
+    (kept / "digits-fp32" / "1").rename(kept / "digits-fp32" / "2")
+    edit(kept, "digits-fp32", newer)
+    [int8] = verify(kept, names=["digits-int8"], digests_only=True).variants
+    assert "is of version 1, and FP32 of version 2" in " ".join(int8.problems)
 
 
 # -- images with nothing installed ------------------------------------------------------------------------------------
@@ -414,3 +484,12 @@ def test_progress_names_each_gate(kept: Path) -> None:
     verify(kept, progress=lambda *step: steps.append(step))
     assert steps[-1] == ("running the gate of digits-int8 again", 1, 1)
     assert len(steps) == 6
+
+
+def test_the_command_line_says_how_far_it_is_beside_its_result(kept: Path) -> None:
+    words = ["verify", "--model-repository", str(kept), "--variant", "digits-int8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "serving", *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.splitlines() == ["running the gate of digits-int8 again: done"]
+    assert done.stdout.splitlines() == ["digits-int8: whole, gate passed again"]

@@ -243,10 +243,25 @@ def test_models_are_verified_before_triton_starts_and_read_only_for_it(shape: st
     for deployment in it.all("Deployment")[1:]:
         pod = deployment["spec"]["template"]["spec"]
         last = pod["initContainers"][-1]
-        assert last["command"] == ["tandem", "verify", "--model-repository=/models", "--digests-only"]
+        assert last["command"][:4] == ["tandem", "verify", "--model-repository=/models", "--digests-only"]
         for container in (last, *pod["containers"]):
             (mount,) = [m for m in container["volumeMounts"] if m["name"] == "models"]
             assert mount["readOnly"] is True
+
+
+@pytest.mark.parametrize(
+    ("values", "pool", "words"),
+    [
+        ({}, "cpu", ["--server=nvidia", "--variant=digits-fp32", "--variant=digits-int8"]),
+        (GPU, "gpu", ["--variant=digits-fp32", "--variant=digits-fp16"]),
+        (SLIM, "cpu", []),
+    ],
+)
+def test_what_nvidias_image_would_compute_otherwise_is_asked_of_what_a_cpu_pool_of_it_loads(
+    values: Object, pool: str, words: list[str], render: Render
+) -> None:
+    pod = render(values).one("Deployment", f"tandem-{pool}")["spec"]["template"]["spec"]
+    assert pod["initContainers"][-1]["command"][4:] == words
 
 
 def test_a_claim_is_mounted_read_only_and_nothing_is_copied(render: Render) -> None:

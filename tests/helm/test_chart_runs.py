@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 
 from serving.cli import cli
 from serving.repository import Repository, pool_config_file
+from serving.repository.processor import has
 from serving.settings import GatewaySettings, read_settings
 
 from .conftest import ROOT, Object, Render
@@ -127,14 +129,69 @@ def test_the_init_containers_copy_the_models_and_find_them_sound(render: Render,
     ).is_file()
 
 
-def test_a_file_that_changed_on_the_volume_stops_the_pod(render: Render, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "model_repo" / "digits-fp32", tmp_path / "digits-fp32")
-    model = tmp_path / "digits-fp32" / "1" / "model.onnx"
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """The digits variants, as somebody copied them onto a claim."""
+    shutil.copytree(ROOT / "model_repo", tmp_path / "volume")
+    return tmp_path / "volume"
+
+
+def changed(volume: Path, variant: str) -> None:
+    model = volume / variant / "1" / "model.onnx"
     content = bytearray(model.read_bytes())
     content[len(content) // 2] ^= 1
     model.write_bytes(content)
-    pod = render(SHAPES["a claim"]).one("Deployment", "tandem-cpu")["spec"]["template"]["spec"]
-    assert run_init_containers(pod, tmp_path) != 0
+
+
+def on_openvino(volume: Path, variant: str) -> None:
+    """As if OpenVINO had won on the processor that exported it."""
+    file = volume / variant / "tandem.json"
+    record = json.loads(file.read_text())
+    record["pools"]["cpu"]["engine"] = "openvino"
+    file.write_text(json.dumps(record))
+
+
+def needing_vnni(volume: Path, variant: str) -> None:
+    file = volume / variant / "tandem.json"
+    record = json.loads(file.read_text())
+    record["needs"] = ["vnni"]
+    file.write_text(json.dumps(record))
+
+
+def started(render: Render, volume: Path, pool: Object, name: str = "cpu") -> bool:
+    values = {**SHAPES["a claim"], "pools": {name: {"enabled": True, **pool}}}
+    pod = render(values).one("Deployment", f"tandem-{name}")["spec"]["template"]["spec"]
+    return run_init_containers(pod, volume) == 0
+
+
+@pytest.mark.parametrize("server", ["nvidia", "tandem"])
+def test_a_file_that_changed_on_the_volume_stops_the_pod(server: str, render: Render, volume: Path) -> None:
+    assert started(render, volume, {"server": server})
+    changed(volume, "digits-fp32")
+    assert not started(render, volume, {"server": server})
+
+
+def test_what_nvidias_image_does_not_load_does_not_stop_it_and_what_is_not_there_does(
+    render: Render, volume: Path
+) -> None:
+    changed(volume, "digits-int8")
+    on_openvino(volume, "digits-fp16")
+    assert started(render, volume, {"models": ["digits-fp32"]})
+    assert not started(render, volume, {"models": ["digits-fp32", "digits-int4"]})
+
+
+def test_nvidias_image_does_not_start_with_a_variant_for_openvino_on_a_cpu_pool(render: Render, volume: Path) -> None:
+    on_openvino(volume, "digits-fp32")
+    assert not started(render, volume, {})
+    assert started(render, volume, {"server": "tandem"})
+    assert started(render, volume, {"models": ["digits-fp32"]}, "gpu")
+
+
+def test_nvidias_image_starts_with_what_needs_vnni_only_where_the_processor_has_it(
+    render: Render, volume: Path
+) -> None:
+    needing_vnni(volume, "digits-int8")
+    assert started(render, volume, {}) == has("vnni")
 
 
 # -- a real gateway -------------------------------------------------------------------------------------------------------

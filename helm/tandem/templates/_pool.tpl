@@ -79,6 +79,23 @@ rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
 {{- toYaml $resources }}
 {{- end }}
 
+{{/* NVIDIA's Triton loads what it is told by name, so that is what has to be sound; `tandem triton` loads all that it finds. What
+     `--server=nvidia` asks is about CPU pools: cards are computed on there as the configuration says. */}}
+{{- define "tandem.verifyCommand" -}}
+- tandem
+- verify
+- --model-repository=/models
+- --digests-only
+{{- if eq .server "nvidia" }}
+{{- if eq .device "cpu" }}
+- --server=nvidia
+{{- end }}
+{{- range .models }}
+- --variant={{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "tandem.initContainers" -}}
 {{- if eq .root.Values.modelRepository.source "image" }}
 - name: copy-models
@@ -90,11 +107,12 @@ rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
   volumeMounts:
     - {name: models, mountPath: /models}
 {{- end }}
-# A file that changed after its gate stops the pod here.
+# A file that changed after its gate stops the pod here, and so does a variant that NVIDIA's image would compute otherwise.
 - name: verify-models
   image: {{ include "tandem.gatewayImage" .root | quote }}
   imagePullPolicy: {{ .root.Values.images.gateway.pullPolicy }}
-  command: [tandem, verify, --model-repository=/models, --digests-only]
+  command:
+    {{- include "tandem.verifyCommand" .pool | nindent 4 }}
   {{- include "tandem.smallResources" . | nindent 2 }}
   {{- include "tandem.containerSecurity" . | nindent 2 }}
   volumeMounts:
