@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.planning.engines import POOL
 from serving.repository import (
     GATE_DATA_FILE,
     NOTHING,
@@ -26,7 +27,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One variant. `speed` is what was measured on this processor only; an empty one means unmeasured here."""
+    """One variant. `speed` is what was measured on this processor, and on any card, because a repository is often looked at
+    beside one; an empty one means unmeasured.
+    """
 
     name: str
     model: str
@@ -54,6 +57,7 @@ class Models:
     version: int
     repository: str
     processor: str
+    cards: tuple[str, ...]  # that something of it was measured on, by name
     variants: tuple[Row, ...]
     ungated: tuple[str, ...]
 
@@ -64,7 +68,8 @@ def models(path: Path) -> Models:
     kept = {variant.record.model for variant in variants if GATE_DATA_FILE in variant.record.files}
     here = {variant.name for variant in variants}
     rows = tuple(_row(variant, processor, here, variant.record.model in kept) for variant in variants)
-    return Models(VERSION, str(path), processor, rows, tuple(repository.ungated()))
+    cards = sorted({speed.processor for row in rows for speed in row.speed if POOL[speed.engine] == "gpu"})
+    return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()))
 
 
 def _row(variant: Variant, processor: str, here: set[str], is_data_kept: bool) -> Row:
@@ -84,7 +89,7 @@ def _row(variant: Variant, processor: str, here: set[str], is_data_kept: bool) -
         not_made=not_made,
         is_data_kept=is_data_kept,
         pools=record.pools,
-        speed=tuple(speed for speed in record.speed if speed.processor == processor),
+        speed=tuple(one for one in record.speed if POOL[one.engine] == "gpu" or one.processor == processor),
         max_batch_size=record.max_batch_size,
         source=record.source,
         created=record.created,

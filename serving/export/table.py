@@ -10,6 +10,7 @@ from rich.table import Table
 
 from serving.export.inventory import Models, Row
 from serving.export.verify import Verification, Verified
+from serving.planning.engines import PLAIN, POOL
 from serving.repository import UNTRAINED, Speed
 
 COLUMNS = ("variant", "proof (FP32)", "size", "pools", "speed against FP32", "digest")
@@ -22,7 +23,7 @@ def show_models(models: Models, *, as_json: bool) -> None:
         print(json.dumps(dataclasses.asdict(models), indent=2))
         return
     console = Console(highlight=False, soft_wrap=True, width=WIDTH)
-    console.print(f"{models.repository}, speed as measured on {models.processor}", markup=False)
+    console.print(f"{models.repository}, speed as measured on {measured_on(models)}", markup=False)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in COLUMNS:
         table.add_column(column, no_wrap=True)
@@ -31,13 +32,18 @@ def show_models(models: Models, *, as_json: bool) -> None:
             f"{pool} {given.status}{f' ({given.engine})' if given.is_loadable else ''}"
             for pool, given in row.pools.items()
         )
-        table.add_row(row.name, proof(row), size(row.size_bytes), pools, _speed(row), row.digest[:12])
+        speed = _speed(row, has_cards=len(models.cards) > 1)
+        table.add_row(row.name, proof(row), size(row.size_bytes), pools, speed, row.digest[:12])
     console.print(table)
     for row in models.variants:
         for variant, reason in row.not_made.items():
             console.print(f"{row.model}-{variant}: not made: {reason}", markup=False)
     for name in models.ungated:
         console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
+
+
+def measured_on(models: Models) -> str:
+    return " and ".join((models.processor, *models.cards))
 
 
 def proof(row: Row) -> str:
@@ -57,21 +63,25 @@ def size(num_bytes: int) -> str:
     return f"{num_bytes / 2**10:.0f} KiB" if num_bytes < 2**20 else f"{num_bytes / 2**20:.0f} MiB"
 
 
-def _speed(row: Row) -> str:
-    """Beside FP32 on the engine that runs FP32 best, and on the plain one where that is another."""
+def _speed(row: Row, *, has_cards: bool) -> str:
+    """Beside FP32 on the engine that runs FP32 best, and on the plain one where that is another. `has_cards`: of several."""
     if not row.speed:
         return "the baseline" if row.variant == "fp32" else "unmeasured here"
-    return "\n".join(_one(row, speed) for speed in row.speed if not _is_itself(row, speed)) or "the baseline"
+    lines = [_one(row, speed, has_cards=has_cards) for speed in row.speed if not _is_itself(row, speed)]
+    return "\n".join(lines) or "the baseline"
 
 
 def _is_itself(row: Row, speed: Speed) -> bool:
     return row.variant == "fp32" and speed.engine == speed.baseline_engine
 
 
-def _one(row: Row, speed: Speed) -> str:
-    engines = f" on {speed.engine}" if len({s.engine for s in row.speed}) > 1 or speed.engine != "cpu" else ""
-    beside = f" beside {speed.baseline_engine}" if speed.baseline_engine != "cpu" else ""
-    return f"batch {speed.batch_size}{engines}{beside}: {speed.ratio:.2f} ({speed.ratio_low:.2f} to {speed.ratio_high:.2f})"
+def _one(row: Row, speed: Speed, *, has_cards: bool) -> str:
+    plain = PLAIN[POOL[speed.engine]]
+    engine = f" on {speed.engine}" if len({s.engine for s in row.speed}) > 1 or speed.engine != "cpu" else ""
+    card = f" of {speed.processor}" if has_cards and POOL[speed.engine] == "gpu" else ""
+    beside = f" beside {speed.baseline_engine}" if speed.baseline_engine != plain else ""
+    interval = f"{speed.ratio:.2f} ({speed.ratio_low:.2f} to {speed.ratio_high:.2f})"
+    return f"batch {speed.batch_size}{engine}{card}{beside}: {interval}"
 
 
 def show_verification(verification: Verification, *, as_json: bool) -> None:

@@ -61,6 +61,58 @@ def test_speed_of_another_processor_is_not_shown_as_ours(row: Callable[[Edit], R
     assert row(elsewhere).speed == ()
 
 
+ON_A_CARD = {
+    "processor": "NVIDIA Made Up", "engine": "cuda", "engine_version": "1.31", "baseline_engine": "cuda", "batch_size": 8,
+    "num_threads": 1, "ratio": 1.5, "ratio_low": 1.25, "ratio_high": 1.75, "latency_s": 0.001, "fp32_latency_s": 0.0015,
+    "measured": "2026-11-21",
+}  # fmt: skip
+
+
+def test_speed_on_a_card_is_shown_wherever_one_looks_and_the_heading_names_the_card(
+    row: Callable[[Edit], Row], repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    int8 = row(lambda data: data.update(speed=[ON_A_CARD]))
+    assert [(speed.processor, speed.engine) for speed in int8.speed] == [("NVIDIA Made Up", "cuda")]
+    listed = models(repository)
+    assert listed.cards == ("NVIDIA Made Up",)
+    table.show_models(listed, as_json=False)
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].endswith(f"speed as measured on {listed.processor} and NVIDIA Made Up")
+    assert "batch 8 on cuda: 1.50 (1.25 to 1.75)" in shown
+
+
+def test_of_several_cards_each_line_says_which(
+    row: Callable[[Edit], Row], repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {**ON_A_CARD, "processor": "NVIDIA Other", "baseline_engine": "tensorrt", "engine": "tensorrt"}
+    row(lambda data: data.update(speed=[ON_A_CARD, other]))
+    listed = models(repository)
+    table.show_models(listed, as_json=False)
+    shown = capsys.readouterr().out
+    assert "and NVIDIA Made Up and NVIDIA Other" in shown.splitlines()[0]
+    assert "batch 8 on cuda of NVIDIA Made Up: 1.50" in shown
+    assert "batch 8 on tensorrt of NVIDIA Other beside tensorrt: 1.50" in shown
+
+
+@pytest.mark.parametrize(
+    ("speed", "says"),
+    [
+        ({}, "batch 8: 1.50 (1.25 to 1.75)"),
+        ({"engine": "openvino"}, "batch 8 on openvino: 1.50 (1.25 to 1.75)"),
+        ({"baseline_engine": "openvino"}, "batch 8 beside openvino: 1.50 (1.25 to 1.75)"),
+    ],
+)
+def test_speed_on_a_processor_names_the_engines_that_are_not_the_plain_one(
+    speed: dict[str, str], says: str, row: Callable[[Edit], Row], repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processor = models(repository).processor
+    here = {**ON_A_CARD, "processor": processor, "engine": "cpu", "baseline_engine": "cpu", **speed}
+    row(lambda data: data.update(speed=[here]))
+    table.show_models(models(repository), as_json=False)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("digits-int8")]
+    assert f"  {says}  " in line
+
+
 def test_random_weights_and_accepted_models_are_marked(row: Callable[[Edit], Row]) -> None:
     untrained = row(lambda data: data["gate"].update(basis="untrained: speed only"))
     assert (untrained.is_untrained, untrained.is_ungated) == (True, False)
