@@ -42,13 +42,18 @@ def room(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = (error.name or "").split(".")[0]
-        if package not in EXTRAS:
+        if (fault := lacking(error, module)) is None:
             raise
-        extra = "loadtest" if module.startswith("loadtest") else EXTRAS[package]
-        raise UserError(
-            f"this needs '{package}', which is not installed: pip install 'tandem-serving[{extra}]'"
-        ) from None
+        raise fault from None
+
+
+def lacking(error: ModuleNotFoundError, module: str = "") -> UserError | None:
+    """The message for a package that an extra brings; None for one that none does."""
+    package = (error.name or "").split(".")[0]
+    if package not in EXTRAS:
+        return None
+    extra = "loadtest" if module.startswith("loadtest") else EXTRAS[package]
+    return UserError(f"this needs '{package}', which is not installed: pip install 'tandem-serving[{extra}]'")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -210,9 +215,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Make an environment for what the source needs, if that is missing (0.6 GB; 6.2 GB with torch).",
 )
 @click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
-@click.option("--opset", default=18, show_default=True, type=click.IntRange(7, 21), help="ONNX operator set.")
+@click.option("--opset", type=click.IntRange(7, 21), help="ONNX operator set. Default: 18.")
 @click.option(
-    "--max-batch", "max_batch_size", default=32, show_default=True, type=click.IntRange(1, 65536), help="Rows."
+    "--max-batch", "max_batch_size", type=click.IntRange(1, 65536), help="Rows. Default: 32, or the speed net's own."
 )
 @click.option("--max-length", type=click.IntRange(1), help="Tokens. Default: the tokenizer's.")
 @click.option("--image-size", type=click.IntRange(1), help="Pixels of both edges. Default: the model's.")
@@ -221,16 +226,20 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--metric", metavar="FILE.py:NAME", help="A function of yours that judges the answers; needs --trust.")
 @limit_options
 @click.option(
-    "--max-bad-images", "max_bad_ratio", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="Share."
+    "--max-bad-images",
+    "max_bad_ratio",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Share of a folder that may be unreadable. Default: 0.1.",
 )
 @click.option("--i-accept-ungated", "accepts_ungated", is_flag=True, help="Serve it unproven; every receipt says so.")
-@click.option("--keep-data/--no-keep-data", "keeps_data", default=True, help="Keep what it was judged on for `verify`.")
 @click.option(
-    "--queue-delay-us",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 10_000_000),
-    help="Wait for fuller batches.",
+    "--keep-data/--no-keep-data",
+    "keeps_data",
+    default=None,
+    help="Keep what it was judged on for `verify`. Default: keep.",
+)
+@click.option(
+    "--queue-delay-us", type=click.IntRange(0, 10_000_000), help="Wait for fuller batches. Default: 0, or FP32's."
 )
 @click.option(
     "--engine",
@@ -242,9 +251,8 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--int8-range",
     type=click.Choice(["auto", "7bit", "full"]),
-    default="auto",
-    show_default=True,
-    help="Of weights. full needs VNNI wherever it runs; auto takes it where 7 bits do not pass and VNNI is here.",
+    help="Of weights. full needs VNNI wherever it runs; auto takes it where 7 bits do not pass and VNNI is here. "
+    "Default: auto.",
 )
 @click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
 @click.option(
@@ -257,6 +265,8 @@ def export(
 ) -> None:
     """Export a model, make its variants, prove them, and put them into a repository.
 
+    An option that the kind of source does not read is an error.
+
     SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE, or a model that Tandem can build:
     digits, minilm, efficientnet-lite0, speed:NAME.
     """
@@ -266,7 +276,8 @@ def export(
     if not needs.is_here("onnx"):
         _go_on_with(extra, is_yes)
     command = room("serving.export.command")
-    asked = command.ExportOptions(source=source, repository=_repository(model_repository), limits=limits, **options)
+    repository = _repository(model_repository)
+    asked = command.ExportOptions(source=source, repository=repository, limits=limits or None, **options)
     command.check(asked)
     _go_on_with(extra, is_yes)
     sys.exit(command.run(asked, _engines(engine_names)))
@@ -411,6 +422,10 @@ def main() -> None:
         _stop(str(error), exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        if (fault := lacking(error)) is None:
+            raise
+        _stop(str(fault), exit_code(fault))
     except OSError as error:
         _stop(
             f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", exit_code(EnvironmentFault())

@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
 ROOT = Path(__file__).parents[1]
+FP32 = "model_repo/digits-fp32/1/model.onnx"
 
 
 def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -48,9 +49,12 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["export", "digits", "--data", ""], 2, "nothing at --data ''"),
         (["export", "digits", "--payload", "README.md/y.npz"], 2, "--payload README.md/y.npz cannot be written"),
         (["export", "digits", "--max-batch", "100000000"], 2, "--max-batch"),
-        (["export", "x.onnx", "--example", "README.md"], 2, "README.md is no npz file"),
+        (["export", FP32, "--example", "README.md"], 2, "README.md is no npz file"),
+        (["export", FP32], 2, "no data to judge the variants on"),
+        (["export", "digits", "--max-bad-images", "1"], 2, "--max-bad-images"),
         (["export", "digits"], 2, "tandem-serving[export]"),
-        (["export", "hf:somewhere"], 2, "--yes"),
+        (["export", "hf:somewhere"], 2, "no data to judge the variants on"),
+        (["export", "hf:somewhere", "--i-accept-ungated"], 2, "--yes"),
         (["verify", "--server", "kserve"], 2, "--server"),
         (["verify", "--model", "digit"], 2, "did you mean 'digits'"),
         (["up", "--pool", "tpu"], 2, "did you mean 'gpu'?"),

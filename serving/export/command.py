@@ -18,24 +18,26 @@ from rich.progress import Progress as Bars
 
 from serving.errors import UserError
 from serving.export import data as datasets
-from serving.export import pipeline, ready_made, recipes, recording, sources
+from serving.export import given_data, pipeline, publish, ready_made, recipes, recording, sources
 from serving.export import progress as progressing
 from serving.export.data import Dataset
 from serving.export.data.npz import read_arrays
-from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, DEFAULT_OPSET, Exported, SourceOptions
+from serving.export.exported import DEFAULT_OPSET, Exported, SourceOptions
 from serving.export.gates import Limits, load_metric
 from serving.export.pipeline import Asked, Outcome
 from serving.export.progress import Progress
 from serving.export.recipes import Built
+from serving.export.sources import applies
 from serving.export.speed import EnginePython
 from serving.repository import PASSED, PRECISIONS, UNTRAINED, Variant, check_model_name
 
-READY_MADE = ("fp16", "int8")  # which variant a file that somebody else made may be
+ALWAYS_JUDGED = "max_row_difference"  # the one limit that asks for no data
+_SIZES = ("image_size", "max_length")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """The command line's words. None: not said."""
+    """The command line's words. As it is by default: not said."""
 
     source: str
     repository: Path
@@ -46,8 +48,8 @@ class ExportOptions:
     calibration: Path | None = None
     example: Path | None = None
     task: str | None = None
-    opset: int = DEFAULT_OPSET
-    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    opset: int | None = None
+    max_batch_size: int | None = None
     max_length: int | None = None
     image_size: int | None = None
     pooling: str | None = None
@@ -55,13 +57,13 @@ class ExportOptions:
     is_trusted: bool = False
     metric: str | None = None
     limits: Mapping[str, float] | None = None
-    max_bad_ratio: float = datasets.MAX_BAD_RATIO
+    max_bad_ratio: float | None = None
     accepts_ungated: bool = False
-    keeps_data: bool = True
+    keeps_data: bool | None = None
     keeps_slow: bool = False
-    queue_delay_us: int = 0
+    queue_delay_us: int | None = None
     is_for_tensorrt: bool = False
-    int8_range: str = pipeline.AUTO
+    int8_range: str | None = None
     seconds: float = 1.0
     payload: Path | None = None
 
@@ -78,8 +80,52 @@ def check(options: ExportOptions) -> None:
             raise UserError(f"there is nothing at {option} '{path}'")
     if options.payload is not None and not _is_writable(options.payload):
         raise UserError(f"--payload {options.payload} cannot be written")
-    if not recipes.is_recipe(options.source):
-        sources.check(options.source, _source_options(options))
+    kind = _kind(options)
+    applies.refuse(kind, options)
+    _check_together(options, kind)
+    if options.variant is not None:
+        return
+    (recipes if recipes.is_recipe(options.source) else sources).check(options.source, _source_options(options))
+    if not (options.data or options.accepts_ungated or kind in (*recipes.TRAINED, recipes.SPEED)):
+        raise UserError(
+            "there is no data to judge the variants on: give some with --data, "
+            "or serve them unproven, and marked so, with --i-accept-ungated"
+        )
+    with publish.writing(options.repository):
+        pass  # it can be written to, and nobody else does: told now, locked again when there is something to write
+
+
+def _kind(options: ExportOptions) -> str:
+    """Of source, as `applies` has them."""
+    if options.variant is not None:
+        return applies.READY_MADE
+    if recipes.is_recipe(options.source):
+        return options.source.partition(":")[0]
+    return sources.split(options.source)[0]
+
+
+def _check_together(options: ExportOptions, kind: str) -> None:
+    """What an option asks for beside it, or cannot have beside it. Raises UserError."""
+    has_data = options.data is not None or kind in (*recipes.TRAINED, applies.READY_MADE)
+    if not has_data and (asked := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
+        raise UserError(f"{applies.APPLIES[asked[0]][0]} is about the data, and there is none: give some with --data")
+    if not has_data or kind == recipes.SPEED:
+        judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
+        judging += ["--metric"] if options.metric else []
+        if judging:
+            why = "random weights are not judged" if kind == recipes.SPEED else "without --data nothing is judged"
+            raise UserError(f"{judging[0]} does not apply: {why}; leave it off")
+    if options.accepts_ungated and options.data is not None:
+        raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
+    if options.example is not None and (sizes := [name for name in _SIZES if getattr(options, name) is not None]):
+        raise UserError(f"{applies.APPLIES[sizes[0]][0]} is for inputs that are made up, and --example gives them")
+    if options.precisions and "int8" not in options.precisions:
+        for name in ("calibration", "int8_range"):
+            if name in applies.said(options):
+                raise UserError(f"{applies.APPLIES[name][0]} is for INT8, which --precision leaves out")
+    folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]
+    if options.max_bad_ratio is not None and not folders:
+        raise UserError("--max-bad-images is for a folder of images, as --data or --calibration")
 
 
 def _is_writable(path: Path) -> bool:
@@ -114,6 +160,8 @@ def _ready_made(options: ExportOptions, engines: Mapping[str, EnginePython], sho
         asked=_asked(options, options.model),
         repository=options.repository,
         data=options.data,
+        max_bad_ratio=options.max_bad_ratio,
+        queue_delay_us=options.queue_delay_us,
         keeps_slow=options.keeps_slow,
         engines=engines,
         progress=shown,
@@ -124,12 +172,12 @@ def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: P
     """A model with all its variants."""
     asked = _asked(options, default_name(options.source) if options.model is None else options.model)
     built = _build(options, asked.model, shown)
-    exported, data = built.exported, built.data
+    exported, data, calibration = built.exported, built.data, built.calibration
+    _check_fit(options, exported)
     if options.data is not None:
-        data = _read(Path(options.data), exported, options, shown)
-    calibration = built.calibration
+        data = given_data.to_judge(options.data, exported, options.max_bad_ratio, shown)
     if options.calibration is not None:
-        calibration = _read(options.calibration, exported, options, shown).inputs
+        calibration = given_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
     outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown)
     if options.payload is not None and data is not None:
         write_payload(options.payload, data)
@@ -144,9 +192,25 @@ def _build(options: ExportOptions, model: str, shown: Progress) -> Built:
     return Built(model, sources.load(options.source, source_options, shown), None, None)
 
 
+def _check_fit(options: ExportOptions, exported: Exported) -> None:
+    """What only the model itself could tell about the options. Raises UserError."""
+    asked = applies.said(options)
+    is_int8 = "int8" in exported.precisions
+    unread = {
+        "max_batch_size": (not exported.max_batch_size, "it is served without batches"),
+        "queue_delay_us": (not exported.max_batch_size, "it is served without batches"),
+        "calibration": (not is_int8, "no INT8 is made of it"),
+        "int8_range": (not is_int8, "no INT8 is made of it"),
+        "is_for_tensorrt": (exported.is_cpu_only, "it is for CPUs only"),
+    }
+    for name, (is_unread, why) in unread.items():
+        if is_unread and name in asked:
+            raise UserError(f"{applies.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
+
+
 def _source_options(options: ExportOptions) -> SourceOptions:
     return SourceOptions(
-        opset=options.opset,
+        opset=DEFAULT_OPSET if options.opset is None else options.opset,
         max_batch_size=options.max_batch_size,
         is_trusted=options.is_trusted,
         task=options.task,
@@ -165,24 +229,11 @@ def _asked(options: ExportOptions, model: str) -> Asked:
         limits=Limits.chosen(options.limits or {}),
         metric=load_metric(options.metric, is_trusted=options.is_trusted) if options.metric else None,
         accepts_ungated=options.accepts_ungated,
-        keeps_data=options.keeps_data,
-        queue_delay_us=options.queue_delay_us,
+        keeps_data=options.keeps_data is not False,
+        queue_delay_us=options.queue_delay_us or 0,
         is_for_tensorrt=options.is_for_tensorrt,
-        int8_range=options.int8_range,
+        int8_range=options.int8_range or pipeline.AUTO,
         seconds=options.seconds,
-    )
-
-
-def _read(path: Path, exported: Exported, options: ExportOptions, shown: Progress) -> Dataset:
-    return datasets.read(
-        path,
-        exported.inputs,
-        num_labels=len(exported.labels) if exported.labels else None,
-        preprocessing=exported.preprocessing,
-        beside=exported.files,
-        labels=exported.labels,
-        max_bad_ratio=options.max_bad_ratio,
-        progress=shown,
     )
 
 

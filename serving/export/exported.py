@@ -26,7 +26,7 @@ class SourceOptions:
     """What may be asked of a source. None: what the source itself says."""
 
     opset: int = DEFAULT_OPSET
-    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    max_batch_size: int | None = None  # 0: without batches
     is_trusted: bool = False  # code that came with the model may run
     task: str | None = None
     max_length: int | None = None  # tokens
@@ -34,6 +34,11 @@ class SourceOptions:
     pooling: str | None = None
     is_normalised: bool | None = None
     example: Arrays | None = None  # inputs [n, …] for a source that has none of its own
+
+    @property
+    def max_rows(self) -> int:
+        """Of a batch, for a source that says nothing about it."""
+        return DEFAULT_MAX_BATCH_SIZE if self.max_batch_size is None else self.max_batch_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)

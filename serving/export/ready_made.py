@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import GateRefused, UserError
-from serving.export import data as datasets
-from serving.export import pipeline, recording
+from serving.export import given_data, pipeline, recording
 from serving.export.data import Dataset
 from serving.export.exported import Exported
 from serving.export.pipeline import Asked, Outcome
@@ -45,10 +44,12 @@ def export(
     repository: Path,
     data: str | None,
     keeps_slow: bool,
+    max_bad_ratio: float | None = None,
+    queue_delay_us: int | None = None,
     engines: Mapping[str, EnginePython],
     progress: Progress,
 ) -> Outcome:
-    """`data` None: what FP32 was judged on, kept beside it."""
+    """`data` None: what FP32 was judged on, kept beside it. `queue_delay_us` None: FP32's."""
     check_model_name(asked.model)
     if variant not in VARIANTS:
         raise UserError(f"a file cannot be exported as variant {variant!r}{nearest(variant, VARIANTS)}")
@@ -56,13 +57,13 @@ def export(
         raise UserError(f"there is no file {source}")
     baseline = Repository(repository).variant(f"{asked.model}-fp32")
     exported = _exported(baseline, source)
-    judging = _data(data, baseline, exported)
+    judging = _data(data, baseline, exported, max_bad_ratio, progress)
     with writing(repository):
         baseline.verify()
         proven = pipeline.prove(exported, judging, variant, source.read_bytes(), asked, engines, progress)
         if not keeps_slow and proven.is_slower:
             raise Slower(f"{asked.model}-{variant}", proven.pools["cpu"].reason)
-        return Outcome((_publish(repository, baseline, exported, proven, asked),), {}, {})
+        return Outcome((_publish(repository, baseline, exported, proven, queue_delay_us),), {}, {})
 
 
 def _exported(baseline: Variant, source: Path) -> Exported:
@@ -91,23 +92,20 @@ def _exported(baseline: Variant, source: Path) -> Exported:
     )
 
 
-def _data(data: str | None, baseline: Variant, exported: Exported) -> Dataset:
-    if data == datasets.DIGITS:
-        return datasets.digits()[1]
-    path = Path(data) if data is not None else baseline.directory / GATE_DATA_FILE
-    if data is None and not path.is_file():
+def _data(
+    data: str | None, baseline: Variant, exported: Exported, max_bad_ratio: float | None, progress: Progress
+) -> Dataset:
+    if data is not None:
+        return given_data.to_judge(data, exported, max_bad_ratio, progress)
+    kept = baseline.directory / GATE_DATA_FILE
+    if not kept.is_file():
         raise UserError(f"{baseline.name} kept no data to judge on; give some with --data")
-    return datasets.read(
-        path,
-        exported.inputs,
-        num_labels=len(exported.labels) if exported.labels else None,
-        preprocessing=exported.preprocessing,
-        beside=exported.files,
-        labels=exported.labels,
-    )
+    return replace(given_data.to_judge(kept, exported), name=baseline.record.gate.dataset)
 
 
-def _publish(repository: Path, baseline: Variant, exported: Exported, proven: Proven, asked: Asked) -> Variant:
+def _publish(
+    repository: Path, baseline: Variant, exported: Exported, proven: Proven, queue_delay_us: int | None
+) -> Variant:
     """Beside the same files as FP32, under its version."""
     record = baseline.record
     shared = Belongings(exported.files, record.labels, record.preprocessing, record.sample)
@@ -117,7 +115,7 @@ def _publish(repository: Path, baseline: Variant, exported: Exported, proven: Pr
         shared,
         model=record.model,
         model_version=record.model_version,
-        queue_delay_us=asked.queue_delay_us or record.queue_delay_us,
+        queue_delay_us=record.queue_delay_us if queue_delay_us is None else queue_delay_us,
         vector_space=recording.space_of(record.model, record.digest, proven, record.task),
     )
     made = replace(made, warmup_batch_sizes=record.warmup_batch_sizes)

@@ -173,10 +173,23 @@ def test_the_builtin_digits_judge_like_the_committed_payload(repository: Path, i
     assert by_name.checks[0] == by_file.checks[0]
 
 
-def test_without_data_it_is_judged_on_what_fp32_kept_or_asked_for(repository: Path, int8: Path) -> None:
-    kept = repository / "digits-fp32" / "gate.npz"
-    if not kept.exists():
-        with pytest.raises(UserError, match="digits-fp32 kept no data to judge on; give some with --data"):
-            export(int8, repository, data=None)
-        return
-    assert export(int8, repository, data=None).record.gate.dataset == "gate.npz"
+def test_without_data_it_is_judged_on_what_fp32_kept_under_the_name_that_it_has_there(
+    repository: Path, int8: Path
+) -> None:
+    kept = Repository(repository).variant("digits-fp32").record.gate
+    gate = export(int8, repository, data=None).record.gate
+    assert (gate.dataset, gate.dataset_digest) == (kept.dataset, kept.dataset_digest)
+    (repository / "digits-fp32" / "gate.npz").unlink()
+    with pytest.raises(UserError, match="digits-fp32 kept no data to judge on; give some with --data"):
+        export(int8, repository, data=None)
+
+
+def test_a_queue_delay_is_fp32s_unless_another_is_asked_for_and_0_is_another(
+    repository: Path, int8: Path, fp32: bytes
+) -> None:
+    baseline = Repository(repository).variant("digits-fp32")
+    files = {path: (baseline.directory / path).read_bytes() for path in ("labels.txt", "sample.json", "gate.npz")}
+    with writing(repository):
+        publish(repository, replace(baseline.record, queue_delay_us=500), {MODEL_FILE: fp32, **files})
+    assert export(int8, repository).record.queue_delay_us == 500
+    assert export(int8, repository, queue_delay_us=0).record.queue_delay_us == 0

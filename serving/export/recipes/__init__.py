@@ -40,6 +40,12 @@ def public_name(spec: str) -> str:
     return spec if spec in TRAINED else speed_nets.net(_net(spec)).model
 
 
+def check(spec: str, options: SourceOptions) -> None:
+    """What can be told before anything is built. Raises UserError."""
+    if spec not in TRAINED:
+        speed_nets.check(_net(spec), options)
+
+
 def build(spec: str, options: SourceOptions, progress: Progress) -> Built:
     if spec in TRAINED:
         module = importlib.import_module(f"serving.export.recipes.{TRAINED[spec]}")

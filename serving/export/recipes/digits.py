@@ -39,7 +39,7 @@ def load(options: SourceOptions, progress: Progress) -> Exported:
         model=model,
         inputs=(INPUT,),
         outputs=(OUTPUT,),
-        max_batch_size=options.max_batch_size,
+        max_batch_size=options.max_rows,
         task=CLASSIFICATION,
         source="digits: a small convolutional net trained on scikit-learn's load_digits",
         framework="pytorch",

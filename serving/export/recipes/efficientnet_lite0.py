@@ -10,7 +10,7 @@ import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
-from serving.errors import EnvironmentFault, UserError
+from serving.errors import EnvironmentFault
 from serving.export.data import IMAGES, Dataset, images
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
@@ -37,8 +37,6 @@ NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 32, 4  # 120: one disagreement is
 
 
 def load(options: SourceOptions, progress: Progress) -> Exported:
-    if options.image_size not in (None, SIZE):
-        raise UserError(f"efficientnet-lite0 takes images of {SIZE} pixels, not {options.image_size}")
     net = trained(progress)
     example = {INPUT: _decoded(photographs.calibration(NUM_EXAMPLES))}
     model = torch_export.to_onnx(net, example, [OUTPUT], {INPUT: {0: torch_export.BATCH}}, options.opset, progress)
@@ -47,7 +45,7 @@ def load(options: SourceOptions, progress: Progress) -> Exported:
         model=model,
         inputs=inputs,
         outputs=outputs,
-        max_batch_size=options.max_batch_size,
+        max_batch_size=options.max_rows,
         task=CLASSIFICATION,
         source=f"EfficientNet-Lite0 trained on ImageNet, from the package {PACKAGE} {VERSION}",
         framework="pytorch",

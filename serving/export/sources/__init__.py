@@ -26,7 +26,7 @@ SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, ker
 _ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
 
-CHECKED_FIRST = ("hf", "module", "keras")  # their frameworks weigh gigabytes
+CHECKS = {**KINDS, "sklearn": "estimators.opening"}  # kind -> what checks it before its framework is there
 
 
 def split(spec: str) -> tuple[str, str]:
@@ -62,19 +62,18 @@ def _is_import(spec: str) -> bool:
 def check(spec: str, options: SourceOptions) -> None:
     """What can be told before its framework is there. Raises UserError."""
     kind, rest = split(spec)
-    if kind in CHECKED_FIRST:
-        _module(kind).check(_what(kind, rest), options)
+    _module(CHECKS[kind]).check(_what(kind, rest), options)
 
 
 def load(spec: str, options: SourceOptions, progress: Progress) -> Exported:
     """The model as FP32 ONNX with all that is known of it. UserError for what cannot be read or exported."""
     kind, rest = split(spec)
-    exported: Exported = _module(kind).load(_what(kind, rest), options, progress)
+    exported: Exported = _module(KINDS[kind]).load(_what(kind, rest), options, progress)
     return exported
 
 
-def _module(kind: str) -> Any:
-    return importlib.import_module(f"serving.export.sources.{KINDS[kind]}")
+def _module(name: str) -> Any:
+    return importlib.import_module(f"serving.export.sources.{name}")
 
 
 def _what(kind: str, rest: str) -> str | Path:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import onnx
 
+from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
+from serving.export.sources import applies
 from serving.export.sources.graphs.answering import Answering, answering
 from serving.export.sources.graphs.external_data import read_whole
 from serving.export.sources.graphs.onnx_model import checked, opset_of, upgraded
@@ -22,8 +24,16 @@ from serving.export.sources.graphs.outputs import settled
 _STEPS = 4
 
 
+def check(path: Path, options: SourceOptions) -> None:
+    """What is wrong without reading it. Raises UserError."""
+    applies.refuse("onnx", options)
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
+
+
 def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     """Raises UserError for a file that cannot be read, raised to the opset, loaded or run."""
+    check(path, options)
     name = path.name
     step = f"reading {name}"
     progress(step, 0, _STEPS)

@@ -5,7 +5,6 @@ Timing is `contest`'s. Rule: what goes wrong over there is an EnvironmentFault o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported import Arrays, Run
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.scratch import scratch, writing_into
 from serving.planning.engines import EnginePython
 
 TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not measured)
@@ -25,15 +25,17 @@ TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not mea
 @contextmanager
 def running(engine: EnginePython, model: bytes, precision: str, num_threads: int) -> Iterator[Run]:
     """A function from one batch of inputs to all outputs, as long as the block runs."""
-    with tempfile.TemporaryDirectory(prefix="tandem-answers-") as folder, _worker(engine) as worker:
+    with scratch("answers") as folder, _worker(engine) as worker:
         file, inputs, outputs = (Path(folder, name) for name in ("model.onnx", "in.npz", "out.npz"))
-        file.write_bytes(model)
+        with writing_into(folder):
+            file.write_bytes(model)
         how = {"engine": engine.engine, "precision": precision, "num_threads": num_threads, "allow_spinning": False}
         _ask(worker, how, "open", file=str(file), inputs=None, **how)
 
         def run(batch: Arrays) -> list[NDArray[Any]]:
             arrays: Any = {name: _plain(values) for name, values in batch.items()}
-            np.savez(inputs, **arrays)
+            with writing_into(folder):
+                np.savez(inputs, **arrays)
             _ask(worker, how, "run", inputs=str(inputs), outputs=str(outputs))
             with np.load(outputs) as found:
                 return [found[str(place)] for place in range(len(found.files))]

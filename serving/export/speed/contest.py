@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import random
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from serving.export.progress import Progress, silent
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.results import MIN_TIMED_ROUNDS, Entrant, Key, Results
+from serving.export.speed.scratch import scratch, writing_into
 from serving.planning.engines import POOL, EnginePython
 from serving.repository import processor_key
 
@@ -293,12 +293,13 @@ def _file_of(inputs: Mapping[str, NDArray[Any]] | Path | None, max_rows: int) ->
     if inputs is None:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="tandem-speed-") as folder:
-        file = Path(folder, "inputs.npz")
+    with scratch("speed") as folder:
+        file = folder / "inputs.npz"
         if isinstance(inputs, Path):
             with inputs.open("rb") as opened, np.load(opened) as given:
                 rows: dict[str, Any] = {name: given[name][:max_rows] for name in given}
         else:
             rows = {name: np.asarray(values)[:max_rows] for name, values in inputs.items()}
-        np.savez(file, **rows)
+        with writing_into(folder):
+            np.savez(file, **rows)
         yield file

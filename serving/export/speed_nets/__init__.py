@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from serving.errors import UserError
-from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, Exported, SourceOptions
+from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress, silent
+from serving.export.sources import applies
 from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
 from serving.export.speed_nets.graph import SEED
 from serving.export.speed_nets.net import Net
@@ -27,9 +28,6 @@ _NETS: Mapping[str, Net] = {
 NETS = tuple(_NETS)
 NUM_EXAMPLES = 8
 
-# What other sources take and these nets, being drawn as they are, do not.
-_NO_SUCH_OPTIONS = ("task", "image_size", "pooling", "is_normalised", "example")
-
 
 def net(name: str) -> Net:
     if name not in _NETS:
@@ -41,17 +39,16 @@ def load(name: str, options: SourceOptions | None = None, progress: Progress = s
     """The net as FP32 ONNX, its activations alive. UserError for an unknown net or option, EnvironmentFault for a dead net."""
     options = options or SourceOptions()
     chosen = net(name)
-    _check_options(name, chosen, options)
+    check(name, options)
     step = f"drawing {chosen.model} with random weights"
     progress(step, 0, 1)
     model = chosen.build(seed, options.opset)
     progress(step, 1, 1)
-    is_said = options.max_batch_size != DEFAULT_MAX_BATCH_SIZE
     return Exported(
         model=model,
         inputs=chosen.inputs,
         outputs=chosen.outputs,
-        max_batch_size=options.max_batch_size if is_said else chosen.max_batch_size,
+        max_batch_size=chosen.max_batch_size if options.max_batch_size is None else options.max_batch_size,
         task=chosen.task,
         source=f"random weights, seed {seed}; {UNTRAINED}",
         framework="onnx",
@@ -61,13 +58,13 @@ def load(name: str, options: SourceOptions | None = None, progress: Progress = s
     )
 
 
-def _check_options(name: str, chosen: Net, options: SourceOptions) -> None:
-    for option in _NO_SUCH_OPTIONS:
-        if getattr(options, option) is not None:
-            raise UserError(f"speed:{name} is drawn as it is: leave off the option for {option.replace('_', ' ')}")
+def check(name: str, options: SourceOptions) -> None:
+    """What is wrong without drawing anything. Raises UserError."""
+    chosen = net(name)
+    applies.refuse(applies.SPEED, options)
     if options.max_length is None:
         return
     if chosen.num_tokens is None:
-        raise UserError(f"speed:{name} takes no text: leave off the option for max length")
+        raise UserError(f"speed:{name} takes no text: leave off --max-length")
     if not 1 <= options.max_length <= bert.MAX_TOKENS:
         raise UserError(f"speed:{name} takes 1 to {bert.MAX_TOKENS} tokens, not {options.max_length}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serving.errors import TandemError, UserError, exit_code
 from serving.export import recording
-from serving.export.exported import DEFAULT_MAX_BATCH_SIZE, Exported, SourceOptions
+from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import lines
 from serving.export.publish import next_version, publish_all, writing
 from serving.export.speed_nets import NETS, load, net
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--variant", action="append", choices=VARIANTS, help="default: all")
     parser.add_argument("--max-batch-size", type=int, help="default: each net's own")
     options = parser.parse_args(arguments)
-    size = DEFAULT_MAX_BATCH_SIZE if options.max_batch_size is None else options.max_batch_size
+    size = options.max_batch_size
     asked = SourceOptions(max_batch_size=size)
     try:
-        if size < 1:
+        if size is not None and size < 1:
             raise UserError(f"the max batch size is {size}, want 1 or more")
         with writing(options.repository):
             for name in dict.fromkeys(options.net or NETS):  # one after another: a BERT-base holds 2 GB in the making

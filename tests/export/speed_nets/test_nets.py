@@ -97,10 +97,10 @@ def test_a_later_opset_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
         ("vgg", SourceOptions(), "known are resnet50, efficientnet-b2"),
         ("mlp", SourceOptions(opset=17), "opset 18 to 21, not 17"),
         ("mlp", SourceOptions(opset=23), "opset 18 to 21, not 23"),
-        ("resnet50", SourceOptions(image_size=128), "leave off the option for image size"),
-        ("minilm", SourceOptions(pooling="cls"), "leave off the option for pooling"),
-        ("minilm", SourceOptions(is_normalised=False), "leave off the option for is normalised"),
-        ("mlp", SourceOptions(task="embedding"), "leave off the option for task"),
+        ("resnet50", SourceOptions(image_size=128), "--image-size does not apply to an untrained net"),
+        ("minilm", SourceOptions(pooling="cls"), "--pooling does not apply"),
+        ("minilm", SourceOptions(is_normalised=False), "--normalise does not apply"),
+        ("mlp", SourceOptions(task="embedding"), "--task does not apply"),
         ("mlp", SourceOptions(max_length=8), "speed:mlp takes no text"),
         ("minilm", SourceOptions(max_length=513), "takes 1 to 512 tokens, not 513"),
         ("minilm", SourceOptions(max_length=0), "takes 1 to 512 tokens, not 0"),
@@ -115,3 +115,10 @@ def test_the_length_and_the_batch_size_can_be_chosen() -> None:
     exported = load("minilm", SourceOptions(max_length=24, max_batch_size=4))
     assert exported.example["input_ids"].shape[1] == 24
     assert exported.max_batch_size == 4
+
+
+@pytest.mark.parametrize(("asked", "gets"), [(None, 64), (32, 32), (7, 7)])
+def test_a_batch_size_that_is_asked_for_counts_whatever_other_sources_have_by_default(
+    asked: int | None, gets: int
+) -> None:
+    assert load("mlp", SourceOptions(max_batch_size=asked)).max_batch_size == gets

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.estimators import estimator_example
+from serving.export.sources.estimators import estimator_example, opening
 from serving.export.sources.estimators.estimator import FEATURES, Estimator, described, final, table_of, text_columns
 from serving.export.sources.estimators.estimator_graph import to_onnx
 from serving.export.sources.estimators.pickles import unpickled
@@ -36,10 +36,7 @@ COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     """Raises UserError for a file without trust, a pickle that holds something else, a step without a converter."""
-    if not options.is_trusted:
-        raise UserError(
-            f"{path} is a pickle, and opening one runs what its maker put into it: say --trust if you trust them"
-        )
+    opening.check(path, options)
     step = f"converting {path.name}"
     progress(step, 0, 2)
     estimator = described(unpickled(path), path.name)
@@ -68,7 +65,7 @@ def _exported(estimator: Estimator, options: SourceOptions) -> Exported:
         model=content,
         inputs=tuple(Tensor(port.name, port.datatype, port.dims[1:]) for port in takes),
         outputs=tuple(Tensor(p.name, p.datatype, shape) for p, shape in zip(gives, shapes, strict=True)),
-        max_batch_size=max(1, options.max_batch_size),
+        max_batch_size=max(1, options.max_rows),
         task=task,
         source=f"sklearn: {estimator.name} ({_title(estimator.model)}); for CPUs only",
         framework=kind,

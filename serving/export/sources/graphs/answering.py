@@ -48,8 +48,11 @@ class _NoBatch(Exception):
 def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answering:
     """Raises UserError where the graph does not load or does not run. `name` is what messages call it."""
     takes, gives = ports(model.graph.input, "input", name), ports(model.graph.output, "output", name)
-    change = "no batch dimension" if options.max_batch_size > 0 else "without batches, as asked"
-    may_batch = options.max_batch_size > 0 and batching.may_have_batch((*takes, *gives))
+    rows = [replace(port, dims=port.dims[1:] or port.dims) for port in takes]
+    if options.example is None:
+        examples.check_sizes(rows, options.image_size, options.max_length, name)
+    change = "no batch dimension" if options.max_rows > 0 else "without batches, as asked"
+    may_batch = options.max_rows > 0 and batching.may_have_batch((*takes, *gives))
     if may_batch and not _is_of_whole_inputs(options.example, takes):
         for graph, how in batching.candidates(model):
             try:

@@ -44,8 +44,21 @@ def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | Non
     return {port.name: _values(port, _shape(port, image_dims, edge, length), random) for port in rows}
 
 
+def check_sizes(rows: Sequence[Port], edge: int | None, length: int | None, name: str) -> None:
+    """Raises UserError where a size was asked for and the graph leaves none open. `rows`: ports that say what one row is."""
+    is_open = {_is_image(port, 3) for port in rows if -1 in port.dims}
+    if edge is not None and True not in is_open:
+        raise UserError(f"--image-size does not apply to {name}: it takes no images whose size is open; leave it off")
+    if length is not None and False not in is_open:
+        raise UserError(f"--max-length does not apply to {name}: it takes nothing whose length is open; leave it off")
+
+
+def _is_image(port: Port, image_dims: int) -> bool:
+    return len(port.dims) == image_dims and port.datatype not in ("INT32", "INT64", "BOOL", "BYTES")
+
+
 def _shape(port: Port, image_dims: int, edge: int, length: int) -> tuple[int, ...]:
-    is_image = len(port.dims) == image_dims and port.datatype not in ("INT32", "INT64", "BOOL", "BYTES")
+    is_image = _is_image(port, image_dims)
     first_edge = len(port.dims) - 3  # channels may stand before or after the edges
     free = (edge if is_image and axis >= first_edge else length for axis in range(len(port.dims)))
     return tuple(other if size == -1 else size for size, other in zip(port.dims, free, strict=True))

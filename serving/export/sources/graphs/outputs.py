@@ -37,7 +37,7 @@ def settled(graph: Answering, options: SourceOptions, source: str, name: str) ->
         model=finished(graph.model, name),
         inputs=graph.inputs,
         outputs=outputs,
-        max_batch_size=options.max_batch_size if graph.has_batch else 0,
+        max_batch_size=options.max_rows if graph.has_batch else 0,
         task=task,
         source=source,
         framework="onnx",

@@ -50,7 +50,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
         model=file,
         inputs=inputs,
         outputs=outputs,
-        max_batch_size=options.max_batch_size,
+        max_batch_size=options.max_rows,
         task=OTHER if is_raw else CLASSIFICATION,
         source=folder.source,
         framework="pytorch",

@@ -101,7 +101,7 @@ def _exported(
         model=model,
         inputs=inputs,
         outputs=outputs,
-        max_batch_size=options.max_batch_size,
+        max_batch_size=options.max_rows,
         task=task,
         source=text.folder.source,
         framework="pytorch",

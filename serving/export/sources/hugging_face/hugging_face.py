@@ -11,6 +11,7 @@ from pathlib import Path
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress, silent
+from serving.export.sources import applies
 from serving.export.sources.hugging_face import hf_folder, sentence_modules
 from serving.export.sources.hugging_face.hf_folder import CONFIG, Folder
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
@@ -22,13 +23,7 @@ SUPPORTED = (
     f"({sentence_modules.MODULES}, or --task {EMBEDDING} with --pooling)"
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
-_OPTIONS = {  # of SourceOptions -> how it is spelled, and for which kinds
-    "pooling": ("--pooling", (EMBEDDING,)),
-    "is_normalised": ("--normalise", (EMBEDDING,)),
-    "max_length": ("--max-length", (EMBEDDING, TEXTS)),
-    "image_size": ("--image-size", (IMAGES,)),
-    "example": ("--example", ()),
-}
+_FINER = {EMBEDDING: applies.EMBEDDING, IMAGES: applies.IMAGES, TEXTS: applies.TEXTS}
 
 
 def check(rest: str, options: SourceOptions) -> None:
@@ -36,14 +31,14 @@ def check(rest: str, options: SourceOptions) -> None:
     hf_folder.check(rest)
     if Path(rest).expanduser().is_dir():
         folder = hf_folder.opened(rest, options.is_trusted, silent)
-        _check_options(options, _kind(folder, options.task))
+        applies.refuse(_FINER[_kind(folder, options.task)], options)
 
 
 def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
     """The model with its tokenizer or image preprocessing. UserError says what is missing, unknown or not trusted."""
     folder = hf_folder.opened(rest, options.is_trusted, progress)
     kind = _kind(folder, options.task)
-    _check_options(options, kind)
+    applies.refuse(_FINER[kind], options)
     if kind == EMBEDDING:
         sentences = sentence_modules.read(folder, options.pooling, options.is_normalised)
         hf_folder.check_weights(sentences.transformer, options.is_trusted)
@@ -79,10 +74,3 @@ def _kind(folder: Folder, task: str | None) -> str:
         f"{folder.path} was saved as {saved or 'nothing that it names'}, of which nothing is known here; known are {SUPPORTED}; "
         "anything else comes as module:PKG.MOD:CALLABLE or FILE.onnx"
     )
-
-
-def _check_options(options: SourceOptions, kind: str) -> None:
-    for name, (spelled, kinds) in _OPTIONS.items():
-        if getattr(options, name) is not None and kind not in kinds:
-            what = {EMBEDDING: "a sentence embedding", IMAGES: "an image classifier", TEXTS: "a text classifier"}[kind]
-            raise UserError(f"{spelled} does not apply to {what}; leave it off")

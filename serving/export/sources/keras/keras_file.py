@@ -18,6 +18,7 @@ from typing import Any
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
+from serving.export.sources import applies
 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
@@ -33,8 +34,9 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     return keras_model.exported(model, path.name, options, progress)
 
 
-def check(path: Path, options: SourceOptions) -> None:  # noqa: ARG001  # all sources are asked alike
+def check(path: Path, options: SourceOptions) -> None:
     """What is wrong without Keras. Raises UserError."""
+    applies.refuse("keras", options)
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     if not zipfile.is_zipfile(path):

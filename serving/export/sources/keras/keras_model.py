@@ -91,6 +91,7 @@ def _rows(module: Any, takes: Sequence[Port], options: SourceOptions, name: str)
     if options.example is not None:
         return examples.given(options.example, takes)
     reason: Exception | None = None
+    examples.check_sizes(takes, options.image_size, options.max_length, name)
     is_fixed = all(-1 not in port.dims for port in takes)
     for attempt in range(1 if is_fixed else examples.NUM_ATTEMPTS):
         rows = examples.made_up(takes, attempt, 3, options.image_size, options.max_length)

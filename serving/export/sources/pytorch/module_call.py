@@ -54,7 +54,7 @@ def exported(made: Made, source: str, options: SourceOptions, progress: Progress
         model=model,
         inputs=inputs,
         outputs=outputs,
-        max_batch_size=options.max_batch_size,
+        max_batch_size=options.max_rows,
         task=task,
         source=source,
         framework="pytorch",

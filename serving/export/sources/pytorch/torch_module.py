@@ -13,15 +13,10 @@ from typing import Any
 from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
+from serving.export.sources import applies
 from serving.repository.record import TASKS, nearest
 
 SPELLING = "module:PKG.MOD:CALLABLE or module:FILE.py:CALLABLE"
-_OPTIONS = {  # of SourceOptions that are for other kinds of source
-    "pooling": "--pooling",
-    "is_normalised": "--normalise",
-    "max_length": "--max-length",
-    "image_size": "--image-size",
-}
 
 
 def check(rest: str, options: SourceOptions) -> None:
@@ -37,8 +32,7 @@ def check(rest: str, options: SourceOptions) -> None:
         raise UserError(f"module:{rest} runs the code in {place}: add --trust if you trust who wrote it")
     if options.task is not None and options.task not in TASKS:
         raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
-    if asked := next((told for name, told in _OPTIONS.items() if getattr(options, name) is not None), None):
-        raise UserError(f"{asked} does not apply to a module, whose own code says such things; leave it off")
+    applies.refuse("module", options)
 
 
 def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:

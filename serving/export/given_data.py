@@ -1,0 +1,61 @@
+"""What a user gives to judge or to calibrate on, in the form that one model takes.
+
+The forms are read by `data`. Rule: the handwritten digits that Tandem knows go only into a model that takes such images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serving.errors import UserError
+from serving.export import data as datasets
+from serving.export.data import Dataset
+from serving.export.exported import Arrays, Exported
+from serving.export.progress import Progress, silent
+
+
+def to_judge(
+    path: str | Path, exported: Exported, max_bad_ratio: float | None = None, progress: Progress = silent
+) -> Dataset:
+    """`max_bad_ratio` None: as many broken images as are passed over by default. Raises UserError."""
+    if str(path) == datasets.DIGITS:
+        return _digits(exported)[1]
+    return datasets.read(
+        Path(path),
+        exported.inputs,
+        num_labels=len(exported.labels) if exported.labels else None,
+        preprocessing=exported.preprocessing,
+        beside=exported.files,
+        labels=exported.labels,
+        max_bad_ratio=datasets.MAX_BAD_RATIO if max_bad_ratio is None else max_bad_ratio,
+        progress=progress,
+    )
+
+
+def to_calibrate(
+    path: Path, exported: Exported, max_bad_ratio: float | None = None, progress: Progress = silent
+) -> Arrays:
+    """Of the digits those that no gate sees."""
+    if str(path) == datasets.DIGITS:
+        return _digits(exported)[0].inputs
+    return to_judge(path, exported, max_bad_ratio, progress).inputs
+
+
+def _digits(exported: Exported) -> tuple[Dataset, Dataset]:
+    """(to learn from, held out)."""
+    both = datasets.digits()
+    wanted = {name: values.shape[1:] for name, values in both[1].inputs.items()}
+    taken = {tensor.name: tensor.shape for tensor in exported.inputs}
+    fits = taken.keys() == wanted.keys() and all(
+        len(shape) == len(taken[name]) and all(size in (-1, got) for size, got in zip(taken[name], shape, strict=True))
+        for name, shape in wanted.items()
+    )
+    if not fits:
+        raise UserError(f"the data 'digits' is {_told(wanted)}, and this model takes {_told(taken)}: give its own")
+    if exported.labels and len(exported.labels) != 10:
+        raise UserError(f"the data 'digits' has 10 classes, and this model has {len(exported.labels)}: give its own")
+    return both
+
+
+def _told(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
