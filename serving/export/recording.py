@@ -114,10 +114,14 @@ def _flat(values: NDArray[Any]) -> list[Any]:
 
 
 def gate_data(data: Dataset) -> bytes:
-    """npz with as many of the first rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any."""
+    """npz with as many rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any.
+
+    They are spread evenly: data is often sorted by label, and its first rows would be of one.
+    """
     num_rows = data.num_samples
     while True:
-        packed = npz({name: values[:num_rows] for name, values in arrays_of(data).items()})
+        rows = np.linspace(0, data.num_samples - 1, num_rows).round().astype(np.int64)
+        packed = npz({name: values[rows] for name, values in arrays_of(data).items()})
         if len(packed) <= MAX_GATE_DATA_BYTES or num_rows == 1:
             return packed
         num_rows = max(1, min(num_rows - 1, num_rows * MAX_GATE_DATA_BYTES // len(packed)))

@@ -79,13 +79,25 @@ def test_the_gates_data_is_the_same_bytes_every_time_and_can_be_read() -> None:
         assert file["labels"].tolist() == [2, 0, 1, 1, 0, 2]
 
 
-def test_of_much_data_the_first_rows_that_fit_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MAX_GATE_DATA_BYTES", 1200)
+def test_of_much_data_rows_of_all_of_it_are_kept_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(0).random((100, 1, 8, 8), dtype=np.float32)
+    data = Dataset("sorted", {"image": images}, np.repeat(np.arange(10), 10), "arrays")
+    monkeypatch.setattr(recording, "MAX_GATE_DATA_BYTES", 6000)
+    packed = gate_data(data)
+    assert len(packed) <= 6000
+    with np.load(io.BytesIO(packed)) as file:
+        kept, labels = file["image"], file["labels"]
+    assert 10 < len(kept) < 100
+    assert set(labels) == set(range(10)), "sorted data lost a label"
+    where = [int(np.flatnonzero((images == row).all(axis=(1, 2, 3)))[0]) for row in kept]
+    assert where == sorted(set(where))
+    assert labels.tolist() == [place // 10 for place in where]
+
+
+def test_data_of_which_no_row_fits_keeps_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MAX_GATE_DATA_BYTES", 10)
     with np.load(io.BytesIO(gate_data(DATA))) as file:
-        kept = len(file["image"])
-        assert 1 <= kept < 6
-        assert len(file["labels"]) == kept
-        assert np.array_equal(file["image"], IMAGES[:kept])
+        assert len(file["image"]) == 1
 
 
 @pytest.mark.parametrize(
