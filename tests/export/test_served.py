@@ -5,7 +5,9 @@ Nothing here says which variant or engine wins: that is the processor's to say. 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +33,39 @@ from tests.local.harness import Program
 
 from ..gateway.conftest import TANDEM, Running
 
-pytestmark = [pytest.mark.models, pytest.mark.triton, pytest.mark.timeout(600)]
+# The limit is of a test without its fixtures: those of the module would count for whichever test comes first. See `within`.
+pytestmark = [pytest.mark.models, pytest.mark.triton, pytest.mark.timeout(600, func_only=True)]
 
 SECONDS = 0.1  # of timing: what wins is not asserted
 LOOSE = {
     "min_agreement": 0.5
 }  # the first INT8 file passes: which ones are tried, and how long that takes, is not asked here
 LARGE = ("efficientnet-b2", "bert-base")  # their INT8 takes minutes to make
+BUILD_S = 1800  # of one fixture: environments are downloaded, nets quantised; a busy machine takes minutes (guess)
 COSINE = 0.9999  # of a served FP32 vector to the framework's
+
+
+@contextmanager
+def within(limit_s: int) -> Iterator[None]:
+    """A limit of a fixture's own."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"not made within {limit_s} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for engine in ("cpu", "openvino"):
-        ensure(ENGINES[engine])
+    with within(BUILD_S):
+        for engine in ("cpu", "openvino"):
+            ensure(ENGINES[engine])
     return tmp_path_factory.mktemp("served")
 
 
@@ -54,9 +75,10 @@ def trained(folder: Path) -> dict[str, Built]:
     made = {}
     for name in ("minilm", "efficientnet-lite0"):
         options = ExportOptions(name, folder / "models", seconds=SECONDS, limits=LOOSE)
-        # 1: a variant did not pass its gate, which is the processor's to say; FP32 has to
-        assert command.run(options, installed()) in (0, 1)
-        made[name] = recipes.build(name, SourceOptions(), lambda *_: None)
+        with within(BUILD_S):
+            # 1: a variant did not pass its gate, which is the processor's to say; FP32 has to
+            assert command.run(options, installed()) in (0, 1)
+            made[name] = recipes.build(name, SourceOptions(), lambda *_: None)
     return made
 
 
@@ -77,7 +99,8 @@ def trees(folder: Path) -> tuple[Any, np.ndarray]:
         is_trusted=True,
         seconds=SECONDS,
     )
-    assert command.run(options, installed()) == 0
+    with within(BUILD_S):
+        assert command.run(options, installed()) == 0
     return model, values[400:]
 
 
@@ -91,7 +114,8 @@ def speed_repository(folder: Path) -> Path:
             max_batch_size=4,
             seconds=0.01,
         )
-        assert command.run(options, {"cpu": installed()["cpu"]}) == 0  # one engine: which wins is not asked here
+        with within(BUILD_S):
+            assert command.run(options, {"cpu": installed()["cpu"]}) == 0  # one engine: which wins is not asked here
     return folder / "models"
 
 

@@ -3,9 +3,9 @@
     PYTHON worker.py     answers lines of JSON on standard input with lines of JSON on standard output, until its end
 
 An answer is an object; one with "error" in it is a refusal, and the worker goes on. Commands, by "do": hello, open (a file
-as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed),
-run (one batch, answered), close. Rule: standard library, NumPy
-(1.26 or 2) and ONNX Runtime only, nothing of this project, because it runs in environments that have nothing else.
+as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed), run (one batch, answered), close.
+Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this project, because it runs in environments that
+have nothing else.
 """
 
 from __future__ import annotations
