@@ -18,8 +18,9 @@ from onnx import TensorProto, helper, save
 
 from serving.export.speed import EnginePython
 from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefused
-from serving.export.speed.worker import engine_options
+from serving.export.speed.worker import BF16_FLAGS, engine_options, processor_flags
 from serving.local.environments import ENGINES, ensure
+from serving.repository.processor import has_bf16
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 LIMIT_S = 60.0
@@ -203,3 +204,11 @@ def test_openvino_is_told_the_same_as_by_the_backend_that_serves() -> None:
     for told in (served, timed):
         told["load_config"] = json.loads(told["load_config"])
     assert served == timed
+
+
+@pytest.mark.parametrize("flags", ["avx512f amx_bf16", "avx512_bf16", "avx512_fp16 bf16", "avx2", ""])
+def test_it_asks_the_processor_for_bf16_as_the_rest_of_tandem_does(flags: str, tmp_path: Path) -> None:
+    """It may import nothing of this project, and so has a test of its own."""
+    cpuinfo = f"processor\t: 0\nmodel name\t: amx_bf16\nflags\t\t: {flags}\n"
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert bool(BF16_FLAGS & processor_flags(tmp_path / "cpuinfo")) == has_bf16(cpuinfo)
