@@ -1,0 +1,550 @@
+"""`tandem export`: every option changes something, every option that would change nothing is refused, and exit codes.
+
+One row for each option, run through the command line on the committed digits; a test says that no option lacks one.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import joblib  # type: ignore[import-untyped, unused-ignore]
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx.helper import make_node, make_tensor_value_info
+from PIL import Image
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
+
+import serving.local.engines
+import serving.local.frameworks
+from serving import cli
+from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
+from serving.export import command, frameworks, pipeline, recipes, sources
+from serving.export.data import Dataset, digits
+from serving.export.exported import SourceOptions
+from serving.export.pipeline import Asked
+from serving.export.publish import writing
+from serving.export.recording import Proven
+from serving.export.sources import applies, onnx_file
+from serving.export.speed.scratch import scratch, writing_into
+from serving.repository import Record, Repository, Speed
+from serving.repository.preprocessing import ImagePreprocessing
+
+from . import spoil
+from .conftest import COMMITTED, MODEL_FILE, PAYLOAD
+from .sources import graphs
+
+pytestmark = pytest.mark.slow  # exports for seconds: not in `make check`
+
+FP32 = COMMITTED / "digits-fp32" / MODEL_FILE
+FP16 = COMMITTED / "digits-fp16" / MODEL_FILE
+QUICK = ("--engine", "cpu", "--seconds", "0.01")
+JUDGED = (str(FP32), "--data", str(PAYLOAD), "--precision", "fp32", *QUICK)
+UNGATED = (str(FP32), "--i-accept-ungated", *QUICK)
+METRIC = "def mine(reference, answers, labels):\n    return 0.25\n"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an export came to. `code` is the process's."""
+
+    code: int
+    said: str
+    repository: Path
+    wall_s: float
+
+    @property
+    def names(self) -> list[str]:
+        return [variant.name for variant in Repository(self.repository).variants()]
+
+    def record(self, name: str = "model-fp32") -> Record:
+        return Repository(self.repository).variant(name).record
+
+    def sample(self) -> dict[str, Any]:
+        [given] = json.loads((self.repository / "model-fp32" / "sample.json").read_text())["inputs"]
+        return dict(given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the exports run; every file that a row names by a relative path lies in it."""
+    made, before = tmp_path_factory.mktemp("exports"), Path.cwd()
+    (made / "metric.py").write_text(METRIC)
+    learn = digits()[0]
+    assert learn.labels is not None
+    np.savez(made / "learn.npz", image=learn.inputs["image"], labels=learn.labels)
+    np.savez(made / "example.npz", image=np.stack([np.full((1, 8, 8), row / 8, np.float32) for row in range(8)]))
+    half = np.random.default_rng(1).standard_normal((60, 2)).astype(np.float32)
+    joblib.dump(LogisticRegression().fit(half, half[:, 0] > 0), made / "plain.pkl")
+    onnx.save(graphs.convolution("n", "edge"), made / "open-images.onnx")
+    onnx.save(_of_any_length(), made / "open-length.onnx")
+    (made / "slow.onnx").write_bytes(spoil.slowed(FP32.read_bytes()))
+    (made / "half.onnx").write_bytes(FP16.read_bytes())
+    os.chdir(made)
+    yield made
+    os.chdir(before)
+
+
+def _of_any_length() -> onnx.ModelProto:
+    """ids int64 [n, length] -> vector [n, 6]."""
+    nodes = [make_node("Gather", ["table", "ids"], ["all"]), make_node("ReduceMean", ["all", "axis"], ["vector"])]
+    nodes[1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
+    return graphs.graph(
+        nodes,
+        [make_tensor_value_info("ids", graphs.INT64, ["n", "length"])],
+        [make_tensor_value_info("vector", graphs.FLOAT, ["n", 6])],
+        [graphs.weights("table", 5, 6), graphs.constant("axis", 1)],
+    )
+
+
+def run(words: Sequence[str], repository: Path) -> Done:
+    """In this process; what it raises becomes the code that `main` would end with."""
+    began = time.monotonic()
+    given = ["export", *words]
+    if "--model-repository" not in words:
+        given += ["--model-repository", str(repository)]
+    result = CliRunner().invoke(cli.cli, given, standalone_mode=False)
+    code, said = result.exit_code, result.output
+    if isinstance(result.exception, TandemError):
+        code, said = exit_code(result.exception), f"{said}{result.exception}"
+    elif isinstance(result.exception, Exception):
+        raise result.exception
+    return Done(code, said, repository, time.monotonic() - began)
+
+
+@pytest.fixture(scope="module")
+def exports(folder: Path) -> Callable[[tuple[str, ...], str], Done]:
+    """Runs the same words once only. The second: a repository to begin with."""
+
+    @cache
+    def done(words: tuple[str, ...], begin: str = "") -> Done:
+        repository = folder / f"repository-{abs(hash((words, begin)))}"
+        if begin:
+            _begin(begin, repository)
+        return run(words, repository)
+
+    return done
+
+
+def _begin(begin: str, repository: Path) -> None:
+    """`digits`: FP32 of the committed file, in batches that wait 500 µs; `images`: one that says how it wants images."""
+    if begin == "digits":
+        assert run((*JUDGED, "--model", "model", "--queue-delay-us", "500"), repository).code == 0
+        return
+    onnx.save(graphs.convolution("n", 8), "fixed-images.onnx")
+    exported = onnx_file.load(Path("fixed-images.onnx"), SourceOptions(), lambda *_: None)
+    Path("fixed-images.onnx").write_bytes(exported.model)
+    takes = ImagePreprocessing("image", 8, 8, None, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    exported = replace(exported, preprocessing=takes, labels=tuple("abcde"), task="classification")
+    data = Dataset("drawn", {"image": np.random.default_rng(3).random((20, 3, 8, 8), np.float32)}, None)
+    asked = Asked("model", precisions=("fp32",), seconds=0.01)
+    pipeline.export(exported, data, None, asked, repository, {"cpu": serving.local.engines.installed()["cpu"]})
+    for name in range(4):
+        path = Path("pictures", "a" if name % 2 else "b", f"{name}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (name * 50, 20, 90)).save(path)
+    Path("pictures", "a", "broken.png").write_bytes(b"no picture")
+
+
+# -- every option changes something -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """`effect` of an export with `words` behind `base` is `expected`; of one without them it is not."""
+
+    option: str
+    words: tuple[str, ...]
+    effect: Callable[[Done], Any]
+    expected: Any
+    base: tuple[str, ...] = JUDGED
+    begin: str = ""
+
+
+def _opset(done: Done) -> int:
+    model = onnx.load(done.repository / "model-fp32" / MODEL_FILE)
+    return max(int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx"))
+
+
+def _how(done: Done) -> str:
+    """How INT8 was made, or why that is not good enough."""
+    return done.said + (done.record("model-int8").source if "model-int8" in done.names else "")
+
+
+INT8 = (str(FP32), "--data", str(PAYLOAD), "--precision", "int8", *QUICK)
+IMAGES = ("fixed-images.onnx", "--model", "model", "--variant", "fp16", "--data", "pictures", *QUICK)
+SLOW = ("slow.onnx", "--model", "model", "--variant", "int8", *QUICK)
+ROWS = (
+    Row("model", ("--model", "other"), lambda done: done.names, ["other-fp32"]),
+    Row("model_repository", ("--model-repository", "elsewhere"), lambda _: Path("elsewhere/model-fp32").is_dir(), True),
+    Row("precisions", ("--precision", "fp16"), lambda done: done.names, ["model-fp16", "model-fp32"]),
+    Row(
+        "variant",
+        ("--model", "model", "--variant", "fp16"),
+        lambda done: done.names,
+        ["model-fp16", "model-fp32"],
+        ("half.onnx", *QUICK),
+        "digits",
+    ),
+    Row("data", ("--data", str(PAYLOAD)), lambda done: done.code, 0, (str(FP32), "--precision", "fp32", *QUICK)),
+    Row("calibration", ("--calibration", "learn.npz"), lambda done: done.record().gate.num_samples, 450, INT8),
+    Row("example", ("--example", "example.npz"), lambda done: sum(done.sample()["data"]), 0.0, UNGATED),
+    Row("is_trusted", ("--trust",), lambda done: done.code, 0, ("sklearn:plain.pkl", "--i-accept-ungated", *QUICK)),
+    Row("task", ("--task", "embedding"), lambda done: done.record().task, "embedding"),
+    Row("opset", ("--opset", "20"), _opset, 20),
+    Row("max_batch_size", ("--max-batch", "4"), lambda done: done.record().max_batch_size, 4),
+    Row(
+        "max_length",
+        ("--max-length", "4"),
+        lambda done: done.sample()["shape"],
+        [1, 4],
+        ("open-length.onnx", "--model", "model", "--i-accept-ungated", *QUICK),
+    ),
+    Row(
+        "image_size",
+        ("--image-size", "12"),
+        lambda done: (done.repository / "model-fp32" / "sample.json").is_file() and done.sample()["shape"],
+        [1, 3, 12, 12],
+        ("open-images.onnx", "--model", "model", "--i-accept-ungated", *QUICK),
+    ),
+    Row(
+        "metric",
+        ("--metric", "metric.py:mine", "--trust"),
+        lambda done: [check.value for check in done.record().gate.checks if check.metric == "mine"],
+        [0.25],
+    ),
+    Row("max_bad_ratio", ("--max-bad-images", "0.5"), lambda done: done.code, 0, IMAGES, "images"),
+    Row("accepts_ungated", ("--i-accept-ungated",), lambda done: done.code, 0, (str(FP32), *QUICK)),
+    Row("keeps_data", ("--no-keep-data",), lambda done: (done.repository / "model-fp32/gate.npz").exists(), False),
+    Row("queue_delay_us", ("--queue-delay-us", "700"), lambda done: done.record().queue_delay_us, 700),
+    Row(
+        "queue_delay_us",
+        ("--queue-delay-us", "0"),
+        lambda done: done.record("model-fp16").queue_delay_us,
+        0,
+        ("half.onnx", "--model", "model", "--variant", "fp16", *QUICK),
+        "digits",
+    ),
+    Row("int8_range", ("--int8-range", "full"), lambda done: "8 bits" in _how(done), True, (*INT8, "--calibration", "learn.npz")),
+    Row("is_for_tensorrt", ("--tensorrt",), lambda done: done.record().pools["gpu"].engine, "tensorrt"),
+    Row("payload", ("--payload", "new/payload.npz"), lambda _: Path("new/payload.npz").is_file(), True),
+    Row("keeps_slow", ("--keep-slow",), lambda done: (done.code, done.names), (0, ["model-fp32", "model-int8"]), SLOW, "digits"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(row.words[:2]))
+def test_an_option_changes_what_it_says(exports: Callable[..., Done], row: Row) -> None:
+    without = exports(row.base, row.begin)
+    before = row.effect(without) if without.code == 0 or row.expected == 0 or row.option == "keeps_slow" else None
+    assert before != row.expected, without.said
+    done = exports((*row.base, *row.words), row.begin)
+    assert row.effect(done) == row.expected, done.said
+
+
+LIMITS = {  # task -> limits that its gate has, each with a value that the digits keep and no default is
+    "classification": {
+        "max_drop": 0.05,
+        "min_agreement": 0.9,
+        "max_probability_difference": 0.7,
+        "max_row_difference": 0.2,
+    },
+    "embedding": {"min_cosine_mean": 0.9, "min_cosine_worst": 0.8, "min_recall_at_10": 0.7},
+    "other": {"max_absolute_error": 0.9, "max_relative_error": 0.8},
+}
+METRICS = {
+    "max_drop": "top1",
+    "min_agreement": "agreement",
+    "max_probability_difference": "probability_difference",
+    "max_row_difference": "row_difference",
+    "min_cosine_mean": "cosine_mean",
+    "min_cosine_worst": "cosine_worst",
+    "min_recall_at_10": "recall_at_10",
+    "max_absolute_error": "absolute_error",
+    "max_relative_error": "relative_error",
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "limit", "value"), [(task, *pair) for task, limits in LIMITS.items() for pair in limits.items()]
+)
+def test_a_limit_is_judged_by_and_recorded_as_the_users(
+    exports: Callable[..., Done], task: str, limit: str, value: float
+) -> None:
+    words = [word for name, given in LIMITS[task].items() for word in (f"--{name.replace('_', '-')}", str(given))]
+    done = exports((*JUDGED, "--task", task, *words))
+    assert done.code == 0, done.said
+    check = done.record().gate.check(METRICS[limit])
+    assert check is not None
+    assert check.is_default_limit is False
+    assert check.limit == pytest.approx((check.reference or 0) - value if limit == "max_drop" else value)
+
+
+def test_seconds_are_of_timing(exports: Callable[..., Done]) -> None:
+    longer = exports((*JUDGED[:-1], "1.0"))
+    assert longer.wall_s > exports(JUDGED).wall_s + 2  # three batch sizes
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"), [((), {"cpu", "openvino", "cuda"}), (("--engine", "cpu"), {"cpu", "cuda"})]
+)
+def test_engines_are_those_that_are_asked_for_and_never_without_a_gpus(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: set[str]
+) -> None:
+    given: list[set[str]] = []
+
+    def noted(_: object, engines: dict[str, object]) -> int:
+        given.append(set(engines))
+        return 0
+
+    here = serving.local.engines.installed()["cpu"]
+    monkeypatch.setattr(serving.local.engines, "installed", lambda: dict.fromkeys(("cpu", "openvino", "cuda"), here))
+    monkeypatch.setattr(command, "run", noted)
+    assert run((str(FP32), "--i-accept-ungated", *words), folder / "none").code == 0
+    assert given == [asked]
+
+
+@pytest.mark.parametrize("is_yes", [False, True])
+def test_yes_makes_the_environment_that_a_source_needs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_yes: bool
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def made(extra: str, *, is_yes: bool, say: object) -> Path:
+        asked.append((extra, is_yes))
+        raise EnvironmentFault("as far as this goes")
+
+    monkeypatch.setattr(frameworks, "missing", lambda _: "export")
+    monkeypatch.setattr(serving.local.frameworks, "ensure", made)
+    words = ("module:some.where:net", "--trust", "--i-accept-ungated", *(["--yes"] if is_yes else []))
+    assert run(words, folder / "none").code == 3
+    assert asked == [("export", is_yes)]
+
+
+OF_TORCH = {  # what they change is tested beside torch, in tests/export/sources
+    "pooling": (("--pooling", "cls"), "cls"),
+    "is_normalised": (("--no-normalise",), False),
+}
+
+
+@pytest.mark.parametrize("option", OF_TORCH)
+def test_what_only_folders_of_transformers_read_gets_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    got: list[SourceOptions] = []
+
+    def load(_: str, options: SourceOptions, progress: object) -> None:
+        got.append(options)
+        raise UserError("as far as this goes")
+
+    monkeypatch.setattr(frameworks, "missing", lambda _: None)
+    monkeypatch.setattr(sources, "load", load)
+    words, value = OF_TORCH[option]
+    assert run(("hf:some/where", "--task", "embedding", "--i-accept-ungated", *words), folder / "none").code == 2
+    [options] = got
+    assert getattr(options, option) == value
+
+
+def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> None:
+    tested = {row.option for row in ROWS} | {*METRICS, *OF_TORCH, "seconds", "engine_names", "is_yes", "source"}
+    assert {parameter.name for parameter in cli.cli.commands["export"].params} == tested
+    assert {name for limits in LIMITS.values() for name in limits} == {*cli.LIMITS}
+
+
+# -- what would change nothing is refused -----------------------------------------------------------------------------
+
+
+def test_every_field_stands_in_the_table_of_what_reads_it_and_every_kind_is_in_it() -> None:
+    fields = set(command.ExportOptions.__dataclass_fields__)
+    assert fields - {"source", "repository", "model"} == {*applies.APPLIES}
+    assert set(SourceOptions.__dataclass_fields__) <= {*applies.APPLIES}
+    kinds = {kind for kind in sources.KINDS if kind not in applies.FINER} | {*applies.HF, *recipes.TRAINED}
+    assert kinds | {applies.SPEED, applies.READY_MADE} == {*applies.KINDS}
+
+
+DATA = ("--data", str(PAYLOAD))
+MADE = (str(FP16), "--model", "digits", "--variant", "fp16")
+SK = ("sklearn:plain.pkl", "--trust", "--i-accept-ungated")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((str(FP32), *DATA, "--pooling", "mean"), "--pooling does not apply to an ONNX file; leave it off"),
+        ((str(FP32), *DATA, "--no-normalise"), "--normalise does not apply to an ONNX file"),
+        ((str(FP32), *DATA, "--keep-slow"), "--keep-slow does not apply to an ONNX file"),
+        ((*SK, "--pooling", "mean"), "--pooling does not apply to a pickled estimator"),
+        ((*SK, "--image-size", "9"), "--image-size does not apply to a pickled estimator"),
+        ((*SK, "--max-length", "9"), "--max-length does not apply to a pickled estimator"),
+        ((*SK, "--normalise"), "--normalise does not apply to a pickled estimator"),
+        ((*SK, "--int8-range", "full"), "--int8-range does not apply to a pickled estimator"),
+        ((*SK, "--calibration", "learn.npz"), "--calibration does not apply to a pickled estimator"),
+        ((*SK, "--tensorrt"), "--tensorrt does not apply to a pickled estimator"),
+        (("speed:mlp", "--task", "other"), "--task does not apply to an untrained net"),
+        (("speed:mlp", "--example", "example.npz"), "--example does not apply to an untrained net"),
+        (("speed:mlp", "--max-length", "9"), "speed:mlp takes no text"),
+        (("speed:mlp", "--max-drop", "0.1"), "--max-drop does not apply: random weights are not judged"),
+        (("speed:mlp", "--metric", "metric.py:mine"), "--metric does not apply to an untrained net"),
+        (("speed:mlp", "--payload", "p.npz"), "--payload is about the data, and there is none"),
+        (("speed:mlp", "--no-keep-data"), "--keep-data is about the data, and there is none"),
+        ((*MADE, "--precision", "fp16"), "--precision does not apply to a ready-made variant"),
+        ((*MADE, "--calibration", "learn.npz"), "--calibration does not apply to a ready-made"),
+        ((*MADE, "--opset", "13"), "--opset does not apply to a ready-made"),
+        ((*MADE, "--opset", "18"), "--opset does not apply to a ready-made"),
+        ((*MADE, "--example", "example.npz"), "--example does not apply to a ready-made"),
+        ((*MADE, "--task", "embedding"), "--task does not apply to a ready-made"),
+        ((*MADE, "--payload", "p.npz"), "--payload does not apply to a ready-made"),
+        ((*MADE, "--max-batch", "32"), "--max-batch does not apply to a ready-made"),
+        ((*MADE, "--int8-range", "auto"), "--int8-range does not apply to a ready-made"),
+        ((*MADE, "--i-accept-ungated"), "--i-accept-ungated does not apply to a ready-made"),
+        ((*MADE, "--no-keep-data"), "--keep-data does not apply to a ready-made"),
+        ((*MADE, "--keep-data"), "--keep-data does not apply to a ready-made"),
+        ((*MADE, "--max-length", "3"), "--max-length does not apply to a ready-made"),
+        ((str(FP32), *DATA, "--max-length", "9"), "--max-length does not apply to model.onnx: it takes nothing whose"),
+        (
+            (str(FP32), *DATA, "--image-size", "9"),
+            "--image-size does not apply to model.onnx: it takes no images whose",
+        ),
+        (("open-length.onnx", *UNGATED[1:], "--image-size", "9"), "--image-size does not apply to open-length.onnx"),
+        (("open-images.onnx", *UNGATED[1:], "--max-length", "9"), "--max-length does not apply to open-images.onnx"),
+        ((*UNGATED, "--example", "example.npz", "--image-size", "8"), "--image-size is for inputs that are made up"),
+        ((*UNGATED, "--max-drop", "0.1"), "--max-drop does not apply: without --data nothing is judged"),
+        ((*UNGATED, "--metric", "metric.py:mine"), "--metric does not apply: without --data nothing is judged"),
+        ((*UNGATED, "--payload", "p.npz"), "--payload is about the data, and there is none"),
+        ((*UNGATED, *DATA), "--i-accept-ungated is for a model that there is no data for"),
+        ((*JUDGED, "--int8-range", "full"), "--int8-range is for INT8, which --precision leaves out"),
+        ((*JUDGED, "--calibration", "learn.npz"), "--calibration is for INT8, which --precision leaves out"),
+        ((*JUDGED, "--max-bad-images", "0.5"), "--max-bad-images is for a folder of images"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused_by_name(
+    folder: Path, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    done = run(words, tmp_path / "repository")
+    assert (done.code, says in done.said) == (2, True), done.said
+    assert not (tmp_path / "repository").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("digits", "--pooling", "mean"), "--pooling does not apply to digits, which is built as it is"),
+        (("digits", "--task", "embedding"), "--task does not apply to digits"),
+        (("digits", "--image-size", "99"), "--image-size does not apply to digits"),
+        (("digits", "--max-length", "3"), "--max-length does not apply to digits"),
+        (("digits", "--example", "example.npz"), "--example does not apply to digits"),
+        (("digits", "--i-accept-ungated"), "--i-accept-ungated does not apply to digits"),
+        (("efficientnet-lite0", "--image-size", "224"), "--image-size does not apply to efficientnet-lite0"),
+        (("minilm", "--task", "other"), "--task does not apply to minilm"),
+        (("keras:net.keras", "--pooling", "mean", "--i-accept-ungated"), "--pooling does not apply to a Keras file"),
+        (("hf:some/where", "--example", "example.npz"), "--example does not apply to a folder of transformers"),
+        (("module:a.b:c", "--image-size", "9"), "--image-size does not apply to a module"),
+    ],
+)
+def test_what_needs_torch_is_refused_before_torch_is_fetched(folder: Path, words: tuple[str, ...], says: str) -> None:
+    done = run(words, folder / "none")
+    assert (done.code, says in done.said) == (2, True), done.said
+
+
+# -- what is known at once is told at once ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("hf:some/where",), (str(FP32),), ("sklearn:plain.pkl", "--trust")])
+def test_without_data_nothing_long_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sources, "load", lambda *_: pytest.fail("it was read all the same"))
+    done = run(words, folder / "none")
+    assert (done.code, "there is no data to judge the variants on" in done.said) == (2, True), done.said
+
+
+def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_is_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "load", lambda *_: pytest.fail("it was read all the same"))
+    (tmp_path / "file").write_text("")
+    assert "it is a file, not a folder" in run(JUDGED, tmp_path / "file").said
+    with writing(tmp_path / "repository"):
+        assert "another process is writing to" in run(JUDGED, tmp_path / "repository").said
+
+
+def test_a_disk_without_room_for_what_is_timed_says_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = r"cannot write into .*: No space left on device; set TMPDIR to a disk with room"
+    with scratch("test") as folder, pytest.raises(EnvironmentFault, match=message), writing_into(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(EnvironmentFault, match="set TMPDIR to a disk with room"), scratch("test"):
+        pass
+
+
+# -- exit codes and data ----------------------------------------------------------------------------------------------
+
+
+def test_a_variant_that_does_not_pass_is_code_1_and_the_others_are_there(exports: Callable[..., Done]) -> None:
+    done = exports((*INT8, "--calibration", "learn.npz", "--max-probability-difference", "1e-7"))
+    assert done.code == 1
+    assert "int8: not written: " in done.said
+    assert done.names == ["model-fp32"]
+
+
+def test_the_digits_that_tandem_knows_judge_and_calibrate_every_source(exports: Callable[..., Done]) -> None:
+    done = exports((str(FP32), "--data", "digits", "--calibration", "digits", "--precision", "int8", *QUICK))
+    assert done.code == 0, done.said
+    gate = done.record("model-int8").gate
+    assert (gate.dataset, gate.num_samples) == ("scikit-learn digits, held-out part", 450)
+
+
+def test_the_digits_go_into_no_model_that_takes_something_else(exports: Callable[..., Done]) -> None:
+    done = exports(("open-length.onnx", "--data", "digits", *QUICK))
+    assert done.code == 2
+    assert "the data 'digits' is image [1, 8, 8], and this model takes ids" in done.said
+
+
+@pytest.mark.parametrize(
+    ("highest", "is_slower"), [((), False), ((0.9, 0.95), True), ((0.9, 1.0), False), ((1.2, 0.9), False)]
+)
+def test_slower_is_what_is_so_at_every_batch_size(highest: tuple[float, ...], is_slower: bool) -> None:
+    record = Repository(COMMITTED).variant("digits-fp32").record
+    one = Speed("xeon", "cpu", "1.31.1", "cpu", 1, 1, 0.8, 0.7, 0.9, 0.001, 0.0008, "2026-11-21")
+    speed = tuple(replace(one, ratio=0.7, ratio_low=0.7, ratio_high=high) for high in highest)
+    assert Proven("int8", b"", "", record.gate, record.pools, speed).is_slower is is_slower
+
+
+@pytest.mark.parametrize(("package", "extra"), [("skl2onnx", "onnx"), ("torch.nn", "export"), ("psutil", "local")])
+def test_a_package_that_turns_out_to_be_missing_late_is_named_with_its_extra(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    package: str,
+    extra: str,
+) -> None:
+    def lacks(*_: object) -> int:
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+
+    monkeypatch.setattr(command, "run", lacks)
+    monkeypatch.setattr("sys.argv", ["tandem", "export", *UNGATED, "--model-repository", str(folder / "none")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.endswith(f"not installed: pip install 'tandem-serving[{extra}]'\n")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("package", ["sklearn", "skl2onnx", "onnxmltools"])
+def test_a_pickle_asks_for_the_packages_that_convert_it(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    assert frameworks.missing("sklearn:plain.pkl") == "onnx"
+    assert frameworks.missing("net.onnx") is None
