@@ -26,7 +26,6 @@ from serving.export.publish import next_version, publish_all, writing
 from serving.export.recording import Proven
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
-from serving.export.speed.worker import BF16_FLAGS, processor_flags
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
 from serving.export.variants.graph import opened, read
 from serving.repository import (
@@ -39,7 +38,7 @@ from serving.repository import (
     Variant,
     check_model_name,
 )
-from serving.repository.processor import has
+from serving.repository.processor import has, has_bf16
 
 CALIBRATION_SHARE = 5  # one row of so many calibrates where no data was given for that; the gate never sees those
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
@@ -233,7 +232,7 @@ class _Run:
     def _why_no_bf16(self) -> str:
         if "openvino" not in self._engines:
             return "BF16 is computed by OpenVINO, whose environment is not here: tandem environment openvino"
-        if not BF16_FLAGS & processor_flags():
+        if not has_bf16():
             return "this processor has neither AMX-BF16 nor AVX512-BF16, so that nothing could be proven here"
         return ""
 

@@ -9,7 +9,7 @@ comparison with NaN in it refuses.
 
 from serving.export.gates.accuracy import judge, ungated, untrained
 from serving.export.gates.custom import Metric, load_metric
-from serving.export.gates.file import MAX_IR_VERSION, Interface, check_file
+from serving.export.gates.file import Interface, check_file
 from serving.export.gates.graph import check_graph
 from serving.export.gates.limits import Limits
 from serving.export.gates.refusals import (
@@ -22,13 +22,10 @@ from serving.export.gates.refusals import (
     NotDynamic,
     RowsDiffer,
     ShapesDiffer,
-    Slower,
-    describe,
 )
 from serving.export.gates.session import CannotRun, answers, in_batches
 
 __all__ = [
-    "MAX_IR_VERSION",
     "AccuracyLost",
     "AnswersDiffer",
     "AnswersMoved",
@@ -42,11 +39,9 @@ __all__ = [
     "NotDynamic",
     "RowsDiffer",
     "ShapesDiffer",
-    "Slower",
     "answers",
     "check_file",
     "check_graph",
-    "describe",
     "in_batches",
     "judge",
     "load_metric",

@@ -20,9 +20,8 @@ from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.refusals import NonFinite
 from serving.export.gates.session import Session, first_line
+from serving.export.variants.cleaning import MAX_IR_VERSION
 from serving.repository import Record, Tensor
-
-MAX_IR_VERSION = 10  # ONNX Runtime 1.19 in Triton 24.10 reads no later one
 
 _ORT_TYPES = {
     "BOOL": "tensor(bool)",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.errors import GateRefused
-from serving.repository import Check, Speed
+from serving.repository import Check
 
 # metric -> (what it is in words, the option that allows more or less)
 WORDS = {
@@ -20,6 +20,8 @@ WORDS = {
     "absolute_error": ("the largest difference", "--max-absolute-error"),
     "relative_error": ("the largest relative difference", "--max-relative-error"),
 }
+
+_BETTER = "or give INT8 more and other rows to calibrate on"
 
 
 class NonFinite(GateRefused):
@@ -38,7 +40,7 @@ class AccuracyLost(GateRefused):
     def __init__(self, name: str, value: float, fp32_value: float, max_drop: float, reference: str = "fp32") -> None:
         super().__init__(
             f"{name} refused: top1 {value:.4f} is {fp32_value - value:.4f} below {spoken(reference)}'s "
-            f"{fp32_value:.4f}, more than {max_drop:g}; calibrate better, keep layers in FP32, or allow it with --max-drop"
+            f"{fp32_value:.4f}, more than {max_drop:g}; allow it with --max-drop, {_BETTER}"
         )
         self.name, self.value, self.fp32_value, self.max_drop = name, value, fp32_value, max_drop
 
@@ -49,7 +51,7 @@ class AnswersMoved(GateRefused):
     def __init__(self, name: str, difference: float, allowed: float, reference: str = "fp32") -> None:
         super().__init__(
             f"{name} refused: a probability moved by {difference:.4f} from {spoken(reference)}'s, more than {allowed:g}; "
-            "keep the layers in FP32 that lose most"
+            f"allow it with --max-probability-difference, {_BETTER}"
         )
         self.name, self.difference, self.allowed = name, difference, allowed
 
@@ -61,10 +63,9 @@ class AnswersDiffer(GateRefused):
         words, option = WORDS.get(check.metric, (check.metric, ""))
         side = "below" if check.is_minimum else "above"
         told = f", {side} {check.limit:g}" if check.limit is not None else ", which is no number"
-        way_out = f"or allow it with {option}" if option else "or change the metric's limit"
+        way_out = f"allow it with {option}" if option else "change the metric's limit"
         super().__init__(
-            f"{name} refused: {words} beside {spoken(reference)} is {check.value:.4g}{told}; "
-            f"calibrate better, keep layers in FP32, {way_out}"
+            f"{name} refused: {words} beside {spoken(reference)} is {check.value:.4g}{told}; {way_out}, {_BETTER}"
         )
         self.name, self.check, self.reference = name, check, reference
 
@@ -85,7 +86,8 @@ class RowsDiffer(GateRefused):
 
     def __init__(self, name: str, batch_size: int, problem: str) -> None:
         super().__init__(
-            f"{name} refused: in a batch of {batch_size} {problem}; export it with a batch dimension that is free"
+            f"{name} refused: in a batch of {batch_size} {problem}; export it with a batch dimension that is free, "
+            "or allow it with --max-row-difference"
         )
         self.name, self.batch_size, self.problem = name, batch_size, problem
 
@@ -122,23 +124,6 @@ class Degenerate(GateRefused):
             "nothing, or these inputs are nothing to it: give real ones with --data or --example"
         )
         self.name, self.num_rows, self.deviation, self.scale = name, num_rows, deviation, scale
-
-
-class Slower(GateRefused):
-    """Clearly slower than FP32 at every batch size measured."""
-
-    def __init__(self, name: str, processor: str, measurements: Sequence[Speed]) -> None:
-        super().__init__(
-            f"{name} refused: slower than FP32 on {processor} at every batch size ({describe(measurements)}); "
-            "publish it all the same, without default traffic, with --keep-slow"
-        )
-        self.name, self.processor, self.measurements = name, processor, tuple(measurements)
-
-
-def describe(measurements: Sequence[Speed]) -> str:
-    return ", ".join(
-        f"batch {m.batch_size} {m.ratio:.2f}x ({m.ratio_low:.2f}..{m.ratio_high:.2f})" for m in measurements
-    )
 
 
 def spoken(reference: str) -> str:

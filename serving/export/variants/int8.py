@@ -26,11 +26,10 @@ from serving.export.variants.cleaning import subgraphs
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.quantiser import Dynamic, Static
 from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade, translated
-from serving.repository.processor import processor_key
+from serving.repository.processor import has, processor_key
 
 RANGES = ("7bit", "full")
 VNNI, TENSORRT = "vnni", "tensorrt"
-_WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")
 
 # What ONNX Runtime's CPU provider turns into integer kernels when all around is quantised, as its optimised graphs show, or
 # passes on as it is. Relu and Clip become limits of the range before them, a Pad goes into its convolution. It has a kernel
@@ -42,11 +41,6 @@ EVERYTHING = _PRODUCTS + _PASSES + _JOINS
 PRODUCTS_ONLY = _PRODUCTS + _PASSES  # for nets whose gates (Swish, squeeze and excite) lose too much in 8 bits
 # TensorRT fuses around products and residual sums; a scale on anything else only breaks its fusions.
 _TENSORRT = ("Conv", "Gemm", "MatMul", "Add", "MaxPool", "AveragePool", "GlobalAveragePool")
-
-
-def to_int8(fp32: bytes, calibration: Arrays) -> bytes:
-    """The most promising one, not gated."""
-    return next(candidates(fp32, calibration)).model
 
 
 def candidates(
@@ -158,7 +152,7 @@ def graph_of(fp32: bytes) -> Graph:
 def check_range(weights: str) -> None:
     if weights not in RANGES:
         raise UserError(f"unknown range of INT8 weights {weights!r}, known are {', '.join(RANGES)}")
-    if weights == "full" and processor_key() not in _WITH_VNNI:
+    if weights == "full" and not has(VNNI):
         raise UserError(
             f"weights of the full 8 bits are computed wrongly on this processor ({processor_key()}, no VNNI), so that "
             "no gate here could judge them; leave out --int8-range full, or export on a processor with VNNI"

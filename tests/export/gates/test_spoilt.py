@@ -76,7 +76,7 @@ def test_a_spoilt_variant_is_refused_with_its_reason(
 def test_every_refusal_of_the_gates_is_known_here() -> None:
     found = {one for one in GateRefused.__subclasses__() if one.__module__ == refusals.__name__}
     elsewhere = {refusals.FrameworkDiffers, refusals.NotDynamic, refusals.Degenerate}  # test_graph.py
-    assert found == {r for r, _, _ in SPOILT} | {AnswersMoved, AnswersDiffer, ShapesDiffer, refusals.Slower} | elsewhere
+    assert found == {r for r, _, _ in SPOILT} | {AnswersMoved, AnswersDiffer, ShapesDiffer} | elsewhere
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_chosen_agreement_decides_beside_labels_too(fp32: bytes, judged: Calla
     assert agreement is not None
     assert agreement.limit is None
     chosen = Limits.chosen({"max_drop": 1, "max_probability_difference": 1, "min_agreement": 1})
-    with pytest.raises(AnswersDiffer, match=r"below 1; .* or allow it with --min-agreement"):
+    with pytest.raises(AnswersDiffer, match=r"below 1; allow it with --min-agreement"):
         judged(shaken, chosen)
 
 
