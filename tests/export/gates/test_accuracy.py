@@ -270,7 +270,7 @@ def test_a_metric_of_the_users_comes_first_and_decides() -> None:
         return {"mine": (float("nan"), 0.1, False)}
 
     with pytest.raises(
-        AnswersDiffer, match=r"m-int8 refused: mine beside FP32 is nan, above 0.1; .* change the metric's limit"
+        AnswersDiffer, match=r"m-int8 refused: mine beside FP32 is nan, above 0.1; change the metric's limit"
     ):
         judge(IDENTITY, [X], "other", metric=never)
 
