@@ -28,6 +28,8 @@ MODEL_REPOSITORY = click.option(
     help="Default: model_repo/ here, else the one that came with Tandem.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+# The names of the policies in planning/simulate/setting.py.
+SIMULATED = ("tandem", "cpu-only", "gpu-always", "no-bridge", "hold", "oracle")
 EXTRAS = {  # package that may be missing -> extra that brings it
     "filelock": "local", "psutil": "local", "tritonclient": "local", "grpc": "local", "google": "local",
     "torch": "export", "transformers": "export", "onnxscript": "export", "keras": "keras",
@@ -347,6 +349,85 @@ def _answering_engines() -> Any:
     engines = room("serving.local.engines").installed()
     answering = room("serving.export.speed.answering")
     return {name: answering.one_by_one(engine) for name, engine in engines.items() if name == "openvino"}
+
+
+@cli.command()
+@click.argument("scenario", type=FILE)
+@click.option(
+    "--trace", type=FILE, help="Arrivals from a CSV: a column TIMESTAMP (Azure's LLM traces), or seconds first."
+)
+@click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Each arrival so often.")
+@click.option(
+    "--jitter",
+    "jitter_s",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds that copies come later.",
+)
+@click.option(
+    "--arrivals",
+    default="poisson",
+    show_default=True,
+    type=click.Choice(["poisson", "bursts", "daily"]),
+    help="What to make where there is no trace.",
+)
+@click.option(
+    "--rate", "rate_rps", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="A second."
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    default=3600.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds.",
+)
+@click.option(
+    "--burst-times",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="The rate in a burst.",
+)
+@click.option(
+    "--burst-every",
+    "burst_every_s",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds between bursts, on average.",
+)
+@click.option(
+    "--burst-lasting",
+    "burst_lasting_s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds of a burst, on average.",
+)
+@click.option(
+    "--swing", default=0.8, show_default=True, type=click.FloatRange(0, 1), help="Of a day, as a share of its mean."
+)
+@click.option(
+    "--slot",
+    "slot_s",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds in which requests are counted together. Default: one by one, 0.01 above two million.",
+)
+@click.option(
+    "--objective", "objective_s", type=click.FloatRange(0, min_open=True), help="Seconds, instead of the file's."
+)
+@click.option(
+    "--policy", "policies", multiple=True, type=click.Choice(SIMULATED), help="This alone; may be given several times."
+)
+@click.option("--seed", default=1, show_default=True, type=int, help="Of arrivals and cold starts.")
+@click.option("--picture", type=FILE, help="Also draw the run over time into this SVG file.")
+@JSON
+def simulate(**options: Any) -> None:
+    """Replay a trace through the code that decides, for the pools in SCENARIO, beside other policies; a what-if."""
+    replay = room("serving.replay.command")
+    sys.exit(replay.run(replay.SimulateOptions(**options)))
 
 
 @cli.group()

@@ -17,6 +17,7 @@ ROOMS = [
     "local",
     "gateway",
     "export",
+    "replay",
     "planning",
     "scheduling",
     "protocol",

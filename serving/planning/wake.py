@@ -50,6 +50,7 @@ class WakeRules:
     cpu_hold_s: float = (
         300.0  # less is needed for so long before a CPU server goes: the autoscaler's usual five minutes
     )
+    handover_s: float = 60.0  # the same once the GPUs are there that were waited for: they take the next burst; a guess
     max_wakes_per_hour: int = 6
 
     def __post_init__(self) -> None:
@@ -93,7 +94,8 @@ def want(
         if -cost >= price_of_change and not is_held:
             num_gpu = best.num_gpu
     bridging = mix(min(num_gpu, num_gpu_ready), needed, cpu, gpu, rules).num_cpu
-    num_cpu, low_since = _cpu(old, now, bridging, rules)
+    hold_s = rules.handover_s if 0 < num_gpu <= num_gpu_ready else rules.cpu_hold_s
+    num_cpu, low_since = _cpu(old, now, bridging, hold_s)
     if num_gpu != old.gpu:
         return Wanted(num_cpu, num_gpu, now, 0.0, 0.0, now, low_since, wakes)
     return Wanted(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)
@@ -138,8 +140,8 @@ def _cost_of_staying(old: Wanted, best: Mix, staying: Mix, passed_s: float) -> f
     return 0.0
 
 
-def _cpu(old: Wanted, now: float, needed: int, rules: WakeRules) -> tuple[int, float | None]:
+def _cpu(old: Wanted, now: float, needed: int, hold_s: float) -> tuple[int, float | None]:
     if needed >= old.cpu:
         return needed, None
     since = now if old.cpu_low_since is None else old.cpu_low_since
-    return (needed, None) if now - since >= rules.cpu_hold_s else (old.cpu, since)
+    return (needed, None) if now - since >= hold_s else (old.cpu, since)

@@ -56,7 +56,7 @@ class Ticket:
 class _Block:
     """Neighbours in the line. `room`: the latest moment at which the block may begin so that all in it are done when due."""
 
-    __slots__ = ("costs", "dues", "room", "tickets", "total")
+    __slots__ = ("costs", "dues", "largest", "room", "tickets", "total")
 
     def __init__(self, tickets: list[Ticket], share: float) -> None:
         self.tickets = tickets
@@ -66,6 +66,7 @@ class _Block:
 
     def weigh(self, share: float) -> None:
         self.total = sum(self.costs)
+        self.largest = max(self.costs)
         self.room = min((due - share * end for due, end in zip(self.dues, accumulate(self.costs), strict=True)))
 
 
@@ -104,6 +105,7 @@ class Line:
         at = bisect_right(block.dues, due)
         if at == len(block.dues):
             block.total += ticket.cost_s
+            block.largest = max(block.largest, ticket.cost_s)
             block.room = min(block.room, due - self._share * block.total)
         block.tickets.insert(at, ticket)
         block.dues.insert(at, due)
@@ -182,13 +184,43 @@ class Line:
             opens = max(opens, min(ahead[0] - due_in_s, finish - flight_s))
         if due_in_s >= flight_s + own_s:
             return opens  # it is in time behind all that is in flight, whatever that is
-        behind = chain((t for t in self if ahead is None or t.due > ahead[0]), *then)
-        for ticket in behind:
-            finish += self._share * ticket.cost_s
-            if finish - flight_s > opens:
-                break
-            opens = max(opens, finish + own_s - due_in_s)  # sent before: it must go behind that one, too
+        return self._behind_the_sent(opens, finish, ahead, own_s - due_in_s, flight_s, then)
+
+    def _behind_the_sent(
+        self,
+        opens: float,
+        finish: float,
+        ahead: tuple[float, float] | None,
+        early_s: float,
+        flight_s: float,
+        then: Sequence[Line],
+    ) -> float:
+        """One in a hurry goes behind all that are sent before it would be let in: when that is over."""
+        share, reach_s = self._share, flight_s + early_s
+        for costs, total, largest in self._behind(-inf if ahead is None else ahead[0], then):
+            if finish + share * costs[0] - flight_s > opens:
+                return opens
+            if share * largest <= reach_s:  # each is sent before the one before it is done: all of them are
+                finish += share * total
+                opens = max(opens, finish + early_s)
+                continue
+            for cost in costs:
+                finish += share * cost
+                if finish - flight_s > opens:
+                    return opens
+                opens = max(opens, finish + early_s)
         return opens
+
+    def _behind(self, due: float, then: Sequence[Line]) -> Iterator[tuple[list[float], float, float]]:
+        """Costs of those due later, and of the lines that follow, in blocks: each, together, the largest."""
+        for block in self._blocks:
+            at = bisect_right(block.dues, due)
+            if at == 0:
+                yield block.costs, block.total, block.largest
+            elif at < len(block.costs):
+                yield block.costs[at:], sum(block.costs[at:]), block.largest
+        for block in chain.from_iterable(line._blocks for line in then):
+            yield block.costs, block.total, block.largest
 
     def _ahead(self, behind_from: float, start: float, own_s: float) -> tuple[float, float] | None:
         """Due and predicted finish of the last that it must go behind: due by `behind_from`, or late if it waited for `own_s`."""

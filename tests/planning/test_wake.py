@@ -139,12 +139,19 @@ def test_cpu_servers_bridge_until_the_gpu_is_there_and_then_go_slowly() -> None:
     for now in range(600):
         wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 0, EVEN)
     assert (wanted.cpu, wanted.gpu) == (9, 1)
-    for now in range(600, 899):
+    for now in range(600, 660):
         wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 1, EVEN)
     assert wanted.cpu == 9
-    for now in range(899, 920):
-        wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 1, EVEN)
+    wanted = want(wanted, 660.0, needed(9.0), CPU, GPU, 1, EVEN)
     assert wanted.cpu == 1
+
+
+def test_without_a_gpu_cpu_servers_go_only_after_the_autoscalers_usual_time() -> None:
+    wanted, none = Wanted(4, 0), Supply(1.0, 0, 0)
+    for now in range(300):
+        wanted = want(wanted, float(now), needed(0.5), CPU, none, 0, EVEN)
+    assert wanted.cpu == 4
+    assert want(wanted, 300.0, needed(0.5), CPU, none, 0, EVEN).cpu == 1
 
 
 DEMANDS = st.lists(st.tuples(st.integers(1, 900), st.floats(0, 40)), min_size=1, max_size=12)

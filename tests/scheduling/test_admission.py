@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.curve import Curve
@@ -166,6 +166,7 @@ REQUESTS = st.lists(
 )
 
 
+@settings(deadline=None)  # of one example: machines are busy
 @given(REQUESTS, st.floats(0.05, 2.0), st.sampled_from([1, 3, 5]))
 def test_retry_after_holds_whatever_came_before(
     requests: list[tuple[float, float, int]], in_s: float, priority: int
@@ -188,6 +189,7 @@ def test_retry_after_holds_whatever_came_before(
     assert queue.finish(opens + 1e-6, TENTH, 1, opens + 1e-6 + in_s, priority) is not None
 
 
+@settings(deadline=None)  # of one example: machines are busy
 @given(REQUESTS, st.floats(0.01, 2.0), st.floats(0, 2.0), st.sampled_from([1, 3, 5]))
 def test_a_later_deadline_never_turns_an_admission_into_a_refusal(
     requests: list[tuple[float, float, int]], in_s: float, more_s: float, priority: int
@@ -202,6 +204,7 @@ def test_a_later_deadline_never_turns_an_admission_into_a_refusal(
             assert queue.finish(now, service, 1, now + in_s + more_s, priority) is not None
 
 
+@settings(deadline=None)  # of one example: machines are busy
 @given(REQUESTS)
 def test_who_is_let_in_among_equals_is_done_in_time(requests: list[tuple[float, float, int]]) -> None:
     queue, now, num_admitted = pool(), 0.0, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.bridge import LAST_RESORT, Bridge, Demand, Rules, step
@@ -71,6 +71,7 @@ def test_flapping_is_forgiven_after_an_hour() -> None:
 LOOKS = st.lists(st.tuples(st.floats(0.1, 60), st.integers(0, 2), st.none() | st.integers(0, 1)), max_size=300)
 
 
+@settings(deadline=None)  # of one example: machines are busy
 @given(LOOKS)
 def test_handovers_within_an_hour_are_bounded_and_what_does_not_answer_gets_nothing(
     looks: list[tuple[float, int, int | None]],
@@ -101,6 +102,7 @@ def test_demand_is_forgotten_when_nothing_comes() -> None:
     assert Demand().replicas(5.0) == 0.0
 
 
+@settings(deadline=None)  # of one example: machines are busy
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), max_size=50))
 def test_demands_of_two_gateways_add_up(requests: list[tuple[float, float, bool]]) -> None:
     one, two, both, now = Demand(), Demand(), Demand(), 0.0

@@ -26,9 +26,11 @@ class Plan:
     cpu: tuple[int, ...]
     gpu: tuple[int, ...]
 
-    def at(self, now: float) -> tuple[int, int]:
-        slot = min(max(0, int(now / SLOT_S)), len(self.gpu) - 1)
-        return self.cpu[slot], self.gpu[slot]
+    def most(self, now: float, ahead_s: float) -> tuple[int, int]:
+        """Of each kind, at any time from now on until so far ahead."""
+        last = len(self.gpu) - 1
+        first, end = min(int(now / SLOT_S), last), min(int((now + ahead_s) / SLOT_S), last) + 1
+        return max(self.cpu[first:end]), max(self.gpu[first:end])
 
 
 def demands(arrivals: Iterable[Arrival], setting: Setting, duration_s: float) -> list[Needed]:

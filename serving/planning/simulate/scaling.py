@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import ceil, inf
 
-from serving.planning.simulate.oracle import Plan, first_mix
+from serving.planning.simulate.oracle import SLOT_S, Plan, first_mix
 from serving.planning.simulate.setting import Policy, Setting
 from serving.planning.wake import Needed, Wanted, want
 
@@ -27,7 +27,7 @@ class Scaler:
         """CPU and GPU servers; `num_gpu` counts those on their way, too."""
         setting, scaler = self._setting, self._policy.scaler
         if scaler == "oracle":
-            return self._plan.at(now + setting.cpu.cold_start.mean_s)[0], self._oracle_gpus(now)
+            return self._foreseen(now)
         if scaler == "always":
             return 0, setting.gpu.min_replicas
         if scaler == "demand":
@@ -39,16 +39,18 @@ class Scaler:
     def _first(self, slots: list[Needed]) -> tuple[int, int]:
         setting, policy = self._setting, self._policy
         if policy.scaler == "oracle":
-            return self._plan.at(0.0)
+            return self._foreseen(0.0)  # before time began it knew, too
         num_cpu = setting.cpu.first_replicas
         if num_cpu is None or not policy.has_cpu:
             num_cpu = first_mix(slots, setting).num_cpu if policy.has_cpu else 0
         return num_cpu, setting.gpu.min_replicas
 
-    def _oracle_gpus(self, now: float) -> int:
-        """Asked for a cold start and a handover ahead, and kept while they will be needed again within that time."""
-        ahead_s = self._setting.gpu.cold_start.mean_s + self._setting.bridge.settle_s + self._setting.bridge.ramp_s
-        return max(self._plan.at(now + part * ahead_s / 64)[1] for part in range(65))
+    def _foreseen(self, now: float) -> tuple[int, int]:
+        """Asked for a cold start and a handover ahead, and kept while needed again within that time."""
+        setting = self._setting
+        cpu_ahead_s = setting.cpu.cold_start.mean_s + SLOT_S
+        gpu_ahead_s = setting.gpu.cold_start.mean_s + setting.bridge.settle_s + setting.bridge.ramp_s + SLOT_S
+        return self._plan.most(now, cpu_ahead_s)[0], self._plan.most(now, gpu_ahead_s)[1]
 
     def _by_demand(self, now: float, needed: Needed, num_gpu: int) -> int:
         """As many as the demand needs, at once; to none after the cool-down, and not to fewer before."""

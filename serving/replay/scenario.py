@@ -1,0 +1,123 @@
+"""What is to be simulated, from a file: two pools with curves, prices and cold starts, and an objective.
+
+Every name is checked and everything is required that has no harmless default; a number has its unit in its name. Rule: what a scenario says
+is an assumption; nothing of it is taken for measured, so every result is a what-if.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from serving.errors import UserError
+from serving.planning.simulate.setting import ColdStart, PoolSetting, Setting
+from serving.planning.wake import WakeRules
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
+from serving.settings import nearest
+
+TOP: dict[str, Any] = {
+    "version": None,
+    "objective_s": None,
+    "pools": None,
+    "rows": 1.0,
+    "cooldown_s": 300.0,
+    "wake": {},
+}
+POOL: dict[str, Any] = {
+    "curve": None,
+    "price_per_hour": None,
+    "replicas": None,
+    "cold_start_s": None,
+    "instances": 1,
+    "max_batch": 1,
+}
+WAKE = ("max_load_ratio", "patience_s", "hold_s", "cpu_hold_s", "handover_s", "max_wakes_per_hour")
+POOLS = ("cpu", "gpu")
+
+
+def read_scenario(path: Path) -> Setting:
+    """Raises UserError with the file, the place in it and the way out."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the scenario {path}: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    top = _filled(raw, TOP, f"{path}")
+    if top["version"] != 1 or isinstance(top["version"], bool):
+        raise UserError(f"{path}: version {top['version']!r} is not known here; this reads version 1")
+    pools = _filled(top["pools"], dict.fromkeys(POOLS), f"{path}: pools")
+    try:
+        wake = _filled(top["wake"], dict.fromkeys(WAKE, 0), f"{path}: wake") and top["wake"]
+        return Setting(
+            cpu=_pool("cpu", pools["cpu"], f"{path}: pools.cpu"),
+            gpu=_pool("gpu", pools["gpu"], f"{path}: pools.gpu"),
+            objective_s=_number(top["objective_s"], f"{path}: objective_s"),
+            rows=_number(top["rows"], f"{path}: rows"),
+            cooldown_s=_number(top["cooldown_s"], f"{path}: cooldown_s"),
+            wake=WakeRules(**{key: _number(value, f"{path}: wake.{key}") for key, value in wake.items()}),  # type: ignore[arg-type]
+        )
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _pool(name: str, raw: Any, where: str) -> PoolSetting:
+    pool = _filled(raw, POOL, where)
+    least, most = (
+        _whole(value, f"{where}.replicas") for value in _list(pool["replicas"], 2, f"{where}.replicas", "[1, 8]")
+    )
+    cold = [
+        _number(value, f"{where}.cold_start_s")
+        for value in _list(pool["cold_start_s"], 3, f"{where}.cold_start_s", "[240, 300, 420]")
+    ]
+    points = pool["curve"]
+    if not isinstance(points, list) or not all(isinstance(point, list) and len(point) == 2 for point in points):
+        raise UserError(f"{where}.curve must be a list of [rows, seconds], such as [[1, 0.005], [32, 0.010]]")
+    try:
+        curve = Curve(tuple((_number(r, f"{where}.curve"), _number(s, f"{where}.curve")) for r, s in points))
+        service = Service(
+            curve, _whole(pool["instances"], f"{where}.instances"), _whole(pool["max_batch"], f"{where}.max_batch")
+        )
+        made = PoolSetting(
+            name, service, _number(pool["price_per_hour"], f"{where}.price_per_hour"), least, most, ColdStart(*cold)
+        )
+        made.supply  # noqa: B018  (checks itself)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    return made
+
+
+def _filled(raw: Any, known: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """With defaults; None stands for what must be given."""
+    if not isinstance(raw, dict):
+        raise UserError(f"{where}: expected a mapping with {', '.join(known)}")
+    for key in raw:
+        if key not in known:
+            raise UserError(f"{where}: unknown key '{key}'{nearest(str(key), known)}")
+    for key, default in known.items():
+        if default is None and raw.get(key) is None:
+            raise UserError(f"{where}: '{key}' is missing")
+    return {**known, **raw}
+
+
+def _list(raw: Any, length: int, where: str, example: str) -> list[Any]:
+    if not isinstance(raw, list) or len(raw) != length:
+        raise UserError(f"{where} must be a list of {length} numbers, such as {example}")
+    return raw
+
+
+def _number(raw: Any, where: str) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not isfinite(raw):
+        raise UserError(f"{where}: {raw!r} is no number (YAML reads 5e-3 as text: write 0.005)")
+    return raw
+
+
+def _whole(raw: Any, where: str) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int):
+        raise UserError(f"{where}: {raw!r} is no whole number")
+    return raw

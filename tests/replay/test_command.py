@@ -1,0 +1,130 @@
+"""`tandem simulate`, as it is called: results, mistakes, the picture."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from serving.cli import SIMULATED, cli
+from serving.errors import UserError
+from serving.planning.simulate.setting import POLICIES
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = str(ROOT / "docs" / "scenarios" / "bert-large.yaml")
+
+
+def simulate(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["simulate", SCENARIO, *words], standalone_mode=False)
+    if isinstance(done.exception, UserError):
+        raise done.exception
+    return done.exit_code, done.stdout
+
+
+def outcomes(*words: str) -> dict[str, Any]:
+    code, text = simulate("--json", *words)
+    assert code == 0
+    found = json.loads(text)
+    return {**found, "policies": {row["policy"]: row for row in found["policies"]}}
+
+
+def test_the_command_line_offers_the_policies_there_are() -> None:
+    assert tuple(policy.name for policy in POLICIES) == SIMULATED
+
+
+def test_the_table_has_a_row_for_each_policy_and_says_that_it_is_a_what_if() -> None:
+    code, text = simulate("--duration", "30")
+    assert code == 0
+    assert "what-if" in text
+    assert [line.split()[0] for line in text.splitlines()[3:]] == list(SIMULATED)
+
+
+def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> None:
+    found = outcomes("--duration", "60", "--policy", "tandem", "--policy", "hold")
+    assert (found["version"], found["is_what_if"], list(found["policies"])) == (1, True, ["tandem", "hold"])
+    row = found["policies"]["tandem"]
+    assert row["num_requests"] == row["num_in_time"] + row["num_violations"]
+
+
+def test_the_same_seed_gives_the_same_object_and_another_another() -> None:
+    words = ("--duration", "60", "--policy", "tandem", "--seed")
+    assert outcomes(*words, "1") == outcomes(*words, "1")
+    assert outcomes(*words, "1")["policies"] != outcomes(*words, "2")["policies"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rate", "40"),
+        ("--duration", "300"),
+        ("--arrivals", "bursts", "--burst-every", "20"),
+        ("--arrivals", "daily"),
+        ("--objective", "0.06"),
+        ("--slot", "0.02"),
+    ],
+)
+def test_every_option_changes_something(words: tuple[str, ...]) -> None:
+    plain = ("--duration", "120", "--policy", "cpu-only")
+    assert outcomes(*plain, *words)["policies"] != outcomes(*plain)["policies"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--burst-times", "9"), ("--burst-every", "9"), ("--burst-lasting", "9"), ("--swing", "0.1")],
+)
+def test_every_option_of_made_arrivals_changes_something(words: tuple[str, ...]) -> None:
+    kind = "daily" if words[0] == "--swing" else "bursts"
+    plain = ("--arrivals", kind, "--duration", "200", "--policy", "cpu-only")
+    if kind == "bursts" and words[0] != "--burst-every":
+        plain = (*plain, "--burst-every", "30")
+    assert outcomes(*plain, *words)["policies"] != outcomes(*plain)["policies"]
+
+
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "TIMESTAMP,x\n" + "".join(f"2031-05-04 10:00:{n:02}.5000000,1\n" for n in range(60)), encoding="utf-8"
+    )
+    return str(path)
+
+
+def test_a_trace_is_replayed_and_copied(tmp_path: Path) -> None:
+    found = outcomes("--trace", trace(tmp_path), "--policy", "cpu-only")
+    assert found["policies"]["cpu-only"]["num_requests"] == 60
+    assert "trace.csv" in found["traffic"]
+    copied = outcomes("--trace", trace(tmp_path), "--policy", "cpu-only", "--copies", "3", "--jitter", "0.1")
+    assert copied["policies"]["cpu-only"]["num_requests"] == 180
+    later = outcomes("--trace", trace(tmp_path), "--policy", "cpu-only", "--copies", "3", "--jitter", "0.2")
+    assert later["policies"] != copied["policies"]
+    slots = outcomes("--trace", trace(tmp_path), "--policy", "cpu-only", "--copies", "3", "--slot", "0.05")
+    assert slots["policies"]["cpu-only"]["num_requests"] == 180
+
+
+def test_the_picture_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "run.svg"
+    simulate("--duration", "120", "--rate", "60", "--picture", str(path))
+    text = path.read_text(encoding="utf-8")
+    ElementTree.fromstring(text)
+    assert all(f"{name}: " in text for name in SIMULATED)
+    assert "nan" not in text
+    assert text.count("http") == 1  # the name of SVG itself
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--trace", "x.csv", "--rate", "5"), "leave out --arrivals, --rate"),
+        (("--trace", "x.csv", "--arrivals", "daily"), "leave out"),
+        (("--copies", "2"), "--copies is for a trace"),
+        (("--slot", "0.2"), "half of the objective"),
+        (("--trace", "no-such-trace.csv"), "no-such-trace.csv"),
+    ],
+)
+def test_what_a_user_gets_wrong_says_the_way_out(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        simulate(*words)
+    assert said in str(raised.value)

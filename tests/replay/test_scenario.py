@@ -1,0 +1,87 @@
+"""A scenario that is wrong is one line that says where and what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serving.errors import UserError
+from serving.replay.scenario import read_scenario
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "scenarios").glob("*.yaml"))
+POOL = {"curve": [[1, 0.01], [8, 0.04]], "price_per_hour": 1.0, "replicas": [0, 4], "cold_start_s": [10, 20, 30]}
+GOOD: dict[str, Any] = {"version": 1, "objective_s": 0.5, "pools": {"cpu": POOL, "gpu": POOL}}
+
+
+def written(tmp_path: Path, raw: object) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(raw if isinstance(raw, str) else yaml.safe_dump(raw), encoding="utf-8")
+    return path
+
+
+def pool(**changes: object) -> dict[str, Any]:
+    return {**GOOD, "pools": {"cpu": {**POOL, **changes}, "gpu": POOL}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ("{", "not valid YAML"),
+        ("", "expected a mapping with version"),
+        ([1], "expected a mapping"),
+        ({**GOOD, "version": 2}, "version 2 is not known"),
+        ({**GOOD, "version": True}, "version True is not known"),
+        ({**GOOD, "objectiv_s": 1}, "did you mean 'objective_s'?"),
+        ({"version": 1, "pools": GOOD["pools"]}, "'objective_s' is missing"),
+        ({**GOOD, "objective_s": 0}, "an objective is more than 0"),
+        ({**GOOD, "objective_s": "5e-3"}, "objective_s: '5e-3' is no number"),
+        ({**GOOD, "rows": True}, "rows: True is no number"),
+        ({**GOOD, "wake": {"patience": 1}}, "did you mean 'patience_s'?"),
+        ({**GOOD, "wake": {"max_load_ratio": 2}}, "max_load_ratio is above 0 and at most 1"),
+        ({**GOOD, "pools": {"cpu": POOL}}, "'gpu' is missing"),
+        ({**GOOD, "pools": {"cpu": POOL, "gpu": POOL, "tpu": POOL}}, "unknown key 'tpu'"),
+        (pool(price_per_hr=1), "did you mean 'price_per_hour'?"),
+        (pool(curve=[]), "at least one point"),
+        (pool(curve=[[1]]), "list of [rows, seconds]"),
+        (pool(curve=[[8, 0.1], [1, 0.2]]), "rows ascend"),
+        (pool(curve=[[1, "5e-3"]]), "is no number"),
+        (pool(replicas=4), "list of 2 numbers"),
+        (pool(replicas=[4, 1]), "not between 0 and max_replicas"),
+        (pool(replicas=[0, 1.5]), "no whole number"),
+        (pool(cold_start_s=[1, 2]), "list of 3 numbers"),
+        (pool(cold_start_s=[3, 2, 1]), "least to usual to most"),
+        (pool(price_per_hour=-1), "not negative"),
+        (pool(max_batch=0), "at least one instance"),
+        (pool(instances=0), "at least one instance"),
+    ],
+)
+def test_what_is_wrong_in_a_scenario_is_named(tmp_path: Path, raw: object, said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        read_scenario(written(tmp_path, raw))
+    assert said in str(raised.value)
+    assert "scenario.yaml" in str(raised.value)
+
+
+def test_a_scenario_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the scenario"):
+        read_scenario(tmp_path / "none.yaml")
+
+
+def test_every_setting_arrives(tmp_path: Path) -> None:
+    changed = pool(instances=3, max_batch=8, price_per_hour=0.25, replicas=[2, 5], cold_start_s=[1, 2, 3])
+    setting = read_scenario(
+        written(tmp_path, {**changed, "rows": 2, "cooldown_s": 60, "wake": {"hold_s": 7, "handover_s": 8}})
+    )
+    cpu = setting.cpu
+    assert (cpu.service.num_instances, cpu.service.max_batch, cpu.price_per_hour) == (3, 8, 0.25)
+    assert (cpu.min_replicas, cpu.max_replicas, cpu.cold_start.usual_s) == (2, 5, 2)
+    assert (setting.rows, setting.cooldown_s, setting.wake.hold_s, setting.wake.handover_s) == (2, 60, 7, 8)
+    assert setting.gpu.service.num_instances == 1
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_in_the_docs_are_read(path: Path) -> None:
+    assert read_scenario(path).gpu.max_replicas > 0

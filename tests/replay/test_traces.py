@@ -1,0 +1,65 @@
+"""Times out of files as people have them; the rows here are made up in the shape of Azure's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serving.errors import UserError
+from serving.replay.traces import read_trace
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2031-05-04 23:59:59.2500000,120,7
+2031-05-04 23:59:59.7512345,88,31
+2031-05-05 00:00:01.2500000,1024,2
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        (AZURE, [0.0, 0.501234, 2.0]),
+        ("\ufeff" + AZURE, [0.0, 0.501234, 2.0]),  # as spreadsheets save it
+        ("ContextTokens,TIMESTAMP\n5,2031-05-04 10:00:00\n5,2031-05-04 10:00:30.5\n", [0.0, 30.5]),
+        ("TIMESTAMP\n2031-05-04 10:00:00+00:00\n2031-05-04 10:00:01+00:00\n", [0.0, 1.0]),
+        ("10\n11.5\n12\n", [0.0, 1.5, 2.0]),
+        ("seconds,what\n10,a\n11.5,b\n", [0.0, 1.5]),
+        ("3\n1\n2\n", [0.0, 1.0, 2.0]),  # written in the order of the answers
+        ("5\n\n6\n  \n", [0.0, 1.0]),
+        ("7\n", [0.0]),
+    ],
+)
+def test_times_are_told_from_the_first_arrival(tmp_path: Path, text: str, times: list[float]) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text, encoding="utf-8")
+    assert read_trace(path) == pytest.approx(times, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no arrival"),
+        ("TIMESTAMP\n", "holds no arrival"),
+        ("seconds\n1\nx\n", "row 3: 'x' is no time"),
+        ("seconds\n1\nnan\n", "row 3: 'nan' is no time"),
+        ("1\ninf\n", "row 2"),
+        ("TIMESTAMP\n2031-05-04 10:00:00\nyesterday\n", "row 3: 'yesterday' is no time such as 2023"),
+        ("a,TIMESTAMP\n1,2031-05-04 10:00:00\n1\n", "row 3: '' is no time"),
+    ],
+)
+def test_a_row_that_is_no_time_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as raised:
+        read_trace(path)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b"1\x00\n"])
+def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "trace.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"trace\.csv"):
+        read_trace(path)
