@@ -176,6 +176,8 @@ def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: P
     _check_fit(options, exported)
     if options.data is not None:
         data = given_data.to_judge(options.data, exported, options.max_bad_ratio, shown)
+    if data is not None:
+        given_data.check_limits(asked.limits, exported, data)
     if options.calibration is not None:
         calibration = given_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
     outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown)

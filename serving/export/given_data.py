@@ -1,4 +1,4 @@
-"""What a user gives to judge or to calibrate on, in the form that one model takes.
+"""What a user gives to judge by, or to calibrate on, in the form that one model takes.
 
 The forms are read by `data`. Rule: the handwritten digits that Tandem knows go only into a model that takes such images.
 """
@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serving.errors import UserError
+from serving.errors import GateRefused, UserError
 from serving.export import data as datasets
 from serving.export.data import Dataset
 from serving.export.exported import Arrays, Exported
+from serving.export.gates import Limits, answers
+from serving.export.gates.limits import ROW_DIFFERENCE, RULES
+from serving.export.gates.tasks import measure
 from serving.export.progress import Progress, silent
+
+_NUM_ROWS = 4  # tell which numbers there are, not what they are
 
 
 def to_judge(
@@ -39,6 +44,30 @@ def to_calibrate(
     if str(path) == datasets.DIGITS:
         return _digits(exported)[0].inputs
     return to_judge(path, exported, max_bad_ratio, progress).inputs
+
+
+def check_limits(limits: Limits, exported: Exported, data: Dataset) -> None:
+    """Raises UserError for a limit of what is not measured on such a model, because it would decide nothing."""
+    chosen = [name for name in Limits.__dataclass_fields__ if getattr(limits, name) is not None]
+    if not chosen or exported.is_untrained:
+        return
+    rows = {name: values[:_NUM_ROWS] for name, values in data.inputs.items()}
+    labels = None if data.labels is None else data.labels[:_NUM_ROWS]
+    try:
+        found = answers(exported.model, rows, exported.max_batch_size)
+        measured = measure(exported.task, found, found, labels)
+    except GateRefused:
+        return  # FP32's own gate says what is wrong
+    known = {*(RULES[one.metric][0] for one in measured), RULES[ROW_DIFFERENCE][0]}
+    if missing := [name for name in chosen if name not in known]:
+        options = ", ".join(sorted(map(_option, known)))
+        raise UserError(
+            f"{_option(missing[0])} does not apply: that is not measured on this model and data; limits are {options}"
+        )
+
+
+def _option(limit: str) -> str:
+    return f"--{limit.replace('_', '-')}"
 
 
 def _digits(exported: Exported) -> tuple[Dataset, Dataset]:

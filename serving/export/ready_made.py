@@ -58,6 +58,7 @@ def export(
     baseline = Repository(repository).variant(f"{asked.model}-fp32")
     exported = _exported(baseline, source)
     judging = _data(data, baseline, exported, max_bad_ratio, progress)
+    given_data.check_limits(asked.limits, exported, judging)
     with writing(repository):
         baseline.verify()
         proven = pipeline.prove(exported, judging, variant, source.read_bytes(), asked, engines, progress)

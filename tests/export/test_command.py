@@ -423,6 +423,11 @@ SK = ("sklearn:plain.pkl", "--trust", "--i-accept-ungated")
         ((*UNGATED, *DATA), "--i-accept-ungated is for a model that there is no data for"),
         ((*JUDGED, "--int8-range", "full"), "--int8-range is for INT8, which --precision leaves out"),
         ((*JUDGED, "--calibration", "learn.npz"), "--calibration is for INT8, which --precision leaves out"),
+        (
+            (*JUDGED, "--min-recall-at-10", "0.5"),
+            "--min-recall-at-10 does not apply: that is not measured on this model",
+        ),
+        ((*JUDGED, "--task", "embedding", "--max-drop", "0.1"), "limits are --max-row-difference, --min-cosine-mean,"),
         ((*JUDGED, "--max-bad-images", "0.5"), "--max-bad-images is for a folder of images"),
     ],
 )
