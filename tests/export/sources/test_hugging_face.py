@@ -130,13 +130,10 @@ def test_an_option_of_another_kind_of_model_is_an_error(
 def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    for name in [
-        name for name in sys.modules if name.startswith(("serving.export.sources.hf_", "serving.export.sources.torch"))
-    ]:
-        if name != "serving.export.sources.hugging_face.hf_folder":
+    for name in [name for name in sys.modules if name.startswith("serving.export.sources.hugging_face.hf_")]:
+        if not name.endswith(".hf_folder"):
             monkeypatch.delitem(sys.modules, name)
-    for name in ("hf_images", "hf_texts"):
-        monkeypatch.delattr(f"serving.export.sources.{name}", raising=False)
+            monkeypatch.delattr(name, raising=False)
     said = refusal(saved(tmp_path, IMAGE, "model.safetensors"))
     assert "pip install 'tandem-serving[export]'" in said
 
