@@ -37,9 +37,8 @@ from ..gateway.conftest import TANDEM, Running
 pytestmark = [pytest.mark.models, pytest.mark.triton, pytest.mark.timeout(600, func_only=True)]
 
 SECONDS = 0.1  # of timing: what wins is not asserted
-LOOSE = {
-    "min_agreement": 0.5
-}  # the first INT8 file passes: which ones are tried, and how long that takes, is not asked here
+# The first INT8 file passes: which ones are tried, and how long that takes, is not asked here.
+LOOSE: dict[str, dict[str, float]] = {"minilm": {}, "efficientnet-lite0": {"min_agreement": 0.5}}
 LARGE = ("efficientnet-b2", "bert-base")  # their INT8 takes minutes to make
 BUILD_S = 1800  # of one fixture: environments are downloaded, nets quantised; a busy machine takes minutes (guess)
 COSINE = 0.9999  # of a served FP32 vector to the framework's
@@ -74,7 +73,7 @@ def trained(folder: Path) -> dict[str, Built]:
     """The recipes with their own data and framework, built once more than the repository builds them."""
     made = {}
     for name in ("minilm", "efficientnet-lite0"):
-        options = ExportOptions(name, folder / "models", seconds=SECONDS, limits=LOOSE)
+        options = ExportOptions(name, folder / "models", seconds=SECONDS, limits=LOOSE[name])
         with within(BUILD_S):
             # 1: a variant did not pass its gate, which is the processor's to say; FP32 has to
             assert command.run(options, installed()) in (0, 1)
