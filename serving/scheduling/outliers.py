@@ -8,6 +8,7 @@ a pool is left out, because then the fault is elsewhere; everything here forgets
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 MAX_FAILURES = 3  # in a row: one is an accident, and a dead process fails several at once; a guess, not measured
@@ -70,12 +71,22 @@ class Deaths:
 
     def __init__(self) -> None:
         self._died: dict[str, tuple[int, float]] = {}  # digest -> (deaths, when the last one was)
+        self._known_until = -inf
+
+    def knows_any(self, now: float) -> bool:
+        """Whether there is a reason to look at a request's digest."""
+        return now < self._known_until
 
     def died(self, digest: str, now: float) -> None:
         count, last = self._died.pop(digest, (0, now))
         self._died[digest] = (count + 1 if now - last <= REFUSED_S else 1, now)
+        self._known_until = now + REFUSED_S
         if len(self._died) > MAX_REMEMBERED:
             del self._died[next(iter(self._died))]
+
+    def answered(self, digest: str) -> None:
+        """A server lived through it: it was not the cause."""
+        self._died.pop(digest, None)
 
     def refused_for_s(self, digest: str, now: float) -> float | None:
         """How long this request is still refused; None if it is not."""

@@ -107,3 +107,19 @@ def test_digests_are_forgotten_oldest_first_when_there_are_too_many() -> None:
         deaths.died(str(number), 0.0)
     assert deaths.refused_for_s("0", 0.0) is None
     assert deaths.refused_for_s("1", 0.0) is not None
+
+
+def test_a_digest_is_of_interest_only_while_a_death_is_remembered() -> None:
+    deaths = Deaths()
+    assert not deaths.knows_any(0.0)
+    deaths.died("a", 10.0)
+    assert deaths.knows_any(69.0)
+    assert not deaths.knows_any(70.0)
+
+
+def test_a_request_that_was_answered_is_not_refused_for_deaths_before() -> None:
+    deaths = Deaths()
+    deaths.died("a", 0.0)
+    deaths.answered("a")
+    deaths.died("a", 1.0)
+    assert deaths.refused_for_s("a", 2.0) is None
