@@ -91,6 +91,13 @@ class PoolSettings(Strict):
         description="The kind of device that every instance in it must run on. `emulated`: times follow a file (docs/emulated.md); "
         "its name begins with `emulated` then."
     )
+    price_per_hour: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="What one of its servers costs an hour, in any currency; for all pools or for none. Without prices all servers "
+        "cost the same.",
+    )
 
 
 class LimitSettings(Strict):
@@ -111,6 +118,17 @@ class LimitSettings(Strict):
     )
 
 
+class ObjectiveSettings(Strict):
+    """What is wanted of a model's answers."""
+
+    latency_s: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds from arrival within which an answer is worth something: the deadline of requests that set no earlier one.",
+    )
+
+
 class ModelSettings(Strict):
     """What is decided for a model by hand."""
 
@@ -118,13 +136,18 @@ class ModelSettings(Strict):
         default_factory=dict,
         description="Pool name -> the variant that the public name means there, whatever was measured.",
     )
+    objective: ObjectiveSettings = Field(
+        default_factory=ObjectiveSettings, description="What is wanted of its answers."
+    )
 
 
 class GatewaySettings(Strict):
     """tandem.yaml."""
 
     version: Literal[1] = Field(description="Version of this format.")
-    pools: dict[str, PoolSettings] = Field(min_length=1, description="Pool name -> pool, in order of preference.")
+    pools: dict[str, PoolSettings] = Field(
+        min_length=1, description="Pool name -> pool. Of pools that cost the same for a request, the first counts."
+    )
     models: dict[str, ModelSettings] = Field(
         default_factory=dict, description="Public model name -> what is decided for it."
     )
@@ -153,11 +176,20 @@ def read_settings(path: Path) -> GatewaySettings:
                 f"{path}: pools.{name}: device '{of_pool.device}' does not go with this name; names that begin with "
                 f"'{EMULATED}' are for pools whose device is '{EMULATED}', and for no others"
             )
+    _require_all_prices_or_none(settings.pools, path)
     for model, of_model in settings.models.items():
         for pool in of_model.variants:
             if pool not in settings.pools:
                 raise UserError(f"{path}: models.{model}.variants: no pool '{pool}'{nearest(pool, settings.pools)}")
     return settings
+
+
+def _require_all_prices_or_none(pools: Mapping[str, PoolSettings], path: Path) -> None:
+    without = [name for name, pool in pools.items() if pool.price_per_hour is None]
+    if without and len(without) < len(pools):
+        raise UserError(
+            f"{path}: pools.{without[0]} has no price_per_hour and others have; prices are for all pools or none"
+        )
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -176,6 +208,8 @@ def _model_at(path: list[str]) -> type[Strict]:
     """The settings class that the keys of a place in the file belong to."""
     if path[:1] == ["pools"]:
         return PoolSettings
+    if path[:1] == ["models"] and path[2:] == ["objective"]:
+        return ObjectiveSettings
     if path[:1] == ["models"]:
         return ModelSettings
     if path[:1] == ["limits"]:

@@ -89,3 +89,26 @@ def test_a_variable_that_nothing_reads_is_an_error(environment: dict[str, str], 
 )
 def test_loopback_is_recognised(host: str, loopback: bool) -> None:
     assert settings.is_loopback(host) is loopback
+
+
+def test_prices_are_for_all_pools_or_for_none(tmp_path: Path) -> None:
+    text = 'version: 1\npools:\n  a: {urls: ["http://h:1"], device: cpu, price_per_hour: 0.1}\n  b: {urls: ["http://h:2"], device: cpu%s}\n'
+    file = tmp_path / "tandem.yaml"
+    file.write_text(text % "")
+    with pytest.raises(UserError, match=r"pools\.b has no price_per_hour and others have"):
+        settings.read_settings(file)
+    file.write_text(text % ", price_per_hour: 2")
+    assert [pool.price_per_hour for pool in settings.read_settings(file).pools.values()] == [0.1, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [("latency: 1", "did you mean 'latency_s'?"), ("latency_s: 0", "greater than 0"), ("latency_s: .inf", "finite")],
+)
+def test_an_objective_that_is_none_says_why(tmp_path: Path, objective: str, said: str) -> None:
+    file = tmp_path / "tandem.yaml"
+    pools = 'version: 1\npools: {cpu: {urls: ["http://h:1"], device: cpu}}\n'
+    file.write_text(pools + f"models: {{m: {{objective: {{{objective}}}}}}}\n")
+    with pytest.raises(UserError) as raised:
+        settings.read_settings(file)
+    assert said in str(raised.value)

@@ -6,8 +6,10 @@ that last.
 
 from __future__ import annotations
 
+from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue
 from serving.gateway.control import State, add_admin, build_admin, build_public
+from serving.gateway.dispatch import Dispatch
 from serving.gateway.infer import Infer, Receive, Scope, Send
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.settings import GatewaySettings
@@ -19,8 +21,10 @@ class Gateway:
     def __init__(self, settings: GatewaySettings, *, admin_here: bool) -> None:
         self.state = State()
         self.catalogue = Catalogue(settings, self._fleet_changed)
+        self.candidates = Candidates(settings, self.catalogue)
+        self.dispatch = Dispatch(self.catalogue, self.candidates)
         self.metrics = Metrics(self._pool_gauges)
-        self.infer = Infer(self.catalogue, self.metrics, settings.limits)
+        self.infer = Infer(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         required = list(settings.models)
         self._public = build_public(self.catalogue, self.state, required)
         if admin_here:
@@ -35,6 +39,7 @@ class Gateway:
 
     def start(self) -> None:
         self.catalogue.start()
+        self.dispatch.start()
 
     def close(self) -> None:
         """From now on not ready, and every answer closes its connection; requests are still served."""
@@ -42,11 +47,22 @@ class Gateway:
         self.infer.closing = True
 
     async def stop(self) -> None:
+        await self.dispatch.stop()
+        await self.candidates.stop()
         await self.catalogue.stop()
 
     def _fleet_changed(self) -> None:
+        self.candidates.update()
         self.infer.routes.forget()
+        self.dispatch.fleet_changed()
 
     def _pool_gauges(self) -> list[PoolGauge]:
-        pools = self.catalogue.fleet.pools
-        return [PoolGauge(p.name, "ready" if p.ready else "down", self.catalogue.in_flight(p.name)) for p in pools]
+        return [
+            PoolGauge(
+                name=pool.name,
+                state="ready" if pool.ready else "down",
+                in_flight=self.catalogue.in_flight(pool.name),
+                num_waiting=self.dispatch.num_waiting(pool.name),
+            )
+            for pool in self.catalogue.fleet.pools
+        ]

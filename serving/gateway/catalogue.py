@@ -16,7 +16,9 @@ from typing import Any
 
 import orjson
 
+from serving.gateway.curves import Facts, read_facts
 from serving.gateway.upstream import Answer, Lost, Target
+from serving.scheduling.replica import Replica
 from serving.scheduling.routing import Fleet, Pool, Variant
 from serving.settings import EMULATED, GatewaySettings
 
@@ -36,8 +38,10 @@ class Server:
     """One Triton of a pool and what was last seen of it."""
 
     target: Target
+    replica: Replica  # what was sent there, as scheduling sees it
     alive: bool = False
     variants: dict[str, Variant] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(default_factory=dict)  # of every variant, by Triton's model name
     refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
     suspended: dict[str, float] = field(
         default_factory=dict
@@ -59,8 +63,12 @@ class Catalogue:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._on_change = on_change
-        self.pools = {name: [Server(Target(url, loop)) for url in pool.urls] for name, pool in settings.pools.items()}
+        self.pools = {
+            name: [Server(Target(url, loop), Replica(url)) for url in pool.urls]
+            for name, pool in settings.pools.items()
+        }
         self.fleet = Fleet(tuple(Pool(name, ready=False) for name in settings.pools))
+        self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -109,7 +117,7 @@ class Catalogue:
         if sent < server.died.get(name, float("-inf")):
             return
         server.died[name] = now
-        server.suspended[name] = now + SUSPEND_S
+        server.suspended[name] = self.suspended_until = now + SUSPEND_S
 
     # -- watching -------------------------------------------------------------------------------------------------
 
@@ -141,18 +149,21 @@ class Catalogue:
         server.suspended = {name: until for name, until in server.suspended.items() if until > perf_counter()}
         wanted = ready if again else ready - server.variants.keys() - server.refused.keys()
         variants = {name: v for name, v in server.variants.items() if name in ready and name not in wanted}
+        facts = {name: f for name, f in server.facts.items() if name in variants}
         refused = {name: r for name, r in server.refused.items() if name in ready and name not in wanted}
         for name in sorted(wanted):
             answer = await self.fetch(server, b"GET", f"/v2/models/{name}/config")
             if answer.status != 200:
                 refused[name] = f"Triton answered {answer.status} for its configuration"
                 continue
+            config = orjson.loads(answer.body)
             try:
-                variants[name] = read_variant(orjson.loads(answer.body), self._settings.pools[pool].device)
+                variants[name] = read_variant(config, self._settings.pools[pool].device)
+                facts[name] = read_facts(config)
             except NotRoutable as reason:
                 refused[name] = str(reason)
-        if not server.alive or variants != server.variants or refused != server.refused:
-            server.alive, server.variants, server.refused = True, variants, refused
+        if not server.alive or (variants, facts, refused) != (server.variants, server.facts, server.refused):
+            server.alive, server.variants, server.facts, server.refused = True, variants, facts, refused
             self._publish()
 
     async def fetch(self, server: Server, method: bytes, path: str, body: bytes = b"") -> Answer:
@@ -165,6 +176,19 @@ class Catalogue:
             len(body),
         )
         return await target.ask(head, (body,), perf_counter() + POLL_TIMEOUT_S)
+
+    async def infer(self, server: Server, name: str, body: bytes, length: int, give_up_at: float) -> Answer:
+        """An inference beside the inference path, of a binary request whose JSON part has `length` bytes. Raises Lost."""
+        target = server.target
+        head = (
+            b"POST /v2/models/%b/infer HTTP/1.1\r\n%bContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n"
+        )
+        filled = head % (name.encode(), target.host_header, len(body), length)
+        return await target.ask(filled, (body,), give_up_at)
+
+    def objective_s(self, model: str) -> float | None:
+        settings = self._settings.models.get(model)
+        return settings.objective.latency_s if settings else None
 
     def _publish(self) -> None:
         pools = []

@@ -11,20 +11,24 @@ import asyncio
 import re
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import orjson
 
 from serving import errors
-from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.candidates import Candidates
+from serving.gateway.catalogue import Catalogue
 from serving.gateway.connection import respond
+from serving.gateway.dispatch import RETRY_AFTER_S, Asked, ClientGone, Dispatch, Sent
 from serving.gateway.metrics import Metrics
 from serving.gateway.responses import Headers, error_response, outcome_of
 from serving.gateway.route import Choice, Route, Routes
+from serving.gateway.suspects import Suspects
 from serving.gateway.upstream import Answer, Lost
 from serving.protocol import v2
+from serving.scheduling.admission import DEFAULT, HIGHEST, LOWEST
 from serving.settings import LimitSettings
 
 Scope = MutableMapping[str, Any]
@@ -32,35 +36,38 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
+MAX_PLACES = 4  # that are looked at for one request: two may lose it, the others may have gone without having seen it
 REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text
 DIED = re.compile(rb"Stub process|is not healthy|[Ff]ailed to (?:get|receive) .*stub")
-JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%bserver-timing: %b\r\n"
+ONCE = {
+    b"inference-header-content-length": "Inference-Header-Content-Length",
+    b"tandem-deadline-ms": "Tandem-Deadline-Ms",
+    b"tandem-priority": "Tandem-Priority",
+    b"tandem-pool": "Tandem-Pool",
+    b"tandem-variant": "Tandem-Variant",
+}
+JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%btandem-reason: %b\r\nserver-timing: %b\r\n"
 BINARY_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: %d\r\n%bserver-timing: %b\r\n"
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: %d\r\n%btandem-reason: %b\r\nserver-timing: %b\r\n"
     b"inference-header-content-length: %d\r\n"
 )
 
 
-@dataclass(slots=True)
-class Asked:
-    """A request as it came: its JSON part, all its bytes, where binary tensors begin, and until when (perf_counter) it waits."""
-
-    route: Route
-    head: bytes
-    chunks: list[bytes]
-    size: int
-    header_length: int | None
-    give_up_at: float
-    deadline: float | None
-
-
 class Infer:
-    def __init__(self, catalogue: Catalogue, metrics: Metrics, limits: LimitSettings) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        candidates: Candidates,
+        dispatch: Dispatch,
+        metrics: Metrics,
+        limits: LimitSettings,
+    ) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
         self._limits = limits
-        self.routes = Routes(catalogue, metrics)
+        self._dispatch = dispatch
+        self._suspects = Suspects()
+        self.routes = Routes(catalogue, candidates, metrics)
         self.closing = False  # told to stop: every answer closes its connection
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,12 +82,16 @@ class Infer:
             if asked is None:
                 series.outcomes["cancelled"] += 1
                 return
-            sent = perf_counter()
-            choice, answer = await self._ask(asked)
+            sent, answer = await self._ask(asked, receive)
             answered = perf_counter()
-            series, receipt = choice.series, choice.receipt
+            self._dispatch.answered(answered, sent, is_good=answer.status == 200)
+            choice, reason = sent.choice, sent.reason.encode()
+            series, receipt = choice.series, [*choice.receipt, (b"tandem-reason", reason)]
             if answer.status != 200:
                 raise _error(answer, asked, choice)
+        except ClientGone:
+            series.outcomes["cancelled"] += 1
+            return
         except (errors.RequestError, asyncio.CancelledError) as caught:
             error = self._refusal(caught)
             series.outcomes[outcome_of(error)] += 1
@@ -91,19 +102,19 @@ class Infer:
         body, length = answer.body, answer.header_length
         if choice.rename is not None:
             body, length = _renamed(body, length, *choice.rename)
-        done = perf_counter()
+        done, began = perf_counter(), sent.ticket.sent
         timing = b"queue;dur=%.3f, backend;dur=%.3f, total;dur=%.3f" % (
-            (sent - arrived) * 1000,
-            (answered - sent) * 1000,
+            (began - arrived) * 1000,
+            (answered - began) * 1000,
             (done - arrived) * 1000,
         )
         if length is None:
-            head = JSON_HEAD % (len(body), choice.receipt_lines, timing)
+            head = JSON_HEAD % (len(body), choice.receipt_lines, reason, timing)
         else:
-            head = BINARY_HEAD % (len(body), choice.receipt_lines, timing, length)
+            head = BINARY_HEAD % (len(body), choice.receipt_lines, reason, timing, length)
         if not respond(send, head, body, close=self.closing):
             await self._respond_asgi(send, head, body)
-        series.answered(sent - arrived, answered - sent, done - arrived)
+        series.answered(began - arrived, answered - began, done - arrived)
 
     def _refusal(self, caught: errors.RequestError | asyncio.CancelledError) -> errors.RequestError:
         """uvicorn cancels what is in flight when the time to stop is over, and would answer a bare 500 by itself."""
@@ -150,8 +161,8 @@ class Infer:
             size = len(chunks[0])
         length = headers.get(b"inference-header-content-length")
         header_length = None if length is None else v2.inference_header_length(length, size)
-        if length is not None and len(headers) < len(scope["headers"]) and _came_twice(scope["headers"]):
-            raise errors.BadRequest("Inference-Header-Content-Length came more than once")
+        if len(headers) < len(scope["headers"]):
+            _require_once(scope["headers"])
         if size == 0:
             raise errors.BadRequest("the request has no body; send a v2 inference request in JSON")
         head = (
@@ -167,55 +178,59 @@ class Infer:
             header_length = None if header_length is None else len(head)
         waits_s = checked.timeout_us
         header = headers.get(b"tandem-deadline-ms")
-        deadline = None if header is None and waits_s is None else arrived + _wait_s(header, waits_s)
-        return Asked(route, head, chunks, size, header_length, arrived + self._limits.upstream_timeout_s, deadline)
+        longest_s = self._limits.upstream_timeout_s
+        give_up_at = deadline = arrived + longest_s
+        if header is not None or waits_s is not None or route.objective_s < longest_s:
+            deadline = arrived + min(_wait_s(header, waits_s), route.objective_s, longest_s)
+        rows = 1 if route.max_rows == 1 else min(v2.num_rows(head), route.max_rows)
+        priority = headers.get(b"tandem-priority")
+        level = DEFAULT if priority is None else _priority(priority)
+        return Asked(route, head, chunks, size, header_length, rows, level, give_up_at, deadline)
 
     # -- at Triton ----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, asked: Asked) -> tuple[Choice, Answer]:
+    async def _ask(self, asked: Asked, receive: Receive) -> tuple[Sent, Answer]:
         """The first answer that a living process gave; a second try, elsewhere if there is an elsewhere, where one died.
 
         Inference has no side effect here (sequences are refused), so a second try is safe. A third is not made: what kills
-        two servers is likely the request.
+        two servers is likely the request. One that found nobody was no try.
         """
-        tried: list[Server] = []
+        self._suspects.require_innocent(asked)
         died = ""
-        while len(tried) < 2 and (place := self._place(asked.route.choices, tried)) is not None:
-            choice, server = place
-            sent = perf_counter()
+        num_tries = num_places = 0
+        while num_tries < 2 and num_places < MAX_PLACES:
             try:
-                answer = await self._send(asked, choice, server, fresh=bool(tried))
+                sent = await self._dispatch.place(asked, receive)
+            except (errors.NotReady, errors.Overloaded):
+                if not died:
+                    raise
+                break
+            num_places += 1
+            try:
+                answer = await self._send(asked, sent, fresh=num_places > 1)
             except Lost as lost:
+                self._dispatch.lost(perf_counter(), sent)
                 if lost.timed_out:
                     raise errors.UpstreamLost("Triton did not answer in time", retry_after_s=RETRY_AFTER_S) from None
                 if lost.refused:
-                    self._catalogue.lost(server)
+                    self._catalogue.lost(sent.server)
+                else:
+                    num_tries += 1
+                    self._suspects.died(asked, sent)
                 died = str(lost)
-            else:
-                if answer.status != 500 or not DIED.search(REQUEST_ID.sub(b"", answer.body)):
-                    return choice, answer
-                self._catalogue.suspend(server, choice.name, sent)
-                died = "the model's process died"
-            tried.append(server)
-        if not died:
-            raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
+                continue
+            if answer.status != 500 or not DIED.search(REQUEST_ID.sub(b"", answer.body)):
+                self._suspects.answered(asked)
+                return sent, answer
+            self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
+            self._dispatch.lost(perf_counter(), sent)
+            num_tries += 1
+            self._suspects.died(asked, sent)
+            died = "the model's process died"
         raise errors.UpstreamLost(f"the server that worked on this was lost ({died})", retry_after_s=RETRY_AFTER_S)
 
-    def _place(self, choices: list[Choice], tried: list[Server]) -> tuple[Choice, Server] | None:
-        """The best decision that a server can carry out, on one that was not tried where there is one."""
-        again = None
-        for choice in choices:
-            server = choice.only
-            if server is None or not server.alive or server.suspended:
-                server = self._catalogue.pick(choice.pool, choice.name, tried)
-            if server is not None and server not in tried:
-                return choice, server
-            if server is not None and again is None:
-                again = choice, server
-        return again
-
-    async def _send(self, asked: Asked, choice: Choice, server: Server, *, fresh: bool) -> Answer:
-        target = server.target
+    async def _send(self, asked: Asked, sent: Sent, *, fresh: bool) -> Answer:
+        target = sent.server.target
         if asked.header_length is None:
             rest = b"Content-Length: %d\r\n\r\n" % asked.size
         else:
@@ -223,18 +238,29 @@ class Infer:
                 asked.size,
                 asked.header_length,
             )
-        head = choice.start + target.host_header + rest
-        if asked.deadline is None:
+        head = sent.choice.start + target.host_header + rest
+        if asked.deadline == asked.give_up_at:  # the sweep looks after it
             connection = target.idle.pop() if target.idle and not fresh else await target.connect()
             return await connection.ask(head, asked.chunks, asked.give_up_at)
-        left_s = asked.deadline - perf_counter()
-        if left_s <= 0:
-            raise errors.DeadlineExpired("the deadline passed before the request was sent on")
         try:
-            async with asyncio.timeout(left_s):
-                return await target.ask(head, asked.chunks, asked.give_up_at, fresh=fresh)
+            async with asyncio.timeout(asked.deadline - perf_counter()):
+                connection = target.idle.pop() if target.idle and not fresh else await target.connect()
         except TimeoutError:
-            raise errors.DeadlineExpired("the deadline passed before there was an answer") from None
+            self._dispatch.unsent(sent.ticket, sent.choice.candidate.queue)
+            raise errors.DeadlineExpired("the deadline passed before the request was sent on") from None
+        answer = connection.ask(head, asked.chunks, asked.give_up_at)
+        await asyncio.wait((answer,), timeout=asked.deadline - perf_counter())
+        if answer.done():
+            return answer.result()
+        answer.add_done_callback(partial(self._ended_late, sent))
+        raise errors.DeadlineExpired("the deadline passed before there was an answer")
+
+    def _ended_late(self, sent: Sent, answer: asyncio.Future[Answer]) -> None:
+        """Its client has its 504; the server was busy with it until now."""
+        if answer.cancelled() or answer.exception() is not None:
+            self._dispatch.lost(perf_counter(), sent)
+        else:
+            self._dispatch.answered(perf_counter(), sent, is_good=answer.result().status == 200)
 
 
 # -- after ------------------------------------------------------------------------------------------------------------
@@ -284,8 +310,17 @@ def _wait_s(header: bytes | None, timeout_us: int | None) -> float:
     return min(wait_s, asked_s)
 
 
-def _came_twice(headers: Headers) -> bool:
-    return sum(name == b"inference-header-content-length" for name, _ in headers) > 1
+def _priority(header: bytes) -> int:
+    if len(header) != 1 or not header.isdigit() or not HIGHEST <= int(header) <= LOWEST:
+        raise errors.BadRequest(f"Tandem-Priority must be a number from {HIGHEST}, the highest, to {LOWEST}")
+    return int(header)
+
+
+def _require_once(headers: Headers) -> None:
+    names = [name for name, _ in headers]
+    for name, text in ONCE.items():
+        if names.count(name) > 1:
+            raise errors.BadRequest(f"{text} came more than once")
 
 
 def _head(chunks: list[bytes], length: int) -> bytes:

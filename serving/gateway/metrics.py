@@ -73,6 +73,7 @@ class PoolGauge:
     name: str
     state: str
     in_flight: int
+    num_waiting: int = 0  # in the gateway's own queue
 
 
 POOL_STATES = ("ready", "down")
@@ -120,12 +121,15 @@ class Metrics:
         yield requests
         yield from families.values()
         in_flight = GaugeMetricFamily("tandem_in_flight", "Requests that Triton is working on.", labels=["pool"])
+        queued = GaugeMetricFamily("tandem_queued", "Requests that wait in this gateway's queue.", labels=["pool"])
         states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
         for pool in self._pools():
             in_flight.add_metric([pool.name], pool.in_flight)
+            queued.add_metric([pool.name], pool.num_waiting)
             for state in POOL_STATES:
                 states.add_metric([pool.name, state], float(state == pool.state))
         yield in_flight
+        yield queued
         yield states
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)

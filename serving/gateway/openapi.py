@@ -28,13 +28,15 @@ INFER_ERRORS: dict[type[errors.RequestError], str] = {
     errors.TooLarge: "The body is larger than is taken here.",
     errors.Internal: "The model failed on this request.",
     errors.Unsupported: "A part of the protocol that is not offered.",
-    errors.NotReady: "The model is away, or the server that worked on this was lost: try again after Retry-After.",
+    errors.NotReady: "The model is away, there is too much to do to answer in time, or the server that worked on this was lost: "
+    "try again after Retry-After; without one, trying again does not help.",
     errors.DeadlineExpired: "The deadline passed before there was an answer.",
 }
 REQUEST_HEADERS = {
     "Tandem-Pool": "The pool that must answer, such as cpu.",
     "Tandem-Variant": "The variant that must answer, such as fp32.",
-    "Tandem-Deadline-Ms": "After how many milliseconds an answer is worthless; the lesser of this and the parameter timeout counts.",
+    "Tandem-Deadline-Ms": "After how many milliseconds an answer is worthless; the least of this, parameter timeout and objective counts.",
+    "Tandem-Priority": "1, the highest, to 5; 3 where there is none.",
     "Inference-Header-Content-Length": "How many bytes of the body are JSON, where binary tensors follow it.",
     "Content-Encoding": "gzip or deflate, where the body is compressed.",
 }
@@ -45,7 +47,7 @@ RECEIPT_HEADERS = {
     "Tandem-Engine": "What computed it.",
     "Tandem-Model-Digest": "sha256 of the model file.",
     "Tandem-Gate": "What proves it on that pool: passed, not_useful (right, but not faster), ungated, or untrained: speed only.",
-    "Tandem-Reason": "Why it went there: only_pool, first_ready, next_ready or pinned.",
+    "Tandem-Reason": "Why it went there: only_pool, cheapest_in_time, spill, bridged or pinned.",
     "Server-Timing": "Milliseconds in the queue, at the backend and in all.",
 }
 ERROR_HEADERS = {

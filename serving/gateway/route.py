@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 
 from serving import errors
-from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.candidates import Candidates
+from serving.gateway.catalogue import Catalogue
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
+from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Pins, decide
 
 PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]{1,9}))?/infer")
@@ -23,25 +26,32 @@ class Choice:
     pool: str
     name: str  # Triton's
     start: bytes  # of the upstream request
-    receipt: Headers
+    candidate: Candidate
+    receipt: Headers  # but for the reason
     receipt_lines: bytes  # the same, as they stand in a response
     series: Series
     rename: tuple[bytes, bytes] | None  # Triton's model name in its answer -> the name that was asked for
-    only: Server | None  # the pool's server, where it has one
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where requests with one path and the same pins go, best first."""
+    """Where requests with one path and the same pins may go."""
 
     name: str  # that was asked for
     versioned: bool
+    is_pinned: bool
     choices: list[Choice]
+    candidates: list[Candidate]  # of the choices
+    by_candidate: dict[Candidate, Choice]
+    max_rows: int  # that any of them takes at once
+    objective_s: float  # infinite where there is none
+    is_steady: bool = True  # some pool is there at all times, so that others may come in slowly
 
 
 class Routes:
-    def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
+    def __init__(self, catalogue: Catalogue, candidates: Candidates, metrics: Metrics) -> None:
         self._catalogue = catalogue
+        self._candidates = candidates
         self._metrics = metrics
         self._kept: dict[tuple[str, bytes | None, bytes | None], Route] = {}
 
@@ -64,28 +74,41 @@ class Routes:
         name, version = match.groups()
         pins = Pins(pool.decode("latin-1") if pool else None, variant.decode("latin-1") if variant else None)
         decisions = decide(self._catalogue.fleet, name, pins)
-        return Route(name, version is not None, [self._choice(name, version, decision) for decision in decisions])
+        choices = [self._choice(name, version, decision) for decision in decisions]
+        objective_s = self._catalogue.objective_s(decisions[0].variant.model)
+        return Route(
+            name,
+            versioned=version is not None,
+            is_pinned=decisions[0].reason == "pinned",
+            choices=choices,
+            candidates=[choice.candidate for choice in choices],
+            by_candidate={choice.candidate: choice for choice in choices},
+            max_rows=max(self._candidates.max_rows(choice.pool, choice.name) for choice in choices),
+            objective_s=inf if objective_s is None else objective_s,
+        )
 
     def _choice(self, name: str, version: str | None, decision: Decision) -> Choice:
         variant = decision.variant
         path = f"/v2/models/{variant.name}" + (f"/versions/{version}" if version else "") + "/infer"
         receipt = receipt_headers(decision)
-        servers = self._catalogue.pools[decision.pool]
         return Choice(
             decision=decision,
             pool=decision.pool,
             name=variant.name,
             start=f"POST {path} HTTP/1.1\r\n".encode(),
+            candidate=self._candidates.of(decision.pool, variant.name),
             receipt=receipt,
             receipt_lines=b"".join(b"%b: %b\r\n" % line for line in receipt),
             series=self._metrics.series(name, variant.variant, decision.pool),
             rename=None if variant.name == name else (_name_field(variant.name), _name_field(name)),
-            only=servers[0] if len(servers) == 1 else None,
         )
 
 
 def receipt_headers(decision: Decision) -> Headers:
-    """The response headers that say what really happened. Values come from a Triton's configuration: only printable ASCII stays."""
+    """The response headers that say what really happened, but for the reason.
+
+    Values come from a Triton's configuration: only printable ASCII stays.
+    """
     variant = decision.variant
     receipt = {
         "tandem-pool": decision.pool,
@@ -94,7 +117,6 @@ def receipt_headers(decision: Decision) -> Headers:
         "tandem-engine": variant.engine,
         "tandem-model-digest": f"sha256:{variant.digest}",
         "tandem-gate": variant.gate,
-        "tandem-reason": decision.reason,
     }
     return [(key.encode(), re.sub(r"[^ -~]", "", value).encode()) for key, value in receipt.items()]
 

@@ -5,7 +5,7 @@ import { offer } from "/ui/try.js";
 
 const EVERY_MS = 2000; // soon enough to watch a pool come and go, and nothing beside one inference
 const GIVE_UP_MS = 5000;
-const WHERE = { only_pool: "the only pool that serves it", first_ready: "the first ready pool in the order of tandem.yaml" };
+const WHERE = { only_pool: "the only pool that serves it", first_ready: "several are ready; each request goes to the cheapest that will be in time" };
 const WHY = {
   named_by_hand: "tandem.yaml names it",
   measured_fastest: "measured to be the fastest on this processor",

@@ -16,6 +16,7 @@ import pytest
 
 from serving.local.environments import ENGINES, Environment, ensure
 from serving.local.launch import free_ports
+from serving.settings import EMULATED
 from tests.local import models
 from tests.local.harness import ROOT, Program, Served, served, wait_until
 
@@ -59,8 +60,15 @@ class Running:
         return self.ask(f"/v2/models/{model}/infer", body, headers)
 
 
-def write_settings(path: Path, pools: Mapping[str, list[str]], **more: Any) -> Path:
-    settings = {"version": 1, "pools": {name: {"urls": urls, "device": "cpu"} for name, urls in pools.items()}, **more}
+def write_settings(
+    path: Path, pools: Mapping[str, list[str]], prices: Mapping[str, float] | None = None, **more: Any
+) -> Path:
+    described: dict[str, dict[str, Any]] = {
+        name: {"urls": urls, "device": EMULATED if name.startswith(EMULATED) else "cpu"} for name, urls in pools.items()
+    }
+    for name, price in (prices or {}).items():
+        described[name]["price_per_hour"] = price
+    settings = {"version": 1, "pools": described, **more}
     path.write_text(json.dumps(settings))  # JSON is YAML
     return path
 
@@ -97,6 +105,22 @@ def environment() -> Environment:
 @contextlib.contextmanager
 def digits_triton(folder: Path) -> Iterator[tuple[Program, str]]:
     """`tandem triton` on the committed repository; its process and its address."""
+    with triton_of_its_own(folder, "--no-measure") as running:
+        yield running
+
+
+@contextlib.contextmanager
+def emulated_triton(folder: Path, pool: str, points: list[tuple[int, float]]) -> Iterator[tuple[Program, str]]:
+    """The same, and every variant takes so many seconds for so many rows."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "curves.json"
+    file.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"*": points}}))
+    with triton_of_its_own(folder, "--pool", pool, "--emulate", str(file)) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def triton_of_its_own(folder: Path, *more: str) -> Iterator[tuple[Program, str]]:
     ports = free_ports(3)
     options = [
         "--http-port",
@@ -108,7 +132,7 @@ def digits_triton(folder: Path) -> Iterator[tuple[Program, str]]:
         "--exit-timeout-s",
         "5",
     ]
-    command = [*TANDEM, "triton", "--no-measure", "--model-repository", str(ROOT / "model_repo"), *options]
+    command = [*TANDEM, "triton", "--model-repository", str(ROOT / "model_repo"), *more, *options]
     program = Program(command, folder / "triton.log")
     try:
         program.wait_for("ready:")

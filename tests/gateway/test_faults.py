@@ -27,6 +27,7 @@ class Load:
 
     port: int
     model: str
+    body: bytes = SAMPLE
     answers: list[tuple[int, str, str]] = field(default_factory=list)  # status, Tandem-Error, Retry-After
     lost: list[str] = field(default_factory=list)  # a request was sent and no whole answer came
     refused: int = 0
@@ -43,7 +44,7 @@ class Load:
                 self.stop.wait(0.02)
                 continue
             try:
-                connection.request("POST", f"/v2/models/{self.model}/infer", SAMPLE)
+                connection.request("POST", f"/v2/models/{self.model}/infer", self.body)
                 answer = connection.getresponse()
                 answer.read()
                 headers = answer.headers
@@ -61,8 +62,8 @@ class Load:
 
 
 @contextmanager
-def load_on(port: int, model: str = "digits-fp32", clients: int = 4) -> Iterator[Load]:
-    load = Load(port, model)
+def load_on(port: int, model: str = "digits-fp32", clients: int = 4, body: bytes = SAMPLE) -> Iterator[Load]:
+    load = Load(port, model, body)
     threads = [threading.Thread(target=load.client) for _ in range(clients)]
     for thread in threads:
         thread.start()

@@ -237,3 +237,18 @@ def test_any_bytes_are_either_passed_or_refused_with_an_error_of_ours(value: byt
     with contextlib.suppress(RequestError):
         v2.check_head(value)
     v2.explain(value, binary=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [
+        (b'{"inputs":[{"name":"x","shape":[7,3],"datatype":"FP32"}]}', 7),
+        (b'{"inputs": [{"shape" : [ 12 , 3], "name": "x"}, {"shape": [1]}]}', 12),
+        (b'{"inputs":[{"name":"\\"shape\\":[9]","shape":[2]}]}', 2),
+        (b'{"inputs":[{"name":"x","shape":[]}]}', 1),
+        (b'{"inputs":[{"name":"x","shape":[0]}]}', 1),
+        (b"", 1),
+    ],
+)
+def test_the_rows_of_a_request_are_the_first_dimension_of_its_first_tensor(head: bytes, rows: int) -> None:
+    assert v2.num_rows(head) == rows

@@ -1,0 +1,81 @@
+"""The pools as scheduling sees them: a queue for each, and for each variant on it what it costs and how long it takes.
+
+Made from what the catalogue saw, and kept over every change of it, because what was learnt online lives here. Where a configuration
+carries no curve, a quick one is measured beside the traffic. Deciding is not here (`serving/scheduling/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from serving.gateway import curves
+from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.curves import Facts
+from serving.gateway.upstream import Answer
+from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate
+from serving.settings import GatewaySettings
+
+EQUAL_PRICE_PER_HOUR = 1.0  # where none is set: the pool whose server is busy for the shortest time is the cheapest
+
+
+@dataclass(slots=True)
+class _Known:
+    """One variant on one pool. Another digest or other facts make another one."""
+
+    digest: str
+    facts: Facts
+    candidate: Candidate
+
+
+class Candidates:
+    def __init__(self, settings: GatewaySettings, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._prices = {name: pool.price_per_hour or EQUAL_PRICE_PER_HOUR for name, pool in settings.pools.items()}
+        self.queues = {
+            name: PoolQueue(name, [server.replica for server in servers]) for name, servers in catalogue.pools.items()
+        }
+        self.servers = {server.replica: server for servers in catalogue.pools.values() for server in servers}
+        self._known: dict[tuple[str, str], _Known] = {}  # by pool and Triton's model name
+        self._measuring: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        for task in self._measuring:
+            task.cancel()
+        await asyncio.gather(*self._measuring, return_exceptions=True)
+
+    def of(self, pool: str, name: str) -> Candidate:
+        return self._known[pool, name].candidate
+
+    def max_rows(self, pool: str, name: str) -> int:
+        return self._known[pool, name].facts.max_rows
+
+    def update(self) -> None:
+        """The fleet is another; to be called before anything else looks at it."""
+        for pool, servers in self._catalogue.pools.items():
+            for server in servers:
+                server.replica.is_up = server.alive
+                for name, facts in server.facts.items() if server.alive else ():
+                    self._see(pool, server, name, facts)
+            self.queues[pool].serve_with([server.replica for server in servers])
+
+    def _see(self, pool: str, server: Server, name: str, facts: Facts) -> None:
+        digest = server.variants[name].digest
+        known = self._known.get((pool, name))
+        if known is not None and (known.digest, known.facts) == (digest, facts):
+            return
+        candidate = Candidate(self.queues[pool], facts.service(), self._prices[pool], variant=name)
+        known = self._known[pool, name] = _Known(digest, facts, candidate)
+        if facts.curve is None:
+            task = asyncio.create_task(self._measure(known, server, name))
+            self._measuring.add(task)
+            task.add_done_callback(self._measuring.discard)
+
+    async def _measure(self, known: _Known, server: Server, name: str) -> None:
+        async def ask(body: bytes, length: int, until: float) -> Answer:
+            return await self._catalogue.infer(server, name, body, length, until)
+
+        curve = await curves.measure(known.facts, ask)
+        if curve is not None:
+            known.candidate.service = known.facts.service(curve)

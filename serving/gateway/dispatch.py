@@ -1,0 +1,237 @@
+"""From the moment a request is read until a server is told to work on it, and what is learnt when that server is done.
+
+The deciding is `serving/scheduling/`'s; here is its clock and its waiting. In the common case a request is let in and sent in one go,
+without a future or a task. Rule: what was booked on a server is always ended, by `answered`, `lost` or `unsent`, or its room is gone
+for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from serving import errors
+from serving.gateway.candidates import Candidates
+from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.route import Choice, Route
+from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate, choose, retry_after_s, turn_of
+from serving.scheduling.line import Ticket
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
+SWEEP_S = 0.25  # how late a server that was left out is tried again
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request as it came: its JSON part, all its bytes, where binary tensors begin, and until when (perf_counter) it waits.
+
+    `give_up_at` is the gateway's own end of patience, `deadline` the earliest of that and of what client and objective say.
+    """
+
+    route: Route
+    head: bytes
+    chunks: list[bytes]
+    size: int
+    header_length: int | None
+    rows: int
+    priority: int
+    give_up_at: float
+    deadline: float
+    turn: asyncio.Future[None] | None = None  # while it waits in a queue
+    is_moved: bool = False  # its pool has no server left, and it is to look for another
+
+
+class Sent(NamedTuple):
+    """Booked on a server, to be sent now."""
+
+    choice: Choice
+    ticket: Ticket
+    server: Server
+    reason: str
+
+
+class Dispatch:
+    def __init__(self, catalogue: Catalogue, candidates: Candidates) -> None:
+        self._catalogue = catalogue
+        self._candidates = candidates
+        self._num_chosen = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def num_waiting(self, pool: str) -> int:
+        return self._candidates.queues[pool].num_waiting
+
+    async def place(self, asked: Asked, receive: Receive) -> Sent:
+        """A server for this request, when it is its turn there.
+
+        Raises DeadlineExpired, Overloaded and NotReady, and ClientGone for one whose client left the queue.
+        """
+        while True:
+            now = perf_counter()
+            choice, reason = self._choose(now, asked)
+            candidate = choice.candidate
+            queue = candidate.queue
+            ticket = queue.admit(asked, candidate.service, asked.rows, asked.deadline, asked.priority)
+            taken = queue.take(now)
+            if taken is not ticket:
+                if taken is not None:
+                    _wake(taken.request)
+                    self.pump(queue, now)
+                if ticket.in_line:
+                    await self._wait(asked, ticket, queue, receive)
+            if asked.is_moved:
+                asked.is_moved = False
+                continue
+            if ticket.replica is None:
+                raise errors.DeadlineExpired("the deadline passes before the request can be worked on")
+            server = self._server(choice, ticket)
+            if server is not None:
+                return Sent(choice, ticket, server, reason)
+            self.unsent(ticket, queue)
+            raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
+
+    # -- afterwards ---------------------------------------------------------------------------------------------------
+
+    def answered(self, now: float, sent: Sent, *, is_good: bool) -> None:
+        """By a living server; only what it really computed says how long that takes."""
+        ticket, candidate = sent.ticket, sent.choice.candidate
+        queue = candidate.queue
+        actual_s = queue.answered(now, ticket)
+        if is_good and ticket.service.curve is candidate.service.curve:
+            candidate.learn(ticket.predicted_s, actual_s)
+        self.pump(queue, now)
+
+    def lost(self, now: float, sent: Sent) -> None:
+        queue = sent.choice.candidate.queue
+        queue.lost(now, sent.ticket)
+        self.pump(queue, now)
+
+    def unsent(self, ticket: Ticket, queue: PoolQueue) -> None:
+        """It was booked, and nothing went out."""
+        now = perf_counter()
+        if ticket.replica is not None:
+            ticket.replica.ended(now, ticket.rows, ticket.cost_s)
+        self.pump(queue, now)
+
+    def fleet_changed(self) -> None:
+        """What waits for a pool that has no server any more looks for another; what waits for one that is back is sent."""
+        now = perf_counter()
+        for queue in self._candidates.queues.values():
+            if any(replica.is_up for replica in queue.replicas):
+                self.pump(queue, now)
+                continue
+            for ticket in queue.expired(float("inf")):
+                ticket.request.is_moved = True
+                _wake(ticket.request)
+
+    def pump(self, queue: PoolQueue, now: float) -> None:
+        """Everybody whose turn it is."""
+        while (ticket := queue.take(now)) is not None:
+            _wake(ticket.request)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _choose(self, now: float, asked: Asked) -> tuple[Choice, str]:
+        route = asked.route
+        candidates = route.candidates
+        if now < self._catalogue.suspended_until:
+            candidates = [c for c in candidates if self._catalogue.pick(c.name, c.variant) is not None]
+        self._num_chosen += 1
+        turn = turn_of(self._num_chosen) if route.is_steady else -1.0
+        chosen = choose(
+            now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn, is_pinned=route.is_pinned
+        )
+        if chosen is None:
+            raise self._refusal(now, asked, candidates)
+        return route.by_candidate[chosen.candidate], chosen.reason
+
+    def _refusal(self, now: float, asked: Asked, candidates: list[Candidate]) -> errors.RequestError:
+        """Why none of these may be sent this request."""
+        if now >= asked.deadline:
+            return errors.DeadlineExpired("the deadline passed before the request was worked on")
+        if not any(replica.is_up for candidate in candidates for replica in candidate.queue.replicas):
+            return errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
+        wait_s = retry_after_s(now, candidates, asked.rows, asked.deadline, asked.priority)
+        left_ms = (asked.deadline - now) * 1000
+        if wait_s is None:
+            text = f"'{asked.route.name}' cannot answer this within {left_ms:.3g} ms, however little there is to do"
+        else:
+            text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.3g} ms"
+        return errors.Overloaded(text, retry_after_s=wait_s)
+
+    async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, receive: Receive) -> None:
+        """Until it is taken out of the queue; at its deadline it leaves by itself."""
+        turn = asked.turn = asyncio.get_running_loop().create_future()
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait(
+                (turn, gone), timeout=asked.deadline - perf_counter(), return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            self._leave(ticket, queue)
+            raise
+        finally:
+            asked.turn = None
+            gone.cancel()
+        if gone.done():
+            self._leave(ticket, queue)
+            raise ClientGone
+        if ticket.in_line:
+            queue.leave(ticket)
+
+    def _leave(self, ticket: Ticket, queue: PoolQueue) -> None:
+        if ticket.in_line:
+            queue.leave(ticket)
+        elif ticket.replica is not None:
+            self.unsent(ticket, queue)
+
+    def _server(self, choice: Choice, ticket: Ticket) -> Server | None:
+        """Where it was booked, or another of the pool where the model's process has just died there."""
+        assert ticket.replica is not None
+        server = self._candidates.servers[ticket.replica]
+        if not server.suspended and choice.name in server.variants:
+            return server
+        if server.serves(choice.name, perf_counter()):
+            return server
+        other = self._catalogue.pick(choice.pool, choice.name)
+        if other is not None:
+            now = perf_counter()
+            ticket.replica.ended(now, ticket.rows, ticket.cost_s)
+            ticket.replica = other.replica
+            ticket.predicted_s = other.replica.sent(now, ticket.service, ticket.rows, ticket.cost_s)
+        return other
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = perf_counter()
+            for queue in self._candidates.queues.values():
+                queue.leave_out_slow(now)
+                self.pump(queue, now)
+
+
+def _wake(asked: Asked) -> None:
+    if asked.turn is not None and not asked.turn.done():
+        asked.turn.set_result(None)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,62 @@
+"""Requests under which servers died: whose digest is refused, and for how long, is decided in `serving/scheduling/outliers.py`.
+
+A digest is computed only while some death is remembered. Several requests die with one server; each of them is noted once for that
+death. Rule: what was answered is no suspect any more, or one popular request would be refused for what another did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from time import perf_counter
+
+from serving import errors
+from serving.gateway.catalogue import Server
+from serving.gateway.dispatch import Asked, Sent
+from serving.scheduling.outliers import Deaths
+
+SAME_DEATH_S = (
+    2.0  # a process that is gone still fails requests until it is loaded again, about a second later (`make prove`)
+)
+MAX_NOTED = 4096  # digests come from clients
+
+
+class Suspects:
+    def __init__(self) -> None:
+        self._deaths = Deaths()
+        self._died: dict[Server, float] = {}  # perf_counter when its last death was noticed
+        self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
+
+    def require_innocent(self, asked: Asked) -> None:
+        """Raises UpstreamLost for a request under which servers died again and again."""
+        now = perf_counter()
+        if not self._deaths.knows_any(now):
+            return
+        left_s = self._deaths.refused_for_s(_digest(asked).hex(), now)
+        if left_s is not None:
+            raise errors.UpstreamLost("servers died while they worked on this very request", retry_after_s=left_s)
+
+    def died(self, asked: Asked, sent: Sent) -> None:
+        """Its server died while it worked on this. What was sent before that death was noticed, or a little later, belongs to it."""
+        now = perf_counter()
+        noticed = self._died.get(sent.server)
+        if noticed is None or sent.ticket.sent > noticed + SAME_DEATH_S:
+            noticed = self._died[sent.server] = now
+        digest, death = _digest(asked), (sent.server, noticed)
+        if self._noted.get(digest) == death:
+            return
+        if len(self._noted) >= MAX_NOTED:
+            self._noted.clear()
+        self._noted[digest] = death
+        self._deaths.died(digest.hex(), now)
+
+    def answered(self, asked: Asked) -> None:
+        if self._noted and self._deaths.knows_any(perf_counter()):
+            self._deaths.answered(_digest(asked).hex())
+
+
+def _digest(asked: Asked) -> bytes:
+    """Of the model's name and the whole body."""
+    digest = hashlib.blake2b(asked.route.name.encode(), digest_size=16)
+    for chunk in asked.chunks:
+        digest.update(chunk)
+    return digest.digest()

@@ -1,0 +1,210 @@
+"""What clients see of the queue: refusals that are honest and quick, deadlines, priorities, and requests nobody waits for any more.
+
+A Triton whose times are known stands behind the gateway: 32 rows take it 0.1 s, and two such requests are in flight at most.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import pytest
+
+from serving.local.environments import Environment
+from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gateway_before
+from tests.gateway.test_infer import refused
+from tests.local.harness import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.triton]
+
+POOL, MODEL = "emulated-cpu", "digits-fp32"
+FULL_S = 0.1  # for a full batch
+POINTS = [(1, 0.02), (32, FULL_S)]
+
+
+def batch(rows: int = 32) -> bytes:
+    request = json.loads(SAMPLE)
+    [tensor] = request["inputs"]
+    tensor["shape"][0] = rows
+    tensor["data"] = tensor["data"] * rows
+    return json.dumps(request).encode()
+
+
+FULL = batch()
+
+
+@pytest.fixture(scope="module")
+def slow(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("slow")
+    with (
+        emulated_triton(folder, POOL, POINTS) as (_, url),
+        gateway_before(folder, {POOL: [url]}, models={"digits": {"objective": {"latency_s": 30.0}}}) as running,
+    ):
+        wait_until(lambda: running.infer(SAMPLE, MODEL).status == 200, "the model is routed to")
+        yield running
+
+
+@dataclass
+class Asked:
+    """One request on a thread of its own."""
+
+    gateway: Running
+    body: bytes
+    headers: dict[str, str]
+    reply: Reply | None = None
+    took_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._ask)
+        self.thread.start()
+
+    def _ask(self) -> None:
+        began = perf_counter()
+        self.reply = self.gateway.infer(self.body, MODEL, self.headers)
+        self.took_s = perf_counter() - began
+
+    def done(self) -> Reply:
+        self.thread.join(30)
+        assert self.reply is not None, "a request hangs"
+        return self.reply
+
+
+def ask(gateway: Running, body: bytes = FULL, **headers: str) -> Asked:
+    return Asked(gateway, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def metric(gateway: Running, name: str, **labels: str) -> float:
+    lines = gateway.ask("/metrics").body.decode().splitlines()
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if re.match(rf"{name}[{{ ]", line) and all(part in line for part in wanted)
+    )
+
+
+def worked_on(gateway: Running) -> int:
+    """Requests that reached the device."""
+    [stats] = gateway.ask(f"/v2/models/{MODEL}/stats").json()["model_stats"]
+    return int(stats["inference_stats"]["success"]["count"])
+
+
+@contextmanager
+def backlog(gateway: Running, requests: int, priority: str = "3") -> Iterator[list[Asked]]:
+    """So many requests that nobody is in a hurry for; two are in flight, the others wait."""
+    asked = [ask(gateway, Tandem_Priority=priority) for _ in range(requests)]
+    wait_until(lambda: metric(gateway, "tandem_queued", pool=POOL) >= requests // 2, "the queue fills")
+    yield asked
+    assert {one.done().status for one in asked} == {200}
+
+
+def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(slow: Running) -> None:
+    before = worked_on(slow)
+    shed = metric(slow, "tandem_requests_total", outcome="shed")
+    asked = [ask(slow, Tandem_Deadline_Ms="500") for _ in range(24)]  # 5 s of work
+    replies = [one.done() for one in asked]
+    statuses = [reply.status for reply in replies]
+    assert set(statuses) <= {200, 503, 504}
+    assert statuses.count(200) >= 2
+    assert statuses.count(503) >= 10
+    for reply in replies:
+        if reply.status == 503:
+            assert reply.headers["Tandem-Error"] == "overloaded"
+            assert reply.headers["Retry-After"] in ("1", "2", "3")
+            assert 0 < int(reply.headers["Retry-After-Ms"]) <= 3000
+            assert "too much to do to answer within" in reply.json()["error"]
+    refused_s = [one.took_s for one in asked if one.done().status == 503]
+    assert median(refused_s) < 0.4  # before the deadline; the whole load comes from this one busy process
+    assert metric(slow, "tandem_requests_total", outcome="shed") == shed + statuses.count(503)
+    assert worked_on(slow) - before <= 24 - statuses.count(503)
+
+
+def test_a_refused_request_is_taken_when_it_was_told_to_come_again(slow: Running) -> None:
+    with backlog(slow, 8, priority="1"):
+        reply = ask(slow, Tandem_Deadline_Ms="300").done()
+        refused(reply, 503, "overloaded")
+        threading.Event().wait(int(reply.headers["Retry-After-Ms"]) / 1000 * 1.3)
+        assert ask(slow, Tandem_Deadline_Ms="300").done().status in (200, 504)  # taken; late only on a busy machine
+
+
+def test_a_deadline_shorter_than_the_work_is_refused_without_asking_to_come_again(slow: Running) -> None:
+    reply = ask(slow, Tandem_Deadline_Ms="50").done()
+    refused(reply, 503, "overloaded", "however little there is to do")
+    assert "Retry-After" not in reply.headers
+
+
+def test_the_time_in_the_queue_is_told_as_such(slow: Running) -> None:
+    with backlog(slow, 6) as asked:
+        pass
+    queue_ms = [float(re.findall(r"queue;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
+    backend_ms = [float(re.findall(r"backend;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
+    assert max(queue_ms) >= 2 * FULL_S * 1000
+    assert max(backend_ms) <= 4 * FULL_S * 1000  # the queue is here and not in Triton
+    assert metric(slow, "tandem_queued", pool=POOL) == 0
+
+
+def test_one_whose_deadline_passes_while_it_waits_is_504_and_never_reaches_the_device(slow: Running) -> None:
+    before = worked_on(slow)
+    with backlog(slow, 4):
+        late = ask(slow, Tandem_Priority="5", Tandem_Deadline_Ms="1000")
+        wait_until(lambda: metric(slow, "tandem_queued", pool=POOL) >= 1, "it waits")
+        urgent = [ask(slow, Tandem_Priority="1") for _ in range(15)]
+        refused(late.done(), 504, "deadline_expired")
+        assert late.took_s < 1.2
+        assert {one.done().status for one in urgent} == {200}
+    assert worked_on(slow) - before == 4 + 15
+    assert metric(slow, "tandem_requests_total", outcome="expired") >= 1
+
+
+def test_the_higher_priority_goes_first(slow: Running) -> None:
+    with backlog(slow, 10) as asked:
+        first = ask(slow, Tandem_Priority="1")
+        assert first.done().status == 200
+        assert sum(one.reply is None for one in asked) >= 4
+    assert first.took_s < 0.6
+
+
+def test_a_client_that_left_is_dropped_from_the_queue(slow: Running) -> None:
+    before, cancelled = worked_on(slow), metric(slow, "tandem_requests_total", outcome="cancelled")
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nTandem-Priority: 5\r\nContent-Length: {len(FULL)}\r\n\r\n"
+    with backlog(slow, 10):
+        with socket.create_connection(("127.0.0.1", slow.port), timeout=10) as leaving:
+            leaving.sendall(head.encode() + FULL)
+            wait_until(lambda: metric(slow, "tandem_queued", pool=POOL) >= 1, "it waits")
+            threading.Event().wait(0.1)
+        wait_until(lambda: metric(slow, "tandem_requests_total", outcome="cancelled") == cancelled + 1, "it is dropped")
+        assert metric(slow, "tandem_queued", pool=POOL) >= 1  # the others still wait
+    assert worked_on(slow) - before == 10
+
+
+@pytest.mark.parametrize("priority", ["0", "6", "high", "2.5", "", "1 1"])
+def test_a_priority_that_is_none_is_400(slow: Running, priority: str) -> None:
+    refused(slow.infer(SAMPLE, MODEL, {"Tandem-Priority": priority}), 400, "bad_request", "from 1, the highest, to 5")
+
+
+@pytest.mark.parametrize("line", ["Tandem-Priority: 2", "Tandem-Deadline-Ms: 900", "Tandem-Pool: emulated-cpu"])
+def test_a_header_that_comes_twice_is_400(slow: Running, line: str) -> None:
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\n{line}\r\n{line}\r\nContent-Length: {len(SAMPLE)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", slow.port), timeout=10) as s:
+        s.sendall(head.encode() + SAMPLE)
+        answer = b""
+        while b"}" not in answer and (chunk := s.recv(4096)):
+            answer += chunk
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"came more than once" in answer
+
+
+def test_the_objective_of_a_model_is_the_deadline_of_requests_that_set_none(slow: Running, tmp_path: Path) -> None:
+    url = slow.ask("/admin/status").json()["pools"][POOL]["servers"][0]["url"]
+    with gateway_before(tmp_path, {POOL: [url]}, models={"digits": {"objective": {"latency_s": 0.05}}}) as hurried:
+        wait_until(lambda: hurried.infer(SAMPLE, MODEL).status == 200, "one row is in time")
+        refused(hurried.infer(FULL, MODEL), 503, "overloaded", "within")
+        refused(hurried.infer(FULL, MODEL, {"Tandem-Deadline-Ms": "5000"}), 503, "overloaded")

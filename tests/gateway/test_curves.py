@@ -1,0 +1,116 @@
+"""Where predictions begin: what a configuration says, and what made-up inputs tell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from serving.gateway.curves import UNKNOWN_SIZE, Facts, Input, made_up, measure, read_facts
+from serving.gateway.upstream import Answer, Lost
+
+CONFIG: dict[str, Any] = {
+    "name": "m",
+    "max_batch_size": 32,
+    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": ["1", "8", "8"]}],
+    "instance_group": [{"count": 2, "kind": "KIND_CPU"}],
+}
+GOOD = Answer(200, None, b"{}")
+
+
+def with_curve(text: str) -> dict[str, Any]:
+    return CONFIG | {"parameters": {"tandem_emulated_curve": {"string_value": text}}}
+
+
+def test_facts_are_those_of_the_configuration() -> None:
+    facts = read_facts(CONFIG)
+    assert facts == Facts(2, 32, (Input("x", "FP32", (1, 8, 8)),))
+    service = facts.service()
+    assert (service.num_instances, service.max_batch) == (2, 32)
+
+
+def test_an_instance_on_each_of_two_cards_counts_twice() -> None:
+    assert read_facts(CONFIG | {"instance_group": [{"count": 2, "gpus": [0, 1]}]}).num_instances == 4
+
+
+def test_a_model_without_a_batch_takes_one_row() -> None:
+    facts = read_facts(CONFIG | {"max_batch_size": 0})
+    assert facts.max_rows == 1
+    assert facts.service().max_batch == 1
+
+
+def test_an_emulated_pool_brings_its_curve() -> None:
+    text = json.dumps({"seconds": [0.004, 0.005, 0.006, 0.007], "check_rows": [1, 4]})
+    curve = read_facts(with_curve(text)).curve
+    assert curve is not None
+    assert curve.points == ((1.0, 0.004), (4.0, 0.007))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no", "{}", "[]", '{"seconds": [1], "check_rows": [2]}', '{"seconds": [0], "check_rows": [1]}']
+)
+def test_a_curve_that_is_none_is_left_aside(text: str) -> None:
+    assert read_facts(with_curve(text)).curve is None
+
+
+def test_made_up_inputs_have_every_kind_of_tensor_at_its_true_size() -> None:
+    facts = Facts(1, 8, (Input("words", "BYTES", (-1,)), Input("ids", "INT64", (2,)), Input("yes", "BOOL", (1,))))
+    made = made_up(facts, 3)
+    assert made is not None
+    body, length = made
+    entries = orjson.loads(body[:length])["inputs"]
+    assert [entry["shape"] for entry in entries] == [[3, UNKNOWN_SIZE], [3, 2], [3, 1]]
+    assert [entry["parameters"]["binary_data_size"] for entry in entries] == [3 * UNKNOWN_SIZE * 5, 3 * 2 * 8, 3]
+    assert len(body) - length == sum(entry["parameters"]["binary_data_size"] for entry in entries)
+
+
+def test_without_a_batch_dimension_none_is_made_up() -> None:
+    made = made_up(Facts(1, 0, (Input("x", "FP32", (4,)),)), 1)
+    assert made is not None
+    assert orjson.loads(made[0][: made[1]])["inputs"][0]["shape"] == [4]
+
+
+@pytest.mark.parametrize("given", [Input("x", "FP32", (4096, 4096)), Input("x", "COMPLEX", (1,))])
+def test_what_is_too_large_or_not_known_is_not_made_up(given: Input) -> None:
+    assert made_up(Facts(1, 8, (given,)), 1) is None
+
+
+def points(facts: Facts, seconds: dict[int, float], status: int = 200) -> tuple[tuple[float, float], ...] | None:
+    """Measured on a server that takes so long for so many rows."""
+
+    async def ask(body: bytes, length: int, until: float) -> Answer:
+        rows = orjson.loads(body[:length])["inputs"][0]["shape"][0]
+        await asyncio.sleep(seconds[rows])
+        return GOOD._replace(status=status)
+
+    curve = asyncio.run(measure(facts, ask))
+    return None if curve is None else curve.points
+
+
+FACTS = Facts(1, 32, (Input("x", "FP32", (4,)),))
+
+
+def test_one_row_and_eight_are_measured() -> None:
+    measured = points(FACTS, {1: 0.02, 8: 0.06})
+    assert measured is not None
+    assert [rows for rows, _ in measured] == [1, 8]
+    assert 0.02 <= measured[0][1] < 0.05
+    assert 0.06 <= measured[1][1] < 0.09
+
+
+def test_what_takes_longer_than_the_measuring_may_is_known_by_its_first_answer() -> None:
+    measured = points(FACTS, {1: 1.2, 8: 1.2})
+    assert measured is not None
+    assert measured[0][1] >= 1.2
+
+
+def test_a_model_that_cannot_be_asked_with_made_up_inputs_has_no_curve() -> None:
+    assert points(FACTS, {1: 0.0}, status=400) is None
+
+    async def lost(body: bytes, length: int, until: float) -> Answer:
+        raise Lost("gone")
+
+    assert asyncio.run(measure(FACTS, lost)) is None

@@ -1,0 +1,86 @@
+"""Where requests go with a slow cheap pool and a fast dear one, and what is left when one of them is killed.
+
+One row: 20 ms at price 1, or 4 ms at price 10. 32 rows: 320 ms, or 8 ms. So few rows are cheaper on the slow one, many on the fast one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from serving.local.environments import Environment
+from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gateway_before
+from tests.gateway.test_admission import FULL
+from tests.gateway.test_faults import load_on, server_of
+from tests.local.harness import Program, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.triton]
+
+FAST, SLOW = "emulated-fast", "emulated-slow"
+POINTS = {SLOW: [(1, 0.02), (32, 0.32)], FAST: [(1, 0.005), (32, 0.008)]}
+PRICES = {SLOW: 1.0, FAST: 10.0}
+
+
+@dataclass
+class Two:
+    gateway: Running
+    tritons: dict[str, Program]
+
+    def serves(self, pool: str) -> bool:
+        return bool(self.gateway.ask("/admin/status").json()["pools"][pool]["state"] == "ready")
+
+
+@pytest.fixture(scope="module")
+def two(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    folder = tmp_path_factory.mktemp("two")
+    with (
+        emulated_triton(folder / "slow", SLOW, POINTS[SLOW]) as (slow, slow_url),
+        emulated_triton(folder / "fast", FAST, POINTS[FAST]) as (fast, fast_url),
+        gateway_before(folder, {FAST: [fast_url], SLOW: [slow_url]}, prices=PRICES) as gateway,
+    ):
+        made = Two(gateway, {SLOW: slow, FAST: fast})
+        wait_until(lambda: made.serves(SLOW) and made.serves(FAST), "both are seen")
+        yield made
+
+
+def where(reply: Reply) -> tuple[str, str]:
+    assert reply.status == 200, reply.body
+    return reply.headers["Tandem-Pool"], reply.headers["Tandem-Reason"]
+
+
+def test_few_rows_go_to_the_slow_cheap_pool_and_many_to_the_fast_dear_one(two: Two) -> None:
+    for _ in range(3):
+        assert where(two.gateway.infer(SAMPLE)) == (SLOW, "cheapest_in_time")
+        assert where(two.gateway.infer(FULL)) == (FAST, "cheapest_in_time")
+
+
+def test_what_the_cheap_pool_would_answer_late_is_spilled_to_the_other(two: Two) -> None:
+    replies = [two.gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "18"}) for _ in range(20)]
+    good = [where(reply) for reply in replies if reply.status == 200]
+    assert good  # on a busy machine some are late
+    assert set(good) == {(FAST, "spill")}
+
+
+@pytest.mark.parametrize("pool", [FAST, SLOW])
+def test_a_pin_goes_before_price_and_time(two: Two, pool: str) -> None:
+    for body in (SAMPLE, FULL):
+        assert where(two.gateway.infer(body, headers={"Tandem-Pool": pool})) == (pool, "pinned")
+
+
+@pytest.mark.parametrize("pool", [SLOW, FAST])
+def test_no_request_is_lost_when_a_pool_is_killed_under_load(two: Two, pool: str) -> None:
+    body = {SLOW: SAMPLE, FAST: FULL}[pool]
+    other = {SLOW: FAST, FAST: SLOW}[pool]
+    with load_on(two.gateway.port, "digits", body=body) as load:
+        os.kill(server_of(two.tritons[pool]), signal.SIGKILL)
+        wait_until(lambda: not two.serves(pool), "its death is noticed")
+        good = load.count(200)
+        wait_until(lambda: load.count(200) > good + 4, "the other answers")
+    assert {answer for answer in load.answers if answer[0] != 200} == set()
+    assert not load.lost
+    wait_until(lambda: two.serves(pool), "it is back")
+    assert two.serves(other)
