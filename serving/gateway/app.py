@@ -6,6 +6,8 @@ that last.
 
 from __future__ import annotations
 
+from time import perf_counter
+
 from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue
 from serving.gateway.control import State, add_admin, build_admin, build_public
@@ -60,9 +62,10 @@ class Gateway:
         return [
             PoolGauge(
                 name=pool.name,
-                state="ready" if pool.ready else "down",
+                state=self.candidates.state(pool.name),
                 in_flight=self.catalogue.in_flight(pool.name),
                 num_waiting=self.dispatch.num_waiting(pool.name),
+                demand_replicas=self.candidates.demands[pool.name].replicas(perf_counter()),
             )
             for pool in self.catalogue.fleet.pools
         ]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from time import perf_counter
 
 from serving.gateway import curves
 from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.curves import Facts
 from serving.gateway.upstream import Answer
 from serving.scheduling.admission import PoolQueue
+from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
-from serving.settings import GatewaySettings
+from serving.settings import EMULATED, GatewaySettings
 
 EQUAL_PRICE_PER_HOUR = 1.0  # where none is set: the pool whose server is busy for the shortest time is the cheapest
 
@@ -36,6 +38,13 @@ class Candidates:
         self.queues = {
             name: PoolQueue(name, [server.replica for server in servers]) for name, servers in catalogue.pools.items()
         }
+        self.demands = {name: Demand() for name in settings.pools}
+        # Pools whose servers come and go, and what is known of that; None before the first look.
+        self.bridges: dict[str, Bridge | None] = {
+            name: None
+            for name, pool in settings.pools.items()
+            if pool.device == "gpu" or name.startswith(f"{EMULATED}-gpu")
+        }
         self.servers = {server.replica: server for servers in catalogue.pools.values() for server in servers}
         self._known: dict[tuple[str, str], _Known] = {}  # by pool and Triton's model name
         self._measuring: set[asyncio.Task[None]] = set()
@@ -51,6 +60,35 @@ class Candidates:
     def max_rows(self, pool: str, name: str) -> int:
         return self._known[pool, name].facts.max_rows
 
+    def cold(self) -> list[str]:
+        """Pools that are away and were there before."""
+        known = {pool for pool, _ in self._known}
+        return [name for name in self.bridges if name in known and self._num_answering(name) == 0]
+
+    def state(self, pool: str) -> str:
+        """For `tandem_pool_state`."""
+        bridge = self.bridges.get(pool)
+        if bridge is not None:
+            return bridge.state
+        return "ready" if self._num_answering(pool) else "down"
+
+    def look(self, now: float) -> None:
+        """How much of the traffic may go to the pools that come and go; to be asked a few times a second."""
+        for pool in self.bridges:
+            self._look(pool, now)
+
+    def _look(self, pool: str, now: float) -> None:
+        old, num_answering = self.bridges[pool], self._num_answering(pool)
+        was_there_before = old is None and num_answering > 0
+        new = ALWAYS_WARM if was_there_before else step(old or Bridge(), now, num_answering)
+        self.bridges[pool] = new
+        for (name, _), known in self._known.items():
+            if name == pool:
+                known.candidate.share = new.share
+
+    def _num_answering(self, pool: str) -> int:
+        return sum(server.alive and bool(server.variants) for server in self._catalogue.pools[pool])
+
     def update(self) -> None:
         """The fleet is another; to be called before anything else looks at it."""
         for pool, servers in self._catalogue.pools.items():
@@ -59,6 +97,8 @@ class Candidates:
                 for name, facts in server.facts.items() if server.alive else ():
                     self._see(pool, server, name, facts)
             self.queues[pool].serve_with([server.replica for server in servers])
+            if pool in self.bridges and (self._num_answering(pool) or self.bridges[pool] is not None):
+                self._look(pool, perf_counter())
 
     def _see(self, pool: str, server: Server, name: str, facts: Facts) -> None:
         digest = server.variants[name].digest

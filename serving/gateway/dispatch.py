@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -47,6 +47,7 @@ class Asked:
     priority: int
     give_up_at: float
     deadline: float
+    tried: list[Server] = field(default_factory=list)  # that lost it
     turn: asyncio.Future[None] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
@@ -78,6 +79,12 @@ class Dispatch:
     def num_waiting(self, pool: str) -> int:
         return self._candidates.queues[pool].num_waiting
 
+    def note(self, asked: Asked) -> None:
+        """A request came that these pools may answer: demand, whatever becomes of it."""
+        now, demands = perf_counter(), self._candidates.demands
+        for candidate in asked.route.candidates:
+            demands[candidate.name].note(now, candidate.service.cost_s(asked.rows))
+
     async def place(self, asked: Asked, receive: Receive) -> Sent:
         """A server for this request, when it is its turn there.
 
@@ -101,7 +108,7 @@ class Dispatch:
                 continue
             if ticket.replica is None:
                 raise errors.DeadlineExpired("the deadline passes before the request can be worked on")
-            server = self._server(choice, ticket)
+            server = self._server(choice, ticket, asked.tried)
             if server is not None:
                 return Sent(choice, ticket, server, reason)
             self.unsent(ticket, queue)
@@ -155,12 +162,21 @@ class Dispatch:
             candidates = [c for c in candidates if self._catalogue.pick(c.name, c.variant) is not None]
         self._num_chosen += 1
         turn = turn_of(self._num_chosen) if route.is_steady else -1.0
-        chosen = choose(
-            now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn, is_pinned=route.is_pinned
-        )
+        chosen = None
+        if asked.tried:
+            others = [c for c in candidates if self._has_untried(c, asked.tried)]
+            chosen = choose(now, others, asked.rows, asked.deadline, asked.priority, is_pinned=route.is_pinned)
+        if chosen is None:
+            chosen = choose(
+                now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn, is_pinned=route.is_pinned
+            )
         if chosen is None:
             raise self._refusal(now, asked, candidates)
         return route.by_candidate[chosen.candidate], chosen.reason
+
+    def _has_untried(self, candidate: Candidate, tried: list[Server]) -> bool:
+        servers = self._candidates.servers
+        return any(replica.is_up and servers[replica] not in tried for replica in candidate.queue.replicas)
 
     def _refusal(self, now: float, asked: Asked, candidates: list[Candidate]) -> errors.RequestError:
         """Why none of these may be sent this request."""
@@ -202,16 +218,16 @@ class Dispatch:
         elif ticket.replica is not None:
             self.unsent(ticket, queue)
 
-    def _server(self, choice: Choice, ticket: Ticket) -> Server | None:
-        """Where it was booked, or another of the pool where the model's process has just died there."""
+    def _server(self, choice: Choice, ticket: Ticket, tried: list[Server]) -> Server | None:
+        """Where it was booked, or another of the pool where that one lost it or has just lost the model's process."""
         assert ticket.replica is not None
         server = self._candidates.servers[ticket.replica]
-        if not server.suspended and choice.name in server.variants:
+        if not server.suspended and not tried and choice.name in server.variants:
             return server
-        if server.serves(choice.name, perf_counter()):
+        if server.serves(choice.name, perf_counter()) and server not in tried:
             return server
-        other = self._catalogue.pick(choice.pool, choice.name)
-        if other is not None:
+        other = self._catalogue.pick(choice.pool, choice.name, tried)
+        if other is not None and other is not server:
             now = perf_counter()
             ticket.replica.ended(now, ticket.rows, ticket.cost_s)
             ticket.replica = other.replica
@@ -222,6 +238,7 @@ class Dispatch:
         while True:
             await asyncio.sleep(SWEEP_S)
             now = perf_counter()
+            self._candidates.look(now)
             for queue in self._candidates.queues.values():
                 queue.leave_out_slow(now)
                 self.pump(queue, now)

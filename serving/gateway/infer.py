@@ -196,6 +196,7 @@ class Infer:
         two servers is likely the request. One that found nobody was no try.
         """
         self._suspects.require_innocent(asked)
+        self._dispatch.note(asked)
         died = ""
         num_tries = num_places = 0
         while num_tries < 2 and num_places < MAX_PLACES:
@@ -209,6 +210,7 @@ class Infer:
             try:
                 answer = await self._send(asked, sent, fresh=num_places > 1)
             except Lost as lost:
+                asked.tried.append(sent.server)
                 self._dispatch.lost(perf_counter(), sent)
                 if lost.timed_out:
                     raise errors.UpstreamLost("Triton did not answer in time", retry_after_s=RETRY_AFTER_S) from None
@@ -222,6 +224,7 @@ class Infer:
             if answer.status != 500 or not DIED.search(REQUEST_ID.sub(b"", answer.body)):
                 self._suspects.answered(asked)
                 return sent, answer
+            asked.tried.append(sent.server)
             self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
             self._dispatch.lost(perf_counter(), sent)
             num_tries += 1

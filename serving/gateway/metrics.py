@@ -74,9 +74,10 @@ class PoolGauge:
     state: str
     in_flight: int
     num_waiting: int = 0  # in the gateway's own queue
+    demand_replicas: float = 0.0  # servers that this gateway's traffic would keep busy there
 
 
-POOL_STATES = ("ready", "down")
+POOL_STATES = ("cold", "waking", "warming", "ready", "draining", "down")
 
 
 class Metrics:
@@ -122,14 +123,21 @@ class Metrics:
         yield from families.values()
         in_flight = GaugeMetricFamily("tandem_in_flight", "Requests that Triton is working on.", labels=["pool"])
         queued = GaugeMetricFamily("tandem_queued", "Requests that wait in this gateway's queue.", labels=["pool"])
+        demand = GaugeMetricFamily(
+            "tandem_demand_replicas",
+            "Servers that this gateway's traffic would keep busy, were it all in this pool; gateways add up.",
+            labels=["pool"],
+        )
         states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
         for pool in self._pools():
             in_flight.add_metric([pool.name], pool.in_flight)
             queued.add_metric([pool.name], pool.num_waiting)
+            demand.add_metric([pool.name], pool.demand_replicas)
             for state in POOL_STATES:
                 states.add_metric([pool.name, state], float(state == pool.state))
         yield in_flight
         yield queued
+        yield demand
         yield states
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)

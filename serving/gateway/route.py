@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from serving import errors
@@ -12,7 +12,7 @@ from serving.gateway.catalogue import Catalogue
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
 from serving.scheduling.choice import Candidate
-from serving.scheduling.routing import Decision, Pins, decide
+from serving.scheduling.routing import Decision, Fleet, Pins, decide
 
 PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]{1,9}))?/infer")
 MAX_ROUTES = 4096  # names and pins come from clients: past this many the kept routes are dropped and made again
@@ -45,7 +45,7 @@ class Route:
     by_candidate: dict[Candidate, Choice]
     max_rows: int  # that any of them takes at once
     objective_s: float  # infinite where there is none
-    is_steady: bool = True  # some pool is there at all times, so that others may come in slowly
+    is_steady: bool  # some pool is there at all times, so that others may come in slowly
 
 
 class Routes:
@@ -74,7 +74,10 @@ class Routes:
         name, version = match.groups()
         pins = Pins(pool.decode("latin-1") if pool else None, variant.decode("latin-1") if variant else None)
         decisions = decide(self._catalogue.fleet, name, pins)
-        choices = [self._choice(name, version, decision) for decision in decisions]
+        is_steady = any(decision.pool not in self._candidates.bridges for decision in decisions)
+        choices = [
+            self._choice(name, version, decision) for decision in [*decisions, *self._away(decisions, name, pins)]
+        ]
         objective_s = self._catalogue.objective_s(decisions[0].variant.model)
         return Route(
             name,
@@ -85,7 +88,18 @@ class Routes:
             by_candidate={choice.candidate: choice for choice in choices},
             max_rows=max(self._candidates.max_rows(choice.pool, choice.name) for choice in choices),
             objective_s=inf if objective_s is None else objective_s,
+            is_steady=is_steady,
         )
+
+    def _away(self, decisions: list[Decision], name: str, pins: Pins) -> list[Decision]:
+        """Where it would also go if what is cold were not: others bridge until then, and receipts say so."""
+        cold = self._candidates.cold()
+        if not cold:
+            return []
+        fleet = self._catalogue.fleet
+        pools = tuple(replace(pool, ready=True) if pool.name in cold else pool for pool in fleet.pools)
+        taken = {decision.pool for decision in decisions}
+        return [d for d in decide(Fleet(pools, fleet.known), name, pins) if d.pool not in taken]
 
     def _choice(self, name: str, version: str | None, decision: Decision) -> Choice:
         variant = decision.variant

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from serving.local.environments import Environment
 from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gateway_before
-from tests.gateway.test_admission import FULL
+from tests.gateway.test_admission import FULL, MODEL, Asked, metric
 from tests.gateway.test_faults import load_on, server_of
+from tests.gateway.test_infer import refused
 from tests.local.harness import Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
@@ -84,3 +87,45 @@ def test_no_request_is_lost_when_a_pool_is_killed_under_load(two: Two, pool: str
     assert not load.lost
     wait_until(lambda: two.serves(pool), "it is back")
     assert two.serves(other)
+
+
+def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(
+    environment: Environment, tmp_path: Path
+) -> None:
+    gpu = "emulated-gpu"
+    prices = {gpu: 1.0, SLOW: 1.0}
+    with (
+        emulated_triton(tmp_path / "slow", SLOW, POINTS[SLOW]) as (_, slow_url),
+        emulated_triton(tmp_path / "gpu", gpu, POINTS[FAST]) as (triton, gpu_url),
+        gateway_before(tmp_path, {gpu: [gpu_url], SLOW: [slow_url]}, prices=prices) as gateway,
+    ):
+        here = Two(gateway, {gpu: triton})
+        wait_until(lambda: here.serves(gpu) and here.serves(SLOW), "both are seen")
+        assert where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time")  # it was there before: no ramp
+        assert metric(gateway, "tandem_pool_state", pool=gpu, state="ready") == 1
+        with load_on(gateway.port, "digits") as load:
+            os.kill(server_of(triton), signal.SIGKILL)
+            wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is missed")
+            assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
+            wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="warming"), "it answers again")
+            assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
+            wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="ready"), "it is warm")
+            wait_until(lambda: where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time"), "it is handed over")
+            assert metric(gateway, "tandem_demand_replicas", pool=SLOW) > 0
+        assert {answer for answer in load.answers if answer[0] != 200} == set()
+
+
+def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not(two: Two) -> None:
+    pin = {"Tandem-Pool": SLOW}
+    for _ in range(2):
+        wait_until(lambda: two.serves(SLOW), "it serves")
+        deadly = Asked(two.gateway, FULL, pin)
+        threading.Event().wait(0.1)  # it takes 0.32 s
+        os.kill(server_of(two.tritons[SLOW]), signal.SIGKILL)
+        assert (deadly.done().status, deadly.done().headers["Tandem-Error"]) == (503, "upstream_lost")
+        threading.Event().wait(2.5)  # sooner it would be the same death
+    wait_until(lambda: two.serves(SLOW), "it serves")
+    again = two.gateway.infer(FULL, MODEL, pin)
+    refused(again, 503, "upstream_lost", "this very request")
+    assert 40 <= int(again.headers["Retry-After"]) <= 60
+    assert two.gateway.infer(SAMPLE, MODEL, pin).status == 200

@@ -1,0 +1,81 @@
+"""Which requests are refused because servers died under them? One that every server survives must never be."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from time import perf_counter
+
+import pytest
+
+from serving.errors import UpstreamLost
+from serving.gateway.catalogue import Server
+from serving.gateway.dispatch import Asked, Sent
+from serving.gateway.route import Route
+from serving.gateway.suspects import SAME_DEATH_S, Suspects
+from serving.gateway.upstream import Target
+from serving.scheduling.curve import Curve
+from serving.scheduling.line import Ticket
+from serving.scheduling.prediction import Service
+from serving.scheduling.replica import Replica
+
+ROUTE = Route("m", False, False, [], [], {}, 1, inf, True)
+SERVICE = Service(Curve(((1, 0.01),)))
+
+
+def request(body: bytes) -> Asked:
+    return Asked(ROUTE, body, [body], len(body), None, 1, 3, inf, inf)
+
+
+@pytest.fixture
+def servers() -> list[Server]:
+    loop = asyncio.new_event_loop()
+    made = [Server(Target(f"http://127.0.0.1:{port}", loop), Replica(str(port))) for port in (1, 2)]
+    loop.close()
+    return made
+
+
+def sent(asked: Asked, server: Server, later_s: float = 0.0) -> Sent:
+    ticket = Ticket(asked, SERVICE, 1, inf, inf, 0.01, 3)
+    ticket.sent = perf_counter() + later_s
+    return Sent(None, ticket, server, "only_pool")  # type: ignore[arg-type]
+
+
+def is_refused(suspects: Suspects, asked: Asked) -> bool:
+    try:
+        suspects.require_innocent(asked)
+    except UpstreamLost as error:
+        return 55 < (error.retry_after_s or 0.0) <= 60
+    return False
+
+
+def test_two_servers_that_die_under_one_request_are_enough(servers: list[Server]) -> None:
+    suspects, asked = Suspects(), request(b"deadly")
+    for server in servers:
+        assert not is_refused(suspects, asked)
+        suspects.died(asked, sent(asked, server))
+    assert is_refused(suspects, asked)
+    assert not is_refused(suspects, request(b"harmless"))
+
+
+def test_many_equal_requests_that_die_with_one_server_died_once(servers: list[Server]) -> None:
+    suspects, asked = Suspects(), request(b"popular")
+    for _ in range(8):
+        suspects.died(asked, sent(asked, servers[0]))
+    suspects.died(asked, sent(asked, servers[0], SAME_DEATH_S / 2))
+    assert not is_refused(suspects, asked)
+
+
+def test_the_next_death_of_the_same_server_is_another_one(servers: list[Server]) -> None:
+    suspects, asked = Suspects(), request(b"deadly")
+    suspects.died(asked, sent(asked, servers[0]))
+    suspects.died(asked, sent(asked, servers[0], SAME_DEATH_S + 1))
+    assert is_refused(suspects, asked)
+
+
+def test_what_was_answered_in_between_is_no_suspect(servers: list[Server]) -> None:
+    suspects, asked = Suspects(), request(b"popular")
+    suspects.died(asked, sent(asked, servers[0]))
+    suspects.answered(request(b"popular"))
+    suspects.died(asked, sent(asked, servers[1]))
+    assert not is_refused(suspects, asked)
