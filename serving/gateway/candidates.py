@@ -60,6 +60,10 @@ class Candidates:
     def max_rows(self, pool: str, name: str) -> int:
         return self._known[pool, name].facts.max_rows
 
+    @property
+    def num_measuring(self) -> int:
+        return len(self._measuring)
+
     def cold(self) -> list[str]:
         """Pools that are away and were there before."""
         known = {pool for pool, _ in self._known}

@@ -246,7 +246,10 @@ class Infer:
             connection = target.idle.pop() if target.idle and not fresh else await target.connect()
             return await connection.ask(head, asked.chunks, asked.give_up_at)
         try:
-            async with asyncio.timeout(asked.deadline - perf_counter()):
+            left_s = asked.deadline - perf_counter()
+            if left_s <= 0:  # it was woken late
+                raise TimeoutError
+            async with asyncio.timeout(left_s):
                 connection = target.idle.pop() if target.idle and not fresh else await target.connect()
         except TimeoutError:
             self._dispatch.unsent(sent.ticket, sent.choice.candidate.queue)
