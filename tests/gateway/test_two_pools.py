@@ -34,7 +34,9 @@ class Two:
     tritons: dict[str, Program]
 
     def serves(self, pool: str) -> bool:
-        return bool(self.gateway.ask("/admin/status").json()["pools"][pool]["state"] == "ready")
+        """All of it: a server that comes back loads one model after the other."""
+        [server] = self.gateway.ask("/admin/status").json()["pools"][pool]["servers"]
+        return bool(server["alive"] and {"digits-fp32", "digits-int8"} <= set(server["variants"]))
 
 
 @pytest.fixture(scope="module")
