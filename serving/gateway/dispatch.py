@@ -122,7 +122,7 @@ class Dispatch:
         queue = candidate.queue
         actual_s = queue.answered(now, ticket)
         if is_good and ticket.service.curve is candidate.service.curve:
-            candidate.learn(ticket.predicted_s, actual_s)
+            candidate.learn(ticket, actual_s)
         self.pump(queue, now)
 
     def lost(self, now: float, sent: Sent) -> None:

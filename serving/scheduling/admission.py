@@ -220,10 +220,12 @@ class PoolQueue:
 
     def _best(self, now: float, ticket: Ticket) -> Replica | None:
         """Of the servers with room the one that will be done first."""
-        best, least = None, inf
+        rows, bound, best, least = ticket.rows, ticket.service.first_bound, None, inf
         for replica in self._servers(now):
-            free_at = replica.free_at if replica.num_in_flight else -inf
-            if free_at < least and replica.has_room(ticket.service, ticket.rows):
+            if replica.num_in_flight == 0:
+                return replica
+            free_at = replica.free_at
+            if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
                 best, least = replica, free_at
         return best
 

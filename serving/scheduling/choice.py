@@ -12,6 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from serving.scheduling.admission import DEFAULT, PoolQueue
+from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
 
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0..1 evenly whatever their number
@@ -36,8 +37,9 @@ class Candidate:
         """Of the seconds of its server that so many rows take by themselves."""
         return self.price_per_s * self.service.device_s(rows)
 
-    def learn(self, predicted_s: float, actual_s: float) -> None:
-        self.service = self.service.learnt(predicted_s, actual_s)
+    def learn(self, ticket: Ticket, actual_s: float) -> None:
+        """From an answer that took so long at its server."""
+        self.service = self.service.learnt(ticket.predicted_s, actual_s, ticket.service.correction)
 
 
 class Chosen(NamedTuple):

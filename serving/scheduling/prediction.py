@@ -35,13 +35,19 @@ class Correction:
 UNCORRECTED = Correction()
 
 
-def corrected(old: Correction, predicted_s: float, actual_s: float) -> Correction:
-    """What is believed after an answer that was predicted, by `old`, to take `predicted_s`, and took `actual_s`."""
+def corrected(old: Correction, predicted_s: float, actual_s: float, by: Correction | None = None) -> Correction:
+    """What is believed after an answer that was predicted, by `by`, to take `predicted_s`, and took `actual_s`.
+
+    `by` is what was believed when it was let in (None: `old`). What is believed moves to what this answer says by itself and not by how
+    far it was off: corrected by a prediction that is hundreds of answers old, it would swing.
+    """
     if predicted_s <= 0 or actual_s <= 0:
         return old
     off = min(max(actual_s / predicted_s, SMALLEST), LARGEST)
-    factor = min(max(old.factor * (1 + WEIGHT * (off - 1)), SMALLEST), LARGEST)
-    return Correction(factor, old.spread + WEIGHT * (abs(off - 1) * old.factor - old.spread))
+    seen = min(max((by or old).factor * off, SMALLEST), LARGEST)
+    return Correction(
+        old.factor + WEIGHT * (seen - old.factor), old.spread + WEIGHT * (abs(seen - old.factor) - old.spread)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,8 @@ class Service:
         """Rows of the execution that so many rows will be part of, where so many are in flight: as many come behind as are before."""
         return max(rows, min(self.batch, in_flight + rows))
 
-    def learnt(self, predicted_s: float, actual_s: float) -> Service:
-        correction = corrected(self.correction, predicted_s, actual_s)
+    def learnt(self, predicted_s: float, actual_s: float, by: Correction | None = None) -> Service:
+        correction = corrected(self.correction, predicted_s, actual_s, by)
         return Service(self.curve, self.num_instances, self.max_batch, correction, self.full)
 
 

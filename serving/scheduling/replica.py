@@ -51,11 +51,6 @@ class Replica:
         """One request at a time, until it has proven itself."""
         return self.health.num_trials_left > 0
 
-    def has_room(self, service: Service, rows: float) -> bool:
-        if self.num_in_flight == 0:
-            return True  # what is larger than the bound still goes, alone
-        return not self.is_on_trial and self.in_flight + rows <= self.fill * service.first_bound
-
     def sent(self, now: float, service: Service, rows: float, cost_s: float) -> float:
         """Books it and returns how long it should take."""
         wait_s = self.free_at - now if self.free_at > now else 0.0

@@ -58,6 +58,17 @@ def test_a_correction_comes_to_the_truth_and_stays(truth: float) -> None:
     assert correction.spread < 0.02 * truth
 
 
+@pytest.mark.parametrize("lag", [1, 50, 400])
+def test_predictions_that_are_answered_late_do_not_make_it_swing(lag: int) -> None:
+    """A long queue: each answer was predicted by what was believed `lag` answers before."""
+    believed = [UNCORRECTED] * lag
+    for _ in range(20 * lag + 200):
+        by = believed[-lag]
+        believed.append(corrected(believed[-1], 0.01 * by.factor, 0.01 * 1.5, by))
+    assert all(correction.factor <= 1.5 + 1e-9 for correction in believed)
+    assert believed[-1].factor == pytest.approx(1.5, rel=0.001)
+
+
 def test_one_stall_does_not_change_the_belief_much() -> None:
     assert corrected(UNCORRECTED, 0.01, 30.0).factor < 2
 

@@ -166,7 +166,7 @@ class Run:
             actual_s = fleet.queue.answered(now, ticket)
             self._num_answered += 1
             if self._num_answered % LEARN_EVERY == 0:
-                candidate.learn(ticket.predicted_s, actual_s)
+                candidate.learn(ticket, actual_s)
             self._answered(now, *ticket.request)
         self._execute(now, fleet, server)
         fleet.went_idle(now, server)
