@@ -102,8 +102,7 @@ class PoolQueue:
     def take(self, now: float) -> Ticket | None:
         """The next to be sent, to its `replica`; without one its time is over, and it must not be sent. None: nothing to do."""
         for line in self._lines:
-            ticket = line.first
-            if ticket is None:
+            if line.num_waiting == 0 or (ticket := line.first) is None:
                 continue
             if ticket.deadline <= now:
                 line.remove(ticket)
