@@ -87,10 +87,7 @@ def check(options: ExportOptions) -> None:
         return
     (recipes if recipes.is_recipe(options.source) else sources).check(options.source, _source_options(options))
     if not (options.data or options.accepts_ungated or kind in (*recipes.TRAINED, recipes.SPEED)):
-        raise UserError(
-            "there is no data to judge the variants on: give some with --data, "
-            "or serve them unproven, and marked so, with --i-accept-ungated"
-        )
+        raise pipeline.NoData
     with publish.writing(options.repository):
         pass  # it can be written to, and nobody else does: told now, locked again when there is something to write
 

@@ -7,7 +7,6 @@ it was; what did not pass is named in the outcome and never written.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.errors import EnvironmentFault, GateRefused, UserError
+from serving.errors import GateRefused, UserError
 from serving.export import gates, recording, variants
 from serving.export.data import Dataset
 from serving.export.exported import Arrays, Exported
@@ -24,6 +23,7 @@ from serving.export.judging import Judge, Judged
 from serving.export.progress import Progress, silent
 from serving.export.publish import next_version, publish_all, writing
 from serving.export.recording import Proven
+from serving.export.scratch import scratch, writing_into
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
@@ -56,6 +56,16 @@ _TENSORRT_ONLY = "made for TensorRT, whose integers processors compute otherwise
 _CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
 _UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
 _ACCEPTED = "accepted without data: nothing proves it"
+
+
+class NoData(UserError):
+    """Nothing could be proven, and nobody said that it may go unproven."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no data to judge the variants on: give some with --data, "
+            "or serve them unproven, and marked so, with --i-accept-ungated"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +106,7 @@ def export(
     """Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked."""
     check_model_name(asked.model)
     if data is None and not (asked.accepts_ungated or exported.is_untrained):
-        raise UserError(
-            "there is no data to judge the variants on: give some with --data, "
-            "or serve them unproven, and marked so, with --i-accept-ungated"
-        )
+        raise NoData
     with writing(repository):
         run = _Run(exported, data, calibration, asked, engines, progress)
         proven = run.all()
@@ -240,9 +247,9 @@ class _Run:
 
     def _timed(self, judged: Sequence[Judged]) -> list[Proven]:
         """Each with what it may do on each pool, by what it is and by how fast it was beside FP32."""
-        with tempfile.TemporaryDirectory(prefix="tandem-export-") as folder:
+        with scratch("export") as folder:
             entrants = [
-                Entrant(candidate.precision, engine, _file(Path(folder), candidate))
+                Entrant(candidate.precision, engine, _file(folder, candidate))
                 for candidate, _ in judged
                 for engine in self._engines_of(candidate)
             ]
@@ -281,9 +288,9 @@ class _Run:
 
     def _fastest(self, passed: Sequence[Judged]) -> Judged:
         """Of files that are all good enough, the one to keep; they run on ONNX Runtime's own provider."""
-        with tempfile.TemporaryDirectory(prefix="tandem-export-") as folder:
-            files = {f"int8 {number}": _file(Path(folder), one, number) for number, (one, _) in enumerate(passed)}
-            base = _file(Path(folder), Candidate("fp32", self._exported.model, ""))
+        with scratch("export") as folder:
+            files = {f"int8 {number}": _file(folder, one, number) for number, (one, _) in enumerate(passed)}
+            base = _file(folder, Candidate("fp32", self._exported.model, ""))
             entrants = [Entrant("fp32", "cpu", base), *(Entrant(name, "cpu", file) for name, file in files.items())]
             winner = self._contest(entrants, is_short=True).fastest(files)
         return passed[list(files).index(winner)] if winner else passed[0]
@@ -325,12 +332,8 @@ def _file(folder: Path, candidate: Candidate, number: int = 0) -> Path:
     name = "fp32" if candidate.precision == "bf16" else candidate.precision
     path = folder / f"{name}-{number}.onnx"
     if not path.exists():
-        try:
+        with writing_into(folder):
             path.write_bytes(candidate.model)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"cannot write into {folder}: {error.strerror}; set TMPDIR to a disk with room"
-            ) from None
     return path
 
 

@@ -5,7 +5,6 @@ One row for each option, run through the command line on the committed digits; a
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import json
 import os
@@ -36,7 +35,6 @@ from serving.export.pipeline import Asked
 from serving.export.publish import writing
 from serving.export.recording import Proven
 from serving.export.sources import applies, onnx_file
-from serving.export.speed.scratch import scratch, writing_into
 from serving.repository import Record, Repository, Speed
 from serving.repository.preprocessing import ImagePreprocessing
 
@@ -480,17 +478,6 @@ def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_i
     assert "it is a file, not a folder" in run(JUDGED, tmp_path / "file").said
     with writing(tmp_path / "repository"):
         assert "another process is writing to" in run(JUDGED, tmp_path / "repository").said
-
-
-def test_a_disk_without_room_for_what_is_timed_says_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    message = r"cannot write into .*: No space left on device; set TMPDIR to a disk with room"
-    with scratch("test") as folder, pytest.raises(EnvironmentFault, match=message), writing_into(folder):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(EnvironmentFault, match="set TMPDIR to a disk with room"), scratch("test"):
-        pass
 
 
 # -- exit codes and data ----------------------------------------------------------------------------------------------

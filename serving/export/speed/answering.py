@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported import Arrays, Run
+from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
-from serving.export.speed.scratch import scratch, writing_into
 from serving.planning.engines import EnginePython
 
 TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not measured)

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.export.progress import Progress, silent
+from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.results import MIN_TIMED_ROUNDS, Entrant, Key, Results
-from serving.export.speed.scratch import scratch, writing_into
 from serving.planning.engines import POOL, EnginePython
 from serving.repository import processor_key
 

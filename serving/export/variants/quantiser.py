@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import onnx
 import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 
 from serving.export.exported import Arrays
+from serving.export.scratch import scratch
 from serving.export.variants.calibration import Rows
 from serving.export.variants.cleaning import checked
 from serving.export.variants.graph import PRODUCTS, Graph, in_order, opened, read
@@ -164,12 +164,12 @@ def workshop() -> Iterator[Path]:
     ort.set_default_logger_severity(_ORT_ERRORS)
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="tandem-int8-") as folder,
+            scratch("int8") as folder,
             contextlib.redirect_stdout(io.StringIO()),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
-            yield Path(folder)
+            yield folder
     finally:
         root.setLevel(before)
         ort.set_default_logger_severity(_ORT_WARNINGS)
