@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from serving import errors
 from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.connection import tell_when_gone
 from serving.gateway.route import Choice, Route
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, choose, retry_after_s, turn_of
@@ -29,6 +32,14 @@ SWEEP_S = 0.25  # how late a server that was left out is tried again
 
 class ClientGone(Exception):
     """Nobody waits for the answer any more."""
+
+
+class Waited(Enum):
+    """How waiting in a queue ended: by being taken, by its deadline, by its client's leaving."""
+
+    TAKEN = "taken"
+    OVER = "over"
+    GONE = "gone"
 
 
 @dataclass(slots=True)
@@ -48,7 +59,7 @@ class Asked:
     give_up_at: float
     deadline: float
     tried: list[Server] = field(default_factory=list)  # that lost it
-    turn: asyncio.Future[None] | None = None  # while it waits in a queue
+    turn: asyncio.Future[Waited] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 
@@ -194,19 +205,24 @@ class Dispatch:
 
     async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, receive: Receive) -> None:
         """Until it is taken out of the queue; at its deadline it leaves by itself."""
-        turn = asked.turn = asyncio.get_running_loop().create_future()
-        gone = asyncio.ensure_future(_until_gone(receive))
+        loop = asyncio.get_running_loop()
+        turn = asked.turn = loop.create_future()
+        timer = loop.call_later(asked.deadline - perf_counter(), _end, turn, Waited.OVER)
+        tell = partial(_end, turn, Waited.GONE)
+        watch = None if tell_when_gone(receive, tell) else asyncio.ensure_future(_until_gone(receive, tell))
         try:
-            await asyncio.wait(
-                (turn, gone), timeout=asked.deadline - perf_counter(), return_when=asyncio.FIRST_COMPLETED
-            )
+            waited = await turn
         except asyncio.CancelledError:
             self._leave(ticket, queue)
             raise
         finally:
             asked.turn = None
-            gone.cancel()
-        if gone.done():
+            timer.cancel()
+            if watch is None:
+                tell_when_gone(receive, None)
+            else:
+                watch.cancel()
+        if waited is Waited.GONE:
             self._leave(ticket, queue)
             raise ClientGone
         if ticket.in_line:
@@ -245,10 +261,16 @@ class Dispatch:
 
 
 def _wake(asked: Asked) -> None:
-    if asked.turn is not None and not asked.turn.done():
-        asked.turn.set_result(None)
+    if asked.turn is not None:
+        _end(asked.turn, Waited.TAKEN)
 
 
-async def _until_gone(receive: Receive) -> None:
+def _end(turn: asyncio.Future[Waited], how: Waited) -> None:
+    if not turn.done():
+        turn.set_result(how)
+
+
+async def _until_gone(receive: Receive, tell: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    tell()

@@ -283,7 +283,7 @@ def _error(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestError:
     if answer.status == 404 and asked.route.versioned:
         return errors.NotFound(f"'{name}' has no such version")
     if answer.status in (404, 503):
-        return errors.NotReady(f"'{name}' is not ready: {text}", retry_after_s=RETRY_AFTER_S)
+        return errors.NotReady(f"'{name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
     if answer.status == 501:
         return errors.Unsupported(text)
     if answer.status < 500:

@@ -24,6 +24,7 @@ import uvloop
 
 from serving.errors import UserError
 from serving.gateway.app import Gateway
+from serving.gateway.connection import ClientConnection
 from serving.settings import GatewaySettings, is_loopback, read_settings
 
 SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
@@ -111,7 +112,7 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="none",
-        http="httptools",
+        http=ClientConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",
