@@ -8,8 +8,8 @@ said and not guessed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ from serving.export.gates.tasks import Measured, measure
 from serving.export.progress import Progress
 from serving.export.variants import as_on_gpu
 from serving.export.verify import EngineRun
+from serving.planning.engines import ONLY_ENGINE, PLAIN
 from serving.repository import GATE_DATA_FILE, Check, Variant
 from serving.repository.preprocessing import from_json
 
-_ENGINE_OF = {"bf16": "openvino"}  # precisions that the plain CPU provider does not compute: the file is FP32's
+# precision -> what computes it; on the plain CPU provider the file is FP32's
+ONLY_ON = {variant: engine for (pool, variant), engine in ONLY_ENGINE.items() if pool == "cpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +63,24 @@ class Rerun:
         except (GateRefused, UserError) as problem:
             outcome = Outcome((), (str(problem),), ())
         self._progress(step, 1, 1)
+        if (outcome.checks or outcome.problems) and self._is_away(engine := _engine(variant)):
+            note = f"run again on ONNX Runtime's own provider: {engine}, which serves it, is not here"
+            outcome = replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
+    def _is_away(self, engine: str) -> bool:
+        return engine != PLAIN["cpu"] and engine not in self._engines
+
     def _run(self, variant: Variant) -> Outcome:
-        engine = _ENGINE_OF.get(variant.record.variant)
-        if engine is not None and engine not in self._engines:
+        engine = _engine(variant)
+        if variant.record.variant in ONLY_ON and self._is_away(engine):
             return Outcome((), (), (f"gate not run again: {engine} computes it, and is not here",))
         model = variant.model_path.read_bytes()
         gates.check_file(variant.name, model, gates.Interface.of(self._fp32.record))
-        run: Run = self._runner(variant, model) if engine is None else partial(self._engines[engine], model)
+        with self._running(variant, model, engine) as run:
+            return self._asked(variant, run)
+
+    def _asked(self, variant: Variant, run: Run) -> Outcome:
         answers = gates.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
             raise gates.NonFinite(variant.name, "its answers on the data", count)
@@ -79,10 +90,12 @@ class Rerun:
         failed = tuple(_told(check) for check in checks if not check.has_passed)
         return Outcome(tuple(checks), failed, (*self._about_data(variant), *notes))
 
-    def _runner(self, variant: Variant, model: bytes) -> Run:
+    def _running(self, variant: Variant, model: bytes, engine: str) -> AbstractContextManager[Run]:
         """FP16, and what TensorRT alone computes, as at the export: rounded as on a GPU."""
+        if engine in self._engines:
+            return self._engines[engine](model, variant.record.variant)
         is_for_gpu = variant.record.variant == "fp16" or "tensorrt" in variant.record.needs
-        return Session(variant.name, as_on_gpu(model) if is_for_gpu else model).run
+        return nullcontext(Session(variant.name, as_on_gpu(model) if is_for_gpu else model).run)
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -150,6 +163,14 @@ class Rerun:
         return [
             f"run again on {self._data.num_samples} rows of {self._data.name}, not on the {gate.num_samples} of the record"
         ]
+
+
+def _engine(variant: Variant) -> str:
+    """Whose answers its gate is about. FP32's is about the file itself, which is what all others are held against."""
+    record, pool = variant.record, variant.record.pools.get("cpu")
+    if record.variant == "fp32" or pool is None or not pool.is_loadable:
+        return ONLY_ON.get(record.variant, PLAIN["cpu"])
+    return pool.engine
 
 
 def _kept(fp32: Variant) -> Dataset:

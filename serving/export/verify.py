@@ -8,6 +8,7 @@ is a note, what is disproven a problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ TANDEM = "tandem"
 NVIDIA = "nvidia"
 SERVERS = (TANDEM, NVIDIA)
 
-# (file, one batch of inputs) -> all outputs, of an engine that another interpreter has
-EngineRun = Callable[[bytes, Mapping[str, Any]], list[Any]]
+# (file, precision) -> a function from one batch of inputs to all outputs, as long as the block runs; of an engine that
+# another interpreter has
+EngineRun = Callable[[bytes, str], AbstractContextManager[Callable[[Mapping[str, Any]], list[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ import pytest
 
 from serving.export.data import Dataset, read_npz
 from serving.export.gates import Interface
+from serving.local.environments import ENGINES, ensure
+from serving.planning.engines import EnginePython
 from serving.repository import Repository
 
 MODEL_FILE = "1/model.onnx"  # of every committed variant
@@ -34,6 +36,13 @@ def content() -> Callable[[Path], dict[str, bytes]]:
         return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
     return read
+
+
+@pytest.fixture(scope="session")
+def openvino() -> EnginePython:
+    """In its own environment, made once in the user's cache (100 MB of wheels)."""
+    made = ensure(ENGINES["openvino"])
+    return EnginePython("openvino", made.python, made.engine_version)
 
 
 @pytest.fixture(scope="session")

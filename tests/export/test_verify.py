@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,10 @@ import pytest
 
 from serving.errors import UserError
 from serving.export.data import Dataset
-from serving.export.exported import Arrays
+from serving.export.exported import Run
+from serving.export.speed.answering import running
 from serving.export.verify import FAILED, NOT_RUN, PASSED, Verification, Verified, verify
+from serving.planning.engines import EnginePython
 from serving.repository import GATE_DATA_FILE, RECORD_FILE, Repository, digests_of
 
 from . import spoil
@@ -330,10 +334,74 @@ def test_bf16_is_proven_again_where_its_engine_is(with_bf16: Path, answer: int, 
 
     session = onnxruntime.InferenceSession(with_bf16 / "digits-bf16" / MODEL_FILE, providers=["CPUExecutionProvider"])
 
-    def openvino(model: bytes, inputs: Arrays) -> list[Any]:
-        return [values[:, ::answer] for values in session.run(None, dict(inputs))]
+    @contextmanager
+    def openvino(model: bytes, precision: str) -> Iterator[Run]:
+        assert precision == "bf16"
+        yield lambda inputs: [values[:, ::answer] for values in session.run(None, dict(inputs))]
 
     assert of(verify(with_bf16, engines={"openvino": openvino}), "digits-bf16").gate == gate
+
+
+# -- INT8, which more than one engine computes ------------------------------------------------------------------------
+
+NOT_HERE = "run again on ONNX Runtime's own provider: openvino, which serves it, is not here"
+
+
+@pytest.fixture
+def on_openvino(kept: Path) -> Path:
+    edit(kept, "digits-int8", lambda data: data["pools"]["cpu"].update(status="passed", engine="openvino"))
+    return kept
+
+
+@pytest.mark.slow  # where OpenVINO's environment has to be made first
+def test_int8_is_proven_again_by_the_engine_that_serves_it(on_openvino: Path, openvino: EnginePython) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def counted(model: bytes, precision: str) -> AbstractContextManager[Run]:
+        asked.append((hashlib.sha256(model).hexdigest(), precision))
+        return running(openvino, model, precision)
+
+    found = verify(on_openvino, engines={"openvino": counted})
+    assert found.has_passed
+    int8 = of(found, "digits-int8")
+    assert (int8.gate, int8.notes) == (PASSED, ())
+    assert asked == [(Repository(on_openvino).variant("digits-int8").digest, "int8")]
+
+
+@contextmanager
+def wrong(model: bytes, precision: str) -> Iterator[Run]:
+    """An engine that answers to other images."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    yield lambda inputs: session.run(None, {name: values[::-1] for name, values in inputs.items()})
+
+
+def test_int8_that_its_engine_computes_wrongly_is_a_problem_though_another_computes_it_rightly(
+    on_openvino: Path, kept: Path
+) -> None:
+    found = verify(on_openvino, engines={"openvino": wrong})
+    assert [(variant.name, variant.gate) for variant in found.variants if variant.problems] == [("digits-int8", FAILED)]
+    edit(kept, "digits-int8", lambda data: data["pools"]["cpu"].update(engine="cpu"))
+    assert verify(kept, engines={"openvino": wrong}).has_passed
+
+
+def test_an_engine_that_may_not_load_it_proves_nothing(on_openvino: Path) -> None:
+    edit(on_openvino, "digits-int8", lambda data: data["pools"]["cpu"].update(status="not_allowed"))
+    assert of(verify(on_openvino, engines={"openvino": wrong}), "digits-int8").gate == PASSED
+
+
+def test_where_the_engine_that_serves_int8_is_not_here_the_plain_one_runs_it_and_that_is_said(
+    on_openvino: Path, fp32: bytes
+) -> None:
+    int8 = of(verify(on_openvino), "digits-int8")
+    assert (int8.gate, int8.notes) == (PASSED, (NOT_HERE,))
+    spoilt(on_openvino, lambda _: spoil.perturbed(fp32))
+    int8 = of(verify(on_openvino), "digits-int8")
+    assert (int8.gate, int8.notes) == (FAILED, (NOT_HERE,))
+
+
+# -- other servers ----------------------------------------------------------------------------------------------------
 
 
 def test_nvidias_image_is_told_what_only_our_backend_computes(with_bf16: Path) -> None:

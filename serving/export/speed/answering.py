@@ -5,7 +5,7 @@ Timing is `contest`'s. Rule: what goes wrong over there is an EnvironmentFault o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not mea
 
 
 @contextmanager
-def running(engine: EnginePython, model: bytes, precision: str, num_threads: int) -> Iterator[Run]:
+def running(engine: EnginePython, model: bytes, precision: str, num_threads: int = 1) -> Iterator[Run]:
     """A function from one batch of inputs to all outputs, as long as the block runs."""
     with scratch("answers") as folder, _worker(engine) as worker:
         file, inputs, outputs = (Path(folder, name) for name in ("model.onnx", "in.npz", "out.npz"))
@@ -41,16 +41,6 @@ def running(engine: EnginePython, model: bytes, precision: str, num_threads: int
                 return [found[str(place)] for place in range(len(found.files))]
 
         yield run
-
-
-def one_by_one(engine: EnginePython, precision: str = "bf16") -> Callable[[bytes, Arrays], list[NDArray[Any]]]:
-    """A function from a file and one batch of inputs to all outputs; each call opens the file anew."""
-
-    def answers(model: bytes, inputs: Arrays) -> list[NDArray[Any]]:
-        with running(engine, model, precision, num_threads=1) as run:
-            return run(inputs)
-
-    return answers
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 
 from serving.export.speed import EnginePython
-from serving.local.environments import ENGINES, ensure
 from serving.repository import Repository
 
 COMMITTED = Path(__file__).parents[3] / "model_repo"
@@ -22,10 +21,8 @@ def here() -> EnginePython:
 
 
 @pytest.fixture(scope="session")
-def both(here: EnginePython) -> dict[str, EnginePython]:
-    """With OpenVINO's own environment, made once in the user's cache (100 MB of wheels)."""
-    made = ensure(ENGINES["openvino"])
-    return {"cpu": here, "openvino": EnginePython("openvino", made.python, made.engine_version)}
+def both(here: EnginePython, openvino: EnginePython) -> dict[str, EnginePython]:
+    return {"cpu": here, "openvino": openvino}
 
 
 @pytest.fixture(scope="session")
