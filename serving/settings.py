@@ -85,7 +85,8 @@ class PoolSettings(Strict):
     """A set of identical Triton servers of one device kind."""
 
     urls: tuple[Url, ...] = Field(
-        min_length=1, description="Addresses of its Triton servers (HTTP), as http://HOST:PORT."
+        min_length=1,
+        description="Its Triton servers (HTTP), as http://HOST:PORT. A host name means every address that it has now, each one server.",
     )
     device: Literal["cpu", "gpu", "emulated"] = Field(
         description="The kind of device that every instance in it must run on. `emulated`: times follow a file (docs/emulated.md); "

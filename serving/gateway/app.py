@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from serving.gateway import addresses
+from serving.gateway.addresses import LookUp
 from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue
 from serving.gateway.control import State, add_admin, build_admin, build_public
@@ -20,9 +22,9 @@ from serving.settings import GatewaySettings
 class Gateway:
     """The ASGI app that clients reach; `admin` is the one of the admin listener. Made inside a running event loop."""
 
-    def __init__(self, settings: GatewaySettings, *, admin_here: bool) -> None:
+    def __init__(self, settings: GatewaySettings, *, admin_here: bool, look_up: LookUp = addresses.look_up) -> None:
         self.state = State()
-        self.catalogue = Catalogue(settings, self._fleet_changed)
+        self.catalogue = Catalogue(settings, self._fleet_changed, look_up)
         self.candidates = Candidates(settings, self.catalogue)
         self.dispatch = Dispatch(self.catalogue, self.candidates)
         self.metrics = Metrics(self._pool_gauges)

@@ -17,6 +17,7 @@ from serving.gateway.upstream import Answer
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
+from serving.scheduling.replica import Replica
 from serving.settings import EMULATED, GatewaySettings
 
 EQUAL_PRICE_PER_HOUR = 1.0  # where none is set: the pool whose server is busy for the shortest time is the cheapest
@@ -45,7 +46,7 @@ class Candidates:
             for name, pool in settings.pools.items()
             if pool.device == "gpu" or name.startswith(f"{EMULATED}-gpu")
         }
-        self.servers = {server.replica: server for servers in catalogue.pools.values() for server in servers}
+        self.servers: dict[Replica, Server] = {}
         self._known: dict[tuple[str, str], _Known] = {}  # by pool and Triton's model name
         self._measuring: set[asyncio.Task[None]] = set()
 
@@ -95,6 +96,9 @@ class Candidates:
 
     def update(self) -> None:
         """The fleet is another; to be called before anything else looks at it."""
+        leaving = {replica: server for replica, server in self.servers.items() if replica.num_in_flight}
+        here = {server.replica: server for servers in self._catalogue.pools.values() for server in servers}
+        self.servers = leaving | here
         for pool, servers in self._catalogue.pools.items():
             for server in servers:
                 server.replica.is_up = server.alive

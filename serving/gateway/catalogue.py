@@ -1,26 +1,27 @@
-"""What the pools' Tritons serve right now: asked of Triton itself a few times a second, never read from disk.
+"""Which Tritons a pool has and what they serve right now: asked of Triton itself a few times a second, never read from disk.
 
-A variant is routable on a server when Triton says it is ready, its configuration carries the parameters that a gate wrote, the
-gate passed for this pool, and every instance runs on the pool's kind of device. Whatever is not routable is kept with the reason,
-for `/admin/status`. Deciding between pools is not here (`serving/scheduling/`).
+A variant is routable on a server when Triton says it is ready and its configuration allows it (`variants.py`). Whatever is not routable
+is kept with the reason, for `/admin/status`. Deciding between pools is not here (`serving/scheduling/`). Rule: a server that leaves its
+pool is `drained`: it gets nothing new, what it works on ends, and only then are its last connections closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
 
 import orjson
 
+from serving.gateway import addresses
+from serving.gateway.addresses import LOOK_S, LookUp, NoAddress
 from serving.gateway.curves import Facts, read_facts
 from serving.gateway.upstream import Answer, Lost, Target
+from serving.gateway.variants import NotRoutable, read_variant
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import Fleet, Pool, Variant
-from serving.settings import EMULATED, GatewaySettings
+from serving.settings import GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
 POLL_DOWN_S = 0.1  # a refused connection costs little, and somebody waits for the server to be back
@@ -29,8 +30,6 @@ POLL_TIMEOUT_S = (
 )
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
-ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what `tandem_gate` may say
-KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", EMULATED: "KIND_CPU"}
 
 
 @dataclass(slots=True, eq=False)
@@ -59,28 +58,44 @@ class Server:
 class Catalogue:
     """The pools, their servers and the fleet that routing sees. `on_change` is called whenever the fleet is another."""
 
-    def __init__(self, settings: GatewaySettings, on_change: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(
+        self, settings: GatewaySettings, on_change: Callable[[], None], look_up: LookUp = addresses.look_up
+    ) -> None:
         self._settings = settings
         self._on_change = on_change
-        self.pools = {
-            name: [Server(Target(url, loop), Replica(url)) for url in pool.urls]
-            for name, pool in settings.pools.items()
-        }
+        self._look_up = look_up
+        self.pools: dict[str, list[Server]] = {name: [] for name in settings.pools}
+        self.drained: dict[str, list[Server]] = {name: [] for name in settings.pools}  # that are not done yet
+        self.unknown: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # url -> why nobody can tell
+        self._meant: dict[tuple[str, str], list[str]] = {}  # pool and url of the settings -> addresses of servers
+        self._watching: dict[Server, asyncio.Task[None]] = {}
         self.fleet = Fleet(tuple(Pool(name, ready=False) for name in settings.pools))
         self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_started = False
+        self._names: list[tuple[str, str]] = []
+        for name, pool in settings.pools.items():
+            for url in pool.urls:
+                if addresses.is_literal(addresses.split(url)[0]):
+                    self._meant[name, url] = [url]
+                else:
+                    self._names.append((name, url))
+            self._gather(name)
 
     def start(self) -> None:
-        for name, servers in self.pools.items():
-            self._tasks += [asyncio.create_task(self._watch(name, server)) for server in servers]
+        self._is_started = True
+        for pool, servers in self.pools.items():
+            for server in servers:
+                self._watching[server] = asyncio.create_task(self._watch(pool, server))
+        self._tasks += [asyncio.create_task(self._follow(pool, url)) for pool, url in self._names]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._watching.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for servers in self.pools.values():
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for servers in (*self.pools.values(), *self.drained.values()):
             for server in servers:
                 server.target.close_idle()
 
@@ -99,7 +114,7 @@ class Catalogue:
         return self._settings.pools[pool].device
 
     def in_flight(self, pool: str) -> int:
-        return sum(len(server.target.busy) for server in self.pools[pool])
+        return sum(len(server.target.busy) for server in (*self.pools[pool], *self.drained[pool]))
 
     def lost(self, server: Server) -> None:
         """Nothing answers there: no further request goes there until a poll succeeds."""
@@ -119,6 +134,58 @@ class Catalogue:
         server.died[name] = now
         server.suspended[name] = self.suspended_until = now + SUSPEND_S
 
+    # -- which servers --------------------------------------------------------------------------------------------
+
+    async def _follow(self, pool: str, url: str) -> None:
+        """Keeps the pool's servers to what a name means."""
+        host, port = addresses.split(url)
+        while True:
+            try:
+                found = await self._look_up(host, port)
+            except OSError as error:
+                self._unresolved(pool, url, error)
+            else:
+                self.unknown[pool].pop(url, None)
+                self._now_means(pool, url, [addresses.url_of(address, port) for address in found])
+            await asyncio.sleep(LOOK_S)
+
+    def _unresolved(self, pool: str, url: str, error: OSError) -> None:
+        """What is known stays, because a resolver that fails must not empty a pool. Of a name that has no address, what answers stays."""
+        self.unknown[pool][url] = error.strerror or str(error)
+        if isinstance(error, NoAddress):
+            answering = {server.target.url for server in self.pools[pool] if server.alive}
+            self._now_means(pool, url, [one for one in self._meant.get((pool, url), ()) if one in answering])
+
+    def _now_means(self, pool: str, url: str, servers: list[str]) -> None:
+        if self._meant.get((pool, url)) != servers:
+            self._meant[pool, url] = servers
+            self._gather(pool)
+            self._publish()
+
+    def _gather(self, pool: str) -> None:
+        """The pool's servers are those that its urls mean: new ones are watched, the others drained."""
+        loop = asyncio.get_running_loop()
+        here = {server.target.url: server for server in self.pools[pool]}
+        wanted: dict[str, Server] = {}
+        for given in self._settings.pools[pool].urls:
+            for url in self._meant.get((pool, given), ()):
+                if url in wanted:
+                    continue
+                server = wanted[url] = here.pop(url) if url in here else Server(Target(url, loop), Replica(url))
+                server.target.host_header = b"Host: %b\r\n" % given.removeprefix("http://").encode()
+                if self._is_started and server not in self._watching:
+                    self._watching[server] = asyncio.create_task(self._watch(pool, server))
+        self.pools[pool] = list(wanted.values())
+        for server in here.values():
+            self._drain(pool, server)
+
+    def _drain(self, pool: str, server: Server) -> None:
+        server.alive = server.replica.is_up = False
+        server.variants = {}  # so that what was just booked there goes elsewhere
+        if task := self._watching.pop(server, None):
+            task.cancel()
+        self.drained[pool].append(server)
+
     # -- watching -------------------------------------------------------------------------------------------------
 
     async def _watch(self, pool: str, server: Server) -> None:
@@ -135,9 +202,13 @@ class Catalogue:
                 0.25
             )  # how late a time limit may be noticed; deadlines of clients have timers of their own
             now = perf_counter()
-            for servers in self.pools.values():
+            for servers in (*self.pools.values(), *self.drained.values()):
                 for server in servers:
                     server.target.sweep(now)
+            for pool, servers in self.drained.items():
+                for server in servers:
+                    server.target.close_idle()
+                self.drained[pool] = [server for server in servers if server.target.busy]
 
     async def _poll(self, pool: str, server: Server) -> None:
         index = orjson.loads((await self.fetch(server, b"POST", "/v2/repository/index")).body)
@@ -205,65 +276,3 @@ class Catalogue:
         model = self._settings.models.get(variant.model)
         chosen = model.variants.get(pool) if model else None
         return variant if chosen is None else variant.chosen(chosen == variant.variant)
-
-
-class NotRoutable(Exception):
-    """Why a model that Triton serves gets no request from here."""
-
-
-def read_variant(config: dict[str, Any], device: str) -> Variant:
-    """A variant from Triton's JSON of its configuration, for a pool of `device` (cpu, gpu or emulated). Raises NotRoutable."""
-    parameters = {key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()}
-    missing = [
-        key for key in ("tandem_model", "tandem_variant", "tandem_digest", "tandem_gate") if key not in parameters
-    ]
-    if missing:
-        raise NotRoutable("it has no gate record (its configuration lacks the tandem_ parameters)")
-    gate = parameters["tandem_gate"]
-    if gate not in ROUTABLE:
-        raise NotRoutable(f"its gate says '{gate}' for this pool")
-    groups = config.get("instance_group", [])
-    kinds = {group.get("kind") for group in groups}
-    if kinds != {KINDS[device]}:
-        raise NotRoutable(
-            f"it has instances of {', '.join(sorted(map(str, kinds))) or 'no kind'}, not {KINDS[device]} alone"
-        )
-    if device == "gpu" and not all(group.get("gpus") for group in groups):
-        raise NotRoutable("it has a GPU instance on no GPU")
-    emulated = _printable(parameters.get("tandem_emulated", ""))
-    if "tandem_emulated" in parameters and device != EMULATED:
-        raise NotRoutable(f"it emulates {emulated}, which only a pool with device '{EMULATED}' may serve")
-    if not emulated and device == EMULATED:
-        raise NotRoutable(f"it runs as fast as it can, in a pool whose device is '{EMULATED}'")
-    label = _printable(parameters.get("tandem_device_name", ""))
-    device = f"{EMULATED}-{emulated}" if emulated else device
-    return Variant(
-        name=config["name"],
-        model=parameters["tandem_model"],
-        variant=parameters["tandem_variant"],
-        engine=parameters.get("tandem_engine", "unknown"),
-        digest=parameters["tandem_digest"],
-        device=f'{device}; name="{label}"' if label else device,
-        gate=gate,
-        version=_version(config),
-        space=parameters.get("tandem_space", ""),
-        speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
-    )
-
-
-def _printable(text: str) -> str:
-    """What may be part of a header's value."""
-    return re.sub(r'[^ -~]|["\\]', "", text)
-
-
-def _version(config: dict[str, Any]) -> str:
-    """The one that Triton was told to serve; the newest of several. "1" where it was told none, as for a model of one version."""
-    versions = config.get("version_policy", {}).get("specific", {}).get("versions", [])
-    return str(max(map(int, versions), default=1))  # Triton writes int64 as text
-
-
-def _ratio(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None  # "unmeasured"

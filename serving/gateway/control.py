@@ -288,6 +288,7 @@ def _status(catalogue: Catalogue, state: State) -> dict[str, Any]:
             "device": catalogue.device(pool.name),
             "state": "ready" if pool.ready else "down",
             "in_flight": catalogue.in_flight(pool.name),
+            "unresolved": catalogue.unknown[pool.name],
             "servers": [
                 {
                     "url": s.target.url,

@@ -12,6 +12,7 @@ from typing import Any
 import helm_python
 import kubernetes_validate
 import pytest
+import yaml
 
 from .conftest import ROOT, Object, Render, accepted
 
@@ -149,6 +150,19 @@ def test_services_policies_and_deployments_select_the_same_pods(shape: str, rend
     for service in it.all("Service"):
         selector = service["spec"]["selector"]
         assert sum(selector.items() <= labels.items() for labels in pods) == 1, "a service stands for one deployment"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_pools_name_means_every_triton_in_it_at_the_port_that_the_gateway_asks(shape: str, render: Render) -> None:
+    it = render(SHAPES[shape])
+    services = {service["metadata"]["name"]: service["spec"] for service in it.all("Service")}
+    [written] = [one["data"]["tandem.yaml"] for one in it.all("ConfigMap") if "tandem.yaml" in one["data"]]
+    config = yaml.safe_load(written)
+    for pool in config["pools"].values():
+        for url in pool["urls"]:
+            name, port = url.removeprefix("http://").split(":")
+            assert services[name]["clusterIP"] == "None"  # a service with an address would be one server
+            assert int(port) in [served["port"] for served in services[name]["ports"]]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,0 +1,78 @@
+"""What does Triton's configuration of a model say of a variant, and may requests go to it?
+
+A variant is routable when its configuration carries the parameters that a gate wrote, the gate passed for this pool, and every instance
+runs on the pool's kind of device. Asking Triton is not here (`catalogue.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from serving.scheduling.routing import Variant
+from serving.settings import EMULATED
+
+ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what `tandem_gate` may say
+KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", EMULATED: "KIND_CPU"}
+
+
+class NotRoutable(Exception):
+    """Why a model that Triton serves gets no request from here."""
+
+
+def read_variant(config: dict[str, Any], device: str) -> Variant:
+    """A variant from Triton's JSON of its configuration, for a pool of `device` (cpu, gpu or emulated). Raises NotRoutable."""
+    parameters = {key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()}
+    missing = [
+        key for key in ("tandem_model", "tandem_variant", "tandem_digest", "tandem_gate") if key not in parameters
+    ]
+    if missing:
+        raise NotRoutable("it has no gate record (its configuration lacks the tandem_ parameters)")
+    gate = parameters["tandem_gate"]
+    if gate not in ROUTABLE:
+        raise NotRoutable(f"its gate says '{gate}' for this pool")
+    groups = config.get("instance_group", [])
+    kinds = {group.get("kind") for group in groups}
+    if kinds != {KINDS[device]}:
+        raise NotRoutable(
+            f"it has instances of {', '.join(sorted(map(str, kinds))) or 'no kind'}, not {KINDS[device]} alone"
+        )
+    if device == "gpu" and not all(group.get("gpus") for group in groups):
+        raise NotRoutable("it has a GPU instance on no GPU")
+    emulated = _printable(parameters.get("tandem_emulated", ""))
+    if "tandem_emulated" in parameters and device != EMULATED:
+        raise NotRoutable(f"it emulates {emulated}, which only a pool with device '{EMULATED}' may serve")
+    if not emulated and device == EMULATED:
+        raise NotRoutable(f"it runs as fast as it can, in a pool whose device is '{EMULATED}'")
+    label = _printable(parameters.get("tandem_device_name", ""))
+    device = f"{EMULATED}-{emulated}" if emulated else device
+    return Variant(
+        name=config["name"],
+        model=parameters["tandem_model"],
+        variant=parameters["tandem_variant"],
+        engine=parameters.get("tandem_engine", "unknown"),
+        digest=parameters["tandem_digest"],
+        device=f'{device}; name="{label}"' if label else device,
+        gate=gate,
+        version=_version(config),
+        space=parameters.get("tandem_space", ""),
+        speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
+    )
+
+
+def _printable(text: str) -> str:
+    """What may be part of a header's value."""
+    return re.sub(r'[^ -~]|["\\]', "", text)
+
+
+def _version(config: dict[str, Any]) -> str:
+    """The one that Triton was told to serve; the newest of several. "1" where it was told none, as for a model of one version."""
+    versions = config.get("version_policy", {}).get("specific", {}).get("versions", [])
+    return str(max(map(int, versions), default=1))  # Triton writes int64 as text
+
+
+def _ratio(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None  # "unmeasured"
