@@ -22,7 +22,8 @@ DEFAULT = Curve(
     ((1, 0.005),)
 )  # a small vision or text model on one core; a guess, which answers mend within 1 to 80 ms
 UNKNOWN_SIZE = 16  # for a dimension of any length: a short sentence; a guess, not measured
-LARGEST_BATCH = 8  # measured: shows what a row more costs, and takes little from those who wait meanwhile
+BATCHES = 1, 8, 64  # measured, as far as the model takes them: alone, what a row more costs, and what a GPU makes of many
+LONGEST_S = 0.1  # what is likely to take longer is not run beside requests that wait; a guess, not measured
 NUM_TIMED = 3  # after one that is not counted; the fastest counts, because others only add
 MAX_MEASURE_S = 2.0  # for all of it; what takes longer shows in the first answers
 MAX_BYTES = 8 * 2**20  # of made-up inputs
@@ -92,10 +93,12 @@ def _given(text: str | None) -> Curve | None:
 
 
 async def measure(facts: Facts, ask: Ask) -> Curve | None:
-    """A point for one row and one for more, by real inferences; None where the model cannot be asked with made-up inputs."""
+    """A point for one row and some for more, by real inferences; None where the model cannot be asked with made-up inputs."""
     until = perf_counter() + MAX_MEASURE_S
     points: list[tuple[float, float]] = []
-    for rows in sorted({1, min(facts.max_rows, LARGEST_BATCH)}):
+    for rows in sorted({min(facts.max_rows, batch) for batch in BATCHES}):
+        if len(points) > 1 and Curve(tuple(points)).seconds(rows) > LONGEST_S:
+            break
         seconds = await _fastest(facts, rows, ask, until)
         if seconds is None:
             break

@@ -94,11 +94,18 @@ FACTS = Facts(1, 32, (Input("x", "FP32", (4,)),))
 
 
 def test_one_row_and_eight_are_measured() -> None:
-    measured = points(FACTS, {1: 0.02, 8: 0.06})
+    measured = points(FACTS, {1: 0.02, 8: 0.06})  # 32 would take 0.24 s
     assert measured is not None
     assert [rows for rows, _ in measured] == [1, 8]
     assert 0.02 <= measured[0][1] < 0.05
     assert 0.06 <= measured[1][1] < 0.09
+
+
+def test_many_rows_are_measured_where_they_are_not_likely_to_take_long() -> None:
+    measured = points(FACTS, {1: 0.001, 8: 0.002, 32: 0.004})
+    assert measured is not None
+    assert [rows for rows, _ in measured] == [1, 8, 32]
+    assert [rows for rows, _ in points(Facts(1, 4, FACTS.inputs), {1: 0.001, 4: 0.002}) or ()] == [1, 4]
 
 
 def test_what_takes_longer_than_the_measuring_may_is_known_by_its_first_answer() -> None:
