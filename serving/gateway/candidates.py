@@ -126,4 +126,4 @@ class Candidates:
 
         curve = await curves.measure(known.facts, ask)
         if curve is not None:
-            known.candidate.service = known.facts.service(curve)
+            known.candidate.use(known.facts.service(curve))

@@ -22,7 +22,11 @@ DEFAULT = Curve(
     ((1, 0.005),)
 )  # a small vision or text model on one core; a guess, which answers mend within 1 to 80 ms
 UNKNOWN_SIZE = 16  # for a dimension of any length: a short sentence; a guess, not measured
-BATCHES = 1, 8, 64  # measured, as far as the model takes them: alone, what a row more costs, and what a GPU makes of many
+BATCHES = (
+    1,
+    8,
+    64,
+)  # measured, as far as the model takes them: alone, what a row more costs, and what a GPU makes of many
 LONGEST_S = 0.1  # what is likely to take longer is not run beside requests that wait; a guess, not measured
 NUM_TIMED = 3  # after one that is not counted; the fastest counts, because others only add
 MAX_MEASURE_S = 2.0  # for all of it; what takes longer shows in the first answers

@@ -106,14 +106,11 @@ class Dispatch:
             choice, reason = self._choose(now, asked)
             candidate = choice.candidate
             queue = candidate.queue
-            ticket = queue.admit(asked, candidate.service, asked.rows, asked.deadline, asked.priority)
-            taken = queue.take(now)
-            if taken is not ticket:
-                if taken is not None:
-                    _wake(taken.request)
-                    self.pump(queue, now)
-                if ticket.in_line:
-                    await self._wait(asked, ticket, queue, receive)
+            ticket = queue.enter(now, asked, candidate.service, asked.rows, asked.deadline, asked.priority)
+            if ticket.in_line:
+                self.pump(queue, now)
+            if ticket.in_line:
+                await self._wait(asked, ticket, queue, receive)
             if asked.is_moved:
                 asked.is_moved = False
                 continue

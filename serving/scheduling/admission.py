@@ -97,6 +97,16 @@ class PoolQueue:
         self._lines[priority - 1].add(ticket)
         return ticket
 
+    def enter(
+        self, now: float, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT
+    ) -> Ticket:
+        """`admit`, and `take` where nobody waits and a server has room: the ticket is `in_line` only if it has to wait."""
+        if self._ahead_s(LOWEST) == 0.0 and (replica := self._best(now, service, rows)) is not None:
+            ticket = Ticket(request, service, rows, deadline, deadline, service.cost_s(rows), priority)
+            self._send(now, ticket, replica)
+            return ticket
+        return self.admit(request, service, rows, deadline, priority)
+
     # -- in the queue -------------------------------------------------------------------------------------------------
 
     def take(self, now: float) -> Ticket | None:
@@ -107,16 +117,11 @@ class PoolQueue:
             if ticket.deadline <= now:
                 line.remove(ticket)
                 return ticket
-            replica = self._best(now, ticket)
+            replica = self._best(now, ticket.service, ticket.rows)
             if replica is None:
                 return None
             line.remove(ticket)
-            starts = max(now, replica.free_at) if replica.num_in_flight else now
-            least_s = min(ticket.service.seconds(ticket.rows), ticket.service.curve.seconds(ticket.rows))
-            if starts + least_s > ticket.deadline + ROUNDING_S:
-                return ticket
-            ticket.replica, ticket.sent = replica, now
-            ticket.predicted_s = replica.sent(now, ticket.service, ticket.rows, ticket.cost_s)
+            self._send(now, ticket, replica)
             return ticket
         return None
 
@@ -217,9 +222,18 @@ class PoolQueue:
                 least, in_flight = free_at, replica.in_flight
         return None if least == inf else (max(now, least), in_flight)
 
-    def _best(self, now: float, ticket: Ticket) -> Replica | None:
+    def _send(self, now: float, ticket: Ticket, replica: Replica) -> None:
+        """Books it there, unless its time would be over even if all goes as fast as can be believed."""
+        service, rows = ticket.service, ticket.rows
+        starts = max(now, replica.free_at) if replica.num_in_flight else now
+        if starts + min(service.seconds(rows), service.curve.seconds(rows)) > ticket.deadline + ROUNDING_S:
+            return
+        ticket.replica, ticket.sent = replica, now
+        ticket.predicted_s = replica.sent(now, service, rows, ticket.cost_s)
+
+    def _best(self, now: float, service: Service, rows: float) -> Replica | None:
         """Of the servers with room the one that will be done first."""
-        rows, bound, best, least = ticket.rows, ticket.service.first_bound, None, inf
+        bound, best, least = service.first_bound, None, inf
         for replica in self._servers(now):
             if replica.num_in_flight == 0:
                 return replica

@@ -13,15 +13,19 @@ from typing import NamedTuple
 
 from serving.scheduling.admission import DEFAULT, PoolQueue
 from serving.scheduling.line import Ticket
-from serving.scheduling.prediction import Service
+from serving.scheduling.prediction import Correction, Service, corrected
 
+NOTICEABLE = 0.01  # of a time: smaller corrections change no decision worth its cost; a guess, not measured
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0..1 evenly whatever their number
 
 
 class Candidate:
     """One pool that may answer. `share`: of the requests, that may go there now; 0 while it is cold, 1 once it is warm (bridge.py)."""
 
-    __slots__ = ("name", "price_per_s", "queue", "service", "share", "variant")
+    __slots__ = ("_believed", "name", "price_per_s", "queue", "service", "share", "variant")
+
+    service: Service
+    _believed: Correction
 
     def __init__(
         self, queue: PoolQueue, service: Service, price_per_hour: float, *, variant: str = "", share: float = 1.0
@@ -29,17 +33,26 @@ class Candidate:
         self.queue = queue
         self.name = queue.name
         self.variant = variant
-        self.service = service
+        self.use(service)
         self.price_per_s = price_per_hour / 3600
         self.share = share
+
+    def use(self, service: Service) -> None:
+        """From now on, with what it believes."""
+        self.service = service
+        self._believed = service.correction
 
     def price(self, rows: float) -> float:
         """Of the seconds of its server that so many rows take by themselves."""
         return self.price_per_s * self.service.device_s(rows)
 
     def learn(self, ticket: Ticket, actual_s: float) -> None:
-        """From an answer that took so long at its server."""
-        self.service = self.service.learnt(ticket.predicted_s, actual_s, ticket.service.correction)
+        """From an answer that took so long at its server. What changes little is collected until it changes something."""
+        believed = corrected(self._believed, ticket.predicted_s, actual_s, ticket.service.correction)
+        used = self.service.correction
+        if max(abs(believed.factor - used.factor), abs(believed.spread - used.spread)) > NOTICEABLE * used.factor:
+            self.service = self.service.corrected_by(believed)
+        self._believed = believed
 
 
 class Chosen(NamedTuple):

@@ -108,8 +108,7 @@ class Service:
         """Rows of the execution that so many rows will be part of, where so many are in flight: as many come behind as are before."""
         return max(rows, min(self.batch, in_flight + rows))
 
-    def learnt(self, predicted_s: float, actual_s: float, by: Correction | None = None) -> Service:
-        correction = corrected(self.correction, predicted_s, actual_s, by)
+    def corrected_by(self, correction: Correction) -> Service:
         return Service(self.curve, self.num_instances, self.max_batch, correction, self.full)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
 from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Correction, Service
@@ -296,3 +297,36 @@ def test_a_server_much_slower_than_the_others_is_left_out() -> None:
     assert queue.leave_out_slow(0.0) == ["cpu-2"]
     assert queue.leave_out_slow(0.0) == []
     assert queue.replicas[2].health.ejected_until > 0
+
+
+# -- entering ---------------------------------------------------------------------------------------------------------
+
+
+@given(
+    asks=st.lists(
+        st.tuples(st.floats(0, 0.05), st.integers(1, 8), st.floats(0.005, 0.5), st.integers(1, 5)), max_size=40
+    ),
+    num_replicas=st.integers(1, 3),
+)
+def test_entering_sends_what_admitting_and_taking_would_send(
+    asks: list[tuple[float, int, float, int]], num_replicas: int
+) -> None:
+    entered, taken = pool(num_replicas=num_replicas), pool(num_replicas=num_replicas)
+    now = 0.0
+    for later_s, rows, in_s, priority in asks:
+        now += later_s
+        first = entered.enter(now, None, GPU, rows, now + in_s, priority)
+        if first.in_line:
+            drain(entered, now)
+        second = taken.admit(None, GPU, rows, now + in_s, priority)
+        drain(taken, now)
+        assert (first.in_line, first.sent, first.predicted_s) == (second.in_line, second.sent, second.predicted_s)
+        assert (first.replica is None) == (second.replica is None)
+        assert [(r.in_flight, r.free_at) for r in entered.replicas] == [
+            (r.in_flight, r.free_at) for r in taken.replicas
+        ]
+
+
+def drain(queue: PoolQueue, now: float) -> None:
+    while queue.take(now) is not None:
+        pass

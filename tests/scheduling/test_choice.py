@@ -173,3 +173,17 @@ def test_a_decision_over_sixteen_busy_servers_looks_at_each_a_bounded_number_of_
     finally:
         sys.setprofile(None)
     assert calls <= 60  # two pools; a look for each server or ticket would be hundreds
+
+
+def test_small_corrections_are_collected_until_they_change_something() -> None:
+    [candidate] = [Candidate(pool(), CPU, CPU_PRICE)]
+    run = Exact(candidate.queue)
+    for number in range(200):
+        ticket = run.ask(candidate.queue, candidate.service, float(number), number + 9.0)
+        assert ticket is not None
+        before = candidate.service
+        candidate.learn(ticket, 0.0105)  # 5 % more than the curve says, a 400th of which is believed at once
+        run.until(number + 0.9)
+        if number == 0:
+            assert candidate.service is before
+    assert candidate.service.seconds(1) == pytest.approx(0.0105, rel=0.015)
