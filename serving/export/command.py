@@ -29,7 +29,7 @@ from serving.export.progress import Progress
 from serving.export.recipes import Built
 from serving.export.sources import applies
 from serving.export.speed import EnginePython
-from serving.repository import PASSED, PRECISIONS, UNTRAINED, Variant, check_model_name
+from serving.repository import PASSED, PRECISIONS, UNTRAINED, Repository, Variant, check_model_name
 
 ALWAYS_JUDGED = "max_row_difference"  # the one limit that asks for no data
 _SIZES = ("image_size", "max_length")
@@ -84,12 +84,13 @@ def check(options: ExportOptions) -> None:
     applies.refuse(kind, options)
     _check_together(options, kind)
     if options.variant is not None:
+        Repository(options.repository).variant(f"{options.model}-fp32")
         return
     (recipes if recipes.is_recipe(options.source) else sources).check(options.source, _source_options(options))
     if not (options.data or options.accepts_ungated or kind in (*recipes.TRAINED, recipes.SPEED)):
         raise pipeline.NoData
     with publish.writing(options.repository):
-        pass  # it can be written to, and nobody else does: told now, locked again when there is something to write
+        pass  # it can be written to, and nobody else does; `run`, which may be another process, holds it from its beginning
 
 
 def _kind(options: ExportOptions) -> str:
@@ -133,7 +134,7 @@ def _is_writable(path: Path) -> bool:
 def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
     """0, or 1 where a variant that was made did not pass. Raises GateRefused, UserError or EnvironmentFault."""
     check(options)
-    with _Shown() as shown:
+    with publish.writing(options.repository), _Shown() as shown:
         way = _whole if options.variant is None else _ready_made
         outcome = way(options, engines, shown)
     for variant in outcome.published:

@@ -21,7 +21,7 @@ from serving.export.exported import Arrays, Exported
 from serving.export.gates import Limits, Metric
 from serving.export.judging import Judge, Judged
 from serving.export.progress import Progress, silent
-from serving.export.publish import next_version, publish_all, writing
+from serving.export.publish import next_version, publish_all
 from serving.export.recording import Proven
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import EnginePython, Entrant, Results, contest
@@ -103,16 +103,15 @@ def export(
     engines: Mapping[str, EnginePython],
     progress: Progress = silent,
 ) -> Outcome:
-    """Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked."""
+    """Call it inside `publish.writing`. Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked."""
     check_model_name(asked.model)
     if data is None and not (asked.accepts_ungated or exported.is_untrained):
         raise NoData
-    with writing(repository):
-        run = _Run(exported, data, calibration, asked, engines, progress)
-        proven = run.all()
-        not_made = {**run.left_out, **run.refused}
-        written = _publish(repository, exported, run.data, asked, proven, not_made)
-        return Outcome(tuple(written), run.refused, run.left_out, (*run.warnings, *_outdated(repository, written)))
+    run = _Run(exported, data, calibration, asked, engines, progress)
+    proven = run.all()
+    not_made = {**run.left_out, **run.refused}
+    written = _publish(repository, exported, run.data, asked, proven, not_made)
+    return Outcome(tuple(written), run.refused, run.left_out, (*run.warnings, *_outdated(repository, written)))
 
 
 def prove(

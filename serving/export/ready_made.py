@@ -16,7 +16,7 @@ from serving.export.data import Dataset
 from serving.export.exported import Exported
 from serving.export.pipeline import Asked, Outcome
 from serving.export.progress import Progress
-from serving.export.publish import publish, writing
+from serving.export.publish import publish
 from serving.export.recording import Belongings, Proven
 from serving.export.speed import EnginePython
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
@@ -49,7 +49,7 @@ def export(
     engines: Mapping[str, EnginePython],
     progress: Progress,
 ) -> Outcome:
-    """`data` None: what FP32 was judged on, kept beside it. `queue_delay_us` None: FP32's."""
+    """Call it inside `publish.writing`. `data` None: what FP32 was judged on, kept beside it. `queue_delay_us` None: FP32's."""
     check_model_name(asked.model)
     if variant not in VARIANTS:
         raise UserError(f"a file cannot be exported as variant {variant!r}{nearest(variant, VARIANTS)}")
@@ -59,12 +59,11 @@ def export(
     exported = _exported(baseline, source)
     judging = _data(data, baseline, exported, max_bad_ratio, progress)
     given_data.check_limits(asked.limits, exported, judging)
-    with writing(repository):
-        baseline.verify()
-        proven = pipeline.prove(exported, judging, variant, source.read_bytes(), asked, engines, progress)
-        if not keeps_slow and proven.is_slower:
-            raise Slower(f"{asked.model}-{variant}", proven.pools["cpu"].reason)
-        return Outcome((_publish(repository, baseline, exported, proven, queue_delay_us),), {}, {})
+    baseline.verify()
+    proven = pipeline.prove(exported, judging, variant, source.read_bytes(), asked, engines, progress)
+    if not keeps_slow and proven.is_slower:
+        raise Slower(f"{asked.model}-{variant}", proven.pools["cpu"].reason)
+    return Outcome((_publish(repository, baseline, exported, proven, queue_delay_us),), {}, {})
 
 
 def _exported(baseline: Variant, source: Path) -> Exported:

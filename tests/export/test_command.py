@@ -146,7 +146,8 @@ def _begin(begin: str, repository: Path) -> None:
     exported = replace(exported, preprocessing=takes, labels=tuple("abcde"), task="classification")
     data = Dataset("drawn", {"image": np.random.default_rng(3).random((20, 3, 8, 8), np.float32)}, None)
     asked = Asked("model", precisions=("fp32",), seconds=0.01)
-    pipeline.export(exported, data, None, asked, repository, {"cpu": serving.local.engines.installed()["cpu"]})
+    with writing(repository):
+        pipeline.export(exported, data, None, asked, repository, {"cpu": serving.local.engines.installed()["cpu"]})
     for name in range(4):
         path = Path("pictures", "a" if name % 2 else "b", f"{name}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -478,6 +479,28 @@ def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_i
     assert "it is a file, not a folder" in run(JUDGED, tmp_path / "file").said
     with writing(tmp_path / "repository"):
         assert "another process is writing to" in run(JUDGED, tmp_path / "repository").said
+
+
+def test_a_ready_made_file_goes_into_no_repository_that_is_not_there(folder: Path, tmp_path: Path) -> None:
+    done = run(("net.onnx", "--variant", "int8", "--model", "digits"), tmp_path / "deep" / "nowhere")
+    assert (done.code, "there is no model repository at" in done.said) == (2, True), done.said
+    assert not (tmp_path / "deep").exists()
+
+
+def test_from_before_the_model_is_read_nobody_else_may_write(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, num_read = sources.load, []
+
+    def meddling(*given: Any) -> Any:
+        with pytest.raises(UserError, match="another process is writing to"), writing(tmp_path / "repository"):
+            pass
+        num_read.append(1)
+        return load(*given)
+
+    monkeypatch.setattr(sources, "load", meddling)
+    assert run((*JUDGED, "--precision", "fp32"), tmp_path / "repository").code == 0
+    assert num_read == [1]
 
 
 # -- exit codes and data ----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from serving.export.data import Dataset
 from serving.export.exported import Exported, SourceOptions
 from serving.export.gates import Limits
 from serving.export.pipeline import Asked, Outcome
+from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.local.engines import installed
 from serving.repository import Repository
@@ -38,7 +39,8 @@ def exported() -> Exported:
 
 
 def export(exported: Exported, data: Dataset | None, repository: Path, asked: Asked = ASKED, **how: object) -> Outcome:
-    return pipeline.export(exported, data, None, asked, repository, ENGINES, **how)  # type: ignore[arg-type]
+    with writing(repository):
+        return pipeline.export(exported, data, None, asked, repository, ENGINES, **how)  # type: ignore[arg-type]
 
 
 def test_a_file_becomes_a_model_with_its_variants_and_its_data(
@@ -152,9 +154,10 @@ def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_pa
     data = Dataset("rows", {"x": rows}, None)
     asked = replace(ASKED, precisions=("fp16",))
     blind = {"x": rows[:4] * 1e-6}  # inputs that show no large value
-    outcome = pipeline.export(swelling, data, blind, asked, tmp_path / "repo", ENGINES)
-    assert "NaN or infinite" in outcome.refused["fp16"]
-    seeing = pipeline.export(swelling, data, None, asked, tmp_path / "repo", ENGINES)
+    with writing(tmp_path / "repo"):
+        outcome = pipeline.export(swelling, data, blind, asked, tmp_path / "repo", ENGINES)
+        assert "NaN or infinite" in outcome.refused["fp16"]
+        seeing = pipeline.export(swelling, data, None, asked, tmp_path / "repo", ENGINES)
     assert [variant.record.variant for variant in seeing.published] == ["fp32", "fp16"]
     assert "operators with values over" in seeing.published[1].record.source
 
@@ -173,7 +176,8 @@ def test_every_engine_that_may_serve_a_file_is_asked_for_its_answers(
 ) -> None:
     engines = {name: engine for name, engine in installed().items() if name in ("cpu", "openvino")}
     steps: list[str] = []
-    pipeline.export(exported, held_out, None, ASKED, tmp_path, engines, lambda step, *_: steps.append(step))
+    with writing(tmp_path):
+        pipeline.export(exported, held_out, None, ASKED, tmp_path, engines, lambda step, *_: steps.append(step))
     for precision in ("fp32", "int8"):
         assert f"proving mine-{precision}" in steps
         assert (f"proving mine-{precision} on openvino" in steps) is ("openvino" in engines)

@@ -13,6 +13,7 @@ from serving.export import ready_made
 from serving.export.data import digits
 from serving.export.gates import AccuracyLost
 from serving.export.pipeline import Asked
+from serving.export.progress import silent
 from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
 from serving.export.variants import candidates
@@ -37,29 +38,26 @@ def int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(file: Path, repository: Path, variant: str = "int8", **changes: object) -> Variant:
-    given: dict[str, object] = {"asked": ASKED, "data": str(PAYLOAD), "keeps_slow": True, "engines": ENGINES}
-    outcome = ready_made.export(
-        file,
-        variant=variant,
-        repository=repository,
-        progress=lambda *_: None,
-        **{**given, **changes},  # type: ignore[arg-type]
-    )
+    given: dict[str, object] = {
+        "asked": ASKED,
+        "data": str(PAYLOAD),
+        "keeps_slow": True,
+        "engines": ENGINES,
+        "progress": silent,
+    }
+    with writing(repository):
+        outcome = ready_made.export(
+            file,
+            variant=variant,
+            repository=repository,
+            **{**given, **changes},  # type: ignore[arg-type]
+        )
     return outcome.published[0]
 
 
 def test_a_good_file_is_published_with_its_proof(repository: Path, int8: Path) -> None:
     steps: list[tuple[str, int, int]] = []
-    variant = ready_made.export(
-        int8,
-        variant="int8",
-        asked=ASKED,
-        repository=repository,
-        data=str(PAYLOAD),
-        keeps_slow=True,
-        engines=ENGINES,
-        progress=lambda *step: steps.append(step),
-    ).published[0]
+    variant = export(int8, repository, progress=lambda *step: steps.append(step))
     variant.verify()
     record = variant.record
     assert (variant.directory / MODEL_FILE).read_bytes() == int8.read_bytes()
@@ -124,7 +122,6 @@ def test_a_spoilt_file_is_refused_by_its_own_gate(
         ({"asked": Asked("digit")}, "no variant 'digit-fp32', did you mean 'digits-fp32'"),
         ({"file": Path("nowhere.onnx")}, r"there is no file nowhere.onnx"),
         ({"data": "nowhere.npz"}, r"nowhere.npz is not there"),
-        ({"repository": Path("nowhere")}, "there is no model repository at nowhere"),
     ],
 )
 def test_what_cannot_be_is_turned_away_with_the_repository_as_it_was(
@@ -153,16 +150,7 @@ def test_ctrl_c_in_the_middle_of_a_gate_leaves_the_repository_as_it_was(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ready_made.export(
-            int8,
-            variant="int8",
-            asked=ASKED,
-            repository=repository,
-            data=str(PAYLOAD),
-            keeps_slow=True,
-            engines=ENGINES,
-            progress=interrupt,
-        )
+        export(int8, repository, progress=interrupt)
     assert content(repository) == before
 
 
