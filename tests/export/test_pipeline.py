@@ -11,13 +11,14 @@ import onnx
 import pytest
 
 from serving.errors import GateRefused, UserError
-from serving.export import pipeline
+from serving.export import pipeline, variants
 from serving.export.data import Dataset
 from serving.export.exported import Exported, SourceOptions
 from serving.export.gates import Limits
 from serving.export.pipeline import Asked, Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
+from serving.export.variants import Candidate
 from serving.local.engines import installed
 from serving.repository import Repository
 from serving.repository.processor import has
@@ -143,6 +144,18 @@ def test_a_file_that_is_right_on_every_processor_is_preferred(
     int8 = export(exported, held_out, tmp_path).published[1]
     assert "7 bits" in int8.record.source
     assert int8.record.needs == ()
+
+
+@pytest.mark.parametrize("is_fast_first", [True, False])
+def test_of_two_files_that_pass_the_faster_one_is_kept(
+    exported: Exported, held_out: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast_first: bool
+) -> None:
+    """Two real files with the same answers, one of them after several times the work."""
+    made = [Candidate("int8", exported.model, "fast"), Candidate("int8", spoil.slowed(exported.model, 6), "slow")]
+    monkeypatch.setattr(variants, "candidates", lambda *_, **__: iter(made if is_fast_first else made[::-1]))
+    int8 = export(exported, held_out, tmp_path).published[1]
+    assert int8.model_path.read_bytes() == exported.model
+    assert "fast" in int8.record.source
 
 
 def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_path: Path) -> None:
