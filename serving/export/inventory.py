@@ -7,7 +7,7 @@ works beside a server in a thin image.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.planning.engines import POOL
@@ -52,7 +52,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The object that `tandem models --json` prints. `ungated`: directories without a record, which are never served."""
+    """The object that `tandem models --json` prints. `ungated`: directories without a record, which are never served;
+    `unreadable`: those whose record says nothing, each with why: no server starts on such a repository.
+    """
 
     version: int
     repository: str
@@ -60,16 +62,17 @@ class Models:
     cards: tuple[str, ...]  # that something of it was measured on, by name
     variants: tuple[Row, ...]
     ungated: tuple[str, ...]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 def models(path: Path) -> Models:
     repository, processor = Repository(path), processor_key()
-    variants = repository.variants()
+    variants, unreadable = repository.readable()
     kept = {variant.record.model for variant in variants if GATE_DATA_FILE in variant.record.files}
     here = {variant.name for variant in variants}
     rows = tuple(_row(variant, processor, here, variant.record.model in kept) for variant in variants)
     cards = sorted({speed.processor for row in rows for speed in row.speed if POOL[speed.engine] == "gpu"})
-    return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()))
+    return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()), unreadable)
 
 
 def _row(variant: Variant, processor: str, here: set[str], is_data_kept: bool) -> Row:

@@ -376,7 +376,7 @@ def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:
     return [
         f"{old.name} is still of version {old.record.model_version} and is served no more: "
         f"export it again with --precision {old.record.variant}, or remove its folder"
-        for old in Repository(repository).variants()
+        for old in Repository(repository).readable()[0]
         if old.record.model == new.model and old.record.model_version < new.model_version
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -38,6 +39,8 @@ def show_models(models: Models, *, as_json: bool) -> None:
     for row in models.variants:
         for variant, reason in row.not_made.items():
             console.print(f"{row.model}-{variant}: not made: {reason}", markup=False)
+    for name, reason in models.unreadable.items():
+        console.print(f"{name}: cannot be read: {reason}", markup=False)
     for name in models.ungated:
         console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
 
@@ -89,6 +92,8 @@ def show_verification(verification: Verification, *, as_json: bool) -> None:
         told = {**dataclasses.asdict(verification), "is_whole": all(v.is_whole for v in verification.variants)}
         print(json.dumps({**told, "has_passed": verification.has_passed}, indent=2))
         return
+    for name, reason in verification.unread.items():
+        print(f"tandem: {name}, which was not asked for, cannot be read: {reason}", file=sys.stderr)
     for variant in verification.variants:
         print(f"{variant.name}: {_verified(variant)}")
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
-from serving.repository import GATE_DATA_FILE, NOTHING, Check, DigestMismatch, Repository, Variant
+from serving.repository import GATE_DATA_FILE, NOTHING, PRECISIONS, Check, DigestMismatch, Repository, Variant
 from serving.repository.processor import has
 from serving.repository.record import nearest
 
@@ -48,12 +48,15 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The object that `tandem verify --json` prints. A directory without a record is a problem: nothing proves it."""
+    """The object that `tandem verify --json` prints. A directory without a record, or with one that cannot be read, is a
+    problem: nothing proves it. `unread`: those of the second kind that were not asked for, each with why.
+    """
 
     version: int
     repository: str
     server: str
     variants: tuple[Verified, ...]
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_passed(self) -> bool:
@@ -79,41 +82,43 @@ def verify(
         raise UserError(f"unknown server {server!r}{nearest(server, SERVERS)}")
     if data is not None and digests_only:
         raise UserError("--data is what gates are run on, and --digests-only runs none; give one of them")
-    repository = Repository(path)
-    variants, bare = _chosen(repository, model, names)
-    fp32s = [one for one in repository.variants() if one.record.variant == "fp32"]
+    everything, unreadable = Repository(path).readable()
+    bare = dict.fromkeys(Repository(path).ungated(), "has no tandem.json, so nothing proves it")
+    variants, without = _chosen(path, everything, {**bare, **unreadable}, model, names)
+    fp32s = [one for one in everything if one.record.variant == "fp32"]
     wanted = {variant.name for variant in variants}
     # FP32 is what the others are compared with, also where only they were asked for
     beside = [one for one in fp32s if one.record.model in {variant.record.model for variant in variants}]
     found = {variant.name: _digests(variant) for variant in {one.name: one for one in (*variants, *beside)}.values()}
     if not digests_only:
-        found |= _gates(variants, beside, found, data, engines or {}, progress)
+        found |= _gates(variants, beside, unreadable, found, data, engines or {}, progress)
     newest = {one.record.model: one.record.model_version for one in fp32s}
     for variant in variants:
         result = _for_server(variant, found[variant.name], server, processor)
         found[variant.name] = _for_its_version(variant, result, newest.get(variant.record.model, 0))
-    nothing = ("has no tandem.json, so nothing proves it",)
     results = {name: result for name, result in found.items() if name in wanted}
-    results |= {name: Verified(name, False, NOT_RUN, (), nothing, ()) for name in bare}
-    return Verification(VERSION, str(path), server, tuple(results[name] for name in sorted(results)))
+    results |= {name: Verified(name, False, NOT_RUN, (), (reason,), ()) for name, reason in without.items()}
+    unread = {name: reason for name, reason in unreadable.items() if name not in without}
+    return Verification(VERSION, str(path), server, tuple(results[name] for name in sorted(results)), unread)
 
 
-def _chosen(repository: Repository, model: str | None, names: Sequence[str]) -> tuple[list[Variant], list[str]]:
-    """The variants that are asked for, and the names of directories without a record among them."""
-    everything, bare = repository.variants(), list(repository.ungated())
+def _chosen(
+    path: Path, everything: Sequence[Variant], unproven: Mapping[str, str], model: str | None, names: Sequence[str]
+) -> tuple[list[Variant], dict[str, str]]:
+    """The variants that are asked for, and, of directories without a record that says anything, those with their reasons."""
     if model is not None and names:
         raise UserError("--model and --variant both say what to verify; give one of them")
     known = sorted({variant.record.model for variant in everything})
-    if model is not None and model not in known:
-        raise UserError(
-            f"{repository.path} has no model {model!r}{nearest(model, known) if known else '; it is empty'}"
-        )
-    there = sorted([variant.name for variant in everything] + bare)
+    of_model = {name for name in unproven if name in [f"{model}-{precision}" for precision in PRECISIONS]}
+    if model is not None and model not in known and not of_model:
+        raise UserError(f"{path} has no model {model!r}{nearest(model, known) if known else '; it is empty'}")
+    there = sorted([variant.name for variant in everything] + list(unproven))
     if absent := [name for name in names if name not in there]:
         hint = nearest(absent[0], there) if there else "; it is empty"
-        raise UserError(f"{repository.path} has no variant {absent[0]!r}{hint}")
+        raise UserError(f"{path} has no variant {absent[0]!r}{hint}")
     variants = [v for v in everything if model in (None, v.record.model) and (not names or v.name in names)]
-    return variants, [name for name in bare if (name in names if names else model is None)]
+    concerned = of_model if model is not None else set(names or unproven)
+    return variants, {name: reason for name, reason in unproven.items() if name in concerned}
 
 
 def _digests(variant: Variant) -> Verified:
@@ -166,6 +171,7 @@ def _for_its_version(variant: Variant, result: Verified, fp32_version: int) -> V
 def _gates(
     variants: Sequence[Variant],
     fp32s: Sequence[Variant],
+    unreadable: Mapping[str, str],
     found: Mapping[str, Verified],
     data: Path | None,
     engines: Mapping[str, EngineRun],
@@ -180,6 +186,8 @@ def _gates(
         family = [variant for variant in variants if variant.record.model == model]
         fp32 = next((variant for variant in fp32s if variant.record.model == model), None)
         reason = _why_not(fp32, found, data)
+        if f"{model}-fp32" in unreadable:
+            reason = f"gate not run again: the record of {model}-fp32 cannot be read"
         if fp32 is not None and reason is None:
             changed |= _rerun(family, fp32, found, data, engines, progress)
             continue

@@ -215,6 +215,17 @@ class Repository:
         """Every gated variant, by name. A record that cannot be read is an error, not an absence."""
         return [self._read(directory) for directory in self._directories() if (directory / RECORD_FILE).is_file()]
 
+    def readable(self) -> tuple[list[Variant], dict[str, str]]:
+        """(the gated variants whose record can be read, directory -> why another's cannot), for whoever goes on with the rest."""
+        variants, unreadable = [], {}
+        for directory in self._directories():
+            if (directory / RECORD_FILE).is_file():
+                try:
+                    variants.append(self._read(directory))
+                except UserError as error:
+                    unreadable[directory.name] = str(error)
+        return variants, unreadable
+
     def ungated(self) -> list[str]:
         """Names of directories without a record: never served."""
         return [directory.name for directory in self._directories() if not (directory / RECORD_FILE).is_file()]

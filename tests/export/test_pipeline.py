@@ -92,6 +92,15 @@ def test_a_variant_that_a_new_export_did_not_make_again_is_told(
     assert "mine-int8 is still of version 1 and is served no more" in warning
 
 
+def test_a_record_of_another_model_that_cannot_be_read_does_not_stop_an_export(
+    exported: Exported, held_out: Dataset, tmp_path: Path
+) -> None:
+    (tmp_path / "other-fp32").mkdir()
+    (tmp_path / "other-fp32" / "tandem.json").write_text("{")
+    [fp32] = export(exported, held_out, tmp_path, replace(ASKED, precisions=("fp32",))).published
+    fp32.verify()
+
+
 def test_without_labels_the_gate_rests_on_agreement_and_the_record_says_so(
     exported: Exported, held_out: Dataset, tmp_path: Path
 ) -> None:

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from serving import cli
 from serving.errors import UserError
 from serving.export.data import Dataset
 from serving.export.exported import Run
@@ -128,6 +130,69 @@ def test_a_directory_without_a_record_is_a_problem(repository: Path) -> None:
     found = verify(repository)
     assert not found.has_passed
     assert of(found, "digits-int8").problems == ("has no tandem.json, so nothing proves it",)
+
+
+@pytest.fixture(params=["{", "[]", '{"version": 99}'], ids=["no JSON", "no object", "of another version"])
+def broken(kept: Path, request: pytest.FixtureRequest) -> Path:
+    (kept / "digits-fp16" / RECORD_FILE).write_text(request.param)
+    return kept
+
+
+def test_a_record_that_cannot_be_read_is_a_problem_of_its_own_variant_alone(broken: Path) -> None:
+    found = verify(broken)
+    assert not found.has_passed
+    [problem] = of(found, "digits-fp16").problems
+    assert "digits-fp16/tandem.json" in problem
+    assert [(variant.name, variant.gate) for variant in found.variants if not variant.problems] == [
+        ("digits-fp32", PASSED),
+        ("digits-int8", PASSED),
+    ]
+
+
+def test_a_record_that_cannot_be_read_is_told_where_others_are_asked_for(broken: Path) -> None:
+    found = verify(broken, names=["digits-int8"])
+    assert found.has_passed
+    assert [(variant.name, variant.gate) for variant in found.variants] == [("digits-int8", PASSED)]
+    assert list(found.unread) == ["digits-fp16"]
+    json.dumps(asdict(found))
+    asked = verify(broken, names=["digits-fp16"])
+    assert (asked.has_passed, [variant.name for variant in asked.variants], asked.unread) == (
+        False,
+        ["digits-fp16"],
+        {},
+    )
+
+
+def test_a_record_that_cannot_be_read_belongs_to_its_model(broken: Path) -> None:
+    shutil.copytree(broken / "digits-int8", broken / "numbers-int8")
+    edit(broken, "numbers-int8", lambda data: data.update(model="numbers"))
+    assert not verify(broken, model="digits", digests_only=True).has_passed
+    others = verify(broken, model="numbers", digests_only=True)
+    assert (others.has_passed, list(others.unread)) == (True, ["digits-fp16"])
+    with pytest.raises(UserError, match="has no model 'digit', did you mean 'digits'"):
+        verify(broken, model="digit")
+
+
+def test_where_fp32s_record_cannot_be_read_nothing_is_compared_with_it(kept: Path) -> None:
+    (kept / "digits-fp32" / RECORD_FILE).write_text("{")
+    found = verify(kept)
+    assert [variant.name for variant in found.variants if variant.problems] == ["digits-fp32"]
+    assert of(found, "digits-int8").notes == ("gate not run again: the record of digits-fp32 cannot be read",)
+    for name in ("digits-int8", "digits-fp16"):
+        (kept / name / RECORD_FILE).write_text("{")
+    assert len(verify(kept, model="digits").variants) == 3
+
+
+def test_the_command_line_names_a_broken_record_beside_what_was_asked_for(kept: Path) -> None:
+    (kept / "digits-fp16" / RECORD_FILE).write_text("{")
+    words = ["--model-repository", str(kept)]
+    asked = CliRunner().invoke(cli.cli, ["verify", *words, "--variant", "digits-int8", "--digests-only"])
+    assert (asked.exit_code, asked.stdout) == (0, "digits-int8: whole\n")
+    assert asked.stderr.startswith("tandem: digits-fp16, which was not asked for, cannot be read: ")
+    listed = CliRunner().invoke(cli.cli, ["models", *words])
+    assert listed.exit_code == 0
+    assert "digits-int8" in listed.stdout
+    assert "digits-fp16: cannot be read: " in listed.stdout
 
 
 # -- gates, on the data that was kept ---------------------------------------------------------------------------------
