@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf
 
 from serving.scheduling.line import ROUNDING_S, Line, Ticket
-from serving.scheduling.outliers import ejected, failed, may_eject, slow, succeeded
+from serving.scheduling.outliers import MIN_TIMED, ejected, failed, may_eject, slow, stalled, succeeded
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
 
@@ -146,28 +146,33 @@ class PoolQueue:
         """Returns how long it took at its server, to learn from beside `ticket.predicted_s`."""
         replica, actual_s = _server(ticket), now - ticket.sent
         replica.ended(now, ticket.rows, ticket.cost_s)
-        replica.learn(ticket.service, ticket.rows, ticket.predicted_s, actual_s)
-        replica.health = succeeded(replica.health)
+        replica.learn(ticket.service, ticket.rows, actual_s)
+        if ticket.sent >= replica.health.ejected_until:  # what was sent before tells of the past
+            replica.time(ticket.service, ticket.predicted_s, actual_s)
+            if replica.is_on_trial and replica.name in slow(self._late_ratios(now)) and self._may_eject(now):
+                self._eject(now, replica)
+            else:
+                replica.health = succeeded(replica.health)
         return actual_s
 
     def lost(self, now: float, ticket: Ticket) -> None:
         """Its server gave no answer."""
         replica = _server(ticket)
         replica.ended(now, ticket.rows, ticket.cost_s)
-        if now >= replica.health.ejected_until:
+        if ticket.sent >= replica.health.ejected_until:
             replica.health = failed(replica.health, now, may_eject=self._may_eject(now))
             self._usable_until = -inf
 
     def leave_out_slow(self, now: float) -> list[str]:
-        """Ejects servers that are much slower than the others; to be asked a few times a second."""
-        ratios = {r.name: r.late_ratio for r in self.replicas if r.is_up and r.health.ejected_until <= now}
+        """Ejects servers that are much slower than the others or stand still; to be asked a few times a second."""
+        up = [replica for replica in self.replicas if replica.is_up and replica.health.ejected_until <= now]
+        overdue_s = {r.name: now - r.free_at if r.num_in_flight else 0.0 for r in up}
+        ill = {*slow(self._late_ratios(now)), *stalled(overdue_s, {r.name: r.in_flight_s for r in up})}
         out = []
-        for replica in self.replicas:
-            if replica.name in slow(ratios) and self._may_eject(now):
-                replica.health = ejected(replica.health, now)
-                replica.late_ratio = 1.0  # it is judged anew when it is back
+        for replica in up:
+            if replica.name in ill and self._may_eject(now):
+                self._eject(now, replica)
                 out.append(replica.name)
-                self._usable_until = -inf
         return out
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -177,7 +182,8 @@ class PoolQueue:
         if now < self._usable_until:
             return self._usable
         up = [replica for replica in self.replicas if replica.is_up]
-        self._usable = [replica for replica in up if replica.health.ejected_until <= now]
+        usable = [replica for replica in up if replica.health.ejected_until <= now]
+        self._usable = usable or up  # better an ill one than none
         self._usable_until = min((r.health.ejected_until for r in up if r.health.ejected_until > now), default=inf)
         share = 1.0 / max(1, len(self._usable))
         if share != self._share:
@@ -217,10 +223,10 @@ class PoolQueue:
         for replica in self._usable:
             if replica.num_in_flight == 0:
                 return now, 0.0
-            free_at = replica.free_at
+            free_at = replica.free_again(now)
             if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
                 least, in_flight = free_at, replica.in_flight
-        return None if least == inf else (max(now, least), in_flight)
+        return None if least == inf else (least, in_flight)
 
     def _send(self, now: float, ticket: Ticket, replica: Replica) -> None:
         """Books it there, unless its time would be over even if all goes as fast as can be believed."""
@@ -232,15 +238,30 @@ class PoolQueue:
         ticket.predicted_s = replica.sent(now, service, rows, ticket.cost_s)
 
     def _best(self, now: float, service: Service, rows: float) -> Replica | None:
-        """Of the servers with room the one that will be done first."""
+        """Of the servers with room the one that will be done first; of idle ones the fastest."""
         bound, best, least = service.first_bound, None, inf
         for replica in self._servers(now):
             if replica.num_in_flight == 0:
-                return replica
-            free_at = replica.free_at
+                if best is None or best.num_in_flight or replica.late_ratio < best.late_ratio:
+                    best, least = replica, -inf
+                continue
+            free_at = replica.free_again(now)
             if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
                 best, least = replica, free_at
         return best
+
+    def _late_ratios(self, now: float) -> dict[str, float]:
+        """Of the servers that have answered enough to be compared."""
+        return {
+            r.name: r.late_ratio
+            for r in self.replicas
+            if r.is_up and r.health.ejected_until <= now and r.num_timed >= (1 if r.is_on_trial else MIN_TIMED)
+        }
+
+    def _eject(self, now: float, replica: Replica) -> None:
+        replica.health = ejected(replica.health, now)
+        replica.forget_times()
+        self._usable_until = -inf
 
     def _may_eject(self, now: float) -> bool:
         up = [replica for replica in self.replicas if replica.is_up]

@@ -1,8 +1,8 @@
 """Which servers of a pool get nothing for a while, and which requests nobody gets?
 
-A server that fails several times in a row, or takes many times as long as the others, is left out for a time that doubles; then it must
-prove itself on one request at a time. A request under which two servers died is refused for a minute. Rules: never more than half of
-a pool is left out, because then the fault is elsewhere; everything here forgets.
+A server that fails several times in a row, takes many times as long as the others, or stands still, is left out for a time that doubles;
+then it must prove itself on one request at a time. A request under which two servers died is refused for a minute. Rules: never more
+than half of a pool is left out, because then the fault is elsewhere; everything here forgets.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from statistics import median
 
 MAX_FAILURES = 3  # in a row: one is an accident, and a dead process fails several at once; a guess, not measured
 SLOW_TIMES = 5.0  # the median of the others: beyond that a server is ill, not busy; a guess, not measured
+MIN_TIMED = 5  # answers until a server is compared with others: the first are slow on any; a guess, not measured
+STALLED_S = 1.0  # that nothing comes of a server beyond what its work takes: as long as a crash; a guess, not measured
 FIRST_EJECTION_S = 1.0  # embedded Triton is back about a second after a crash (`make prove`)
 LONGEST_EJECTION_S = 30.0  # somebody may have mended it; a guess, not measured
 NUM_TRIALS = 3  # answers, one at a time, until it is as good as the others; a guess, not measured
@@ -56,6 +58,22 @@ def ejected(health: Health, now: float) -> Health:
 def may_eject(num_ejected: int, num_servers: int) -> bool:
     """One more of them, by half of the pool at most."""
     return num_ejected + 1 <= num_servers / 2
+
+
+def condition(health: Health, now: float) -> str:
+    """`well`, `left_out` or `on_trial`."""
+    if health.ejected_until > now:
+        return "left_out"
+    return "on_trial" if health.num_trials_left else "well"
+
+
+def stalled(overdue_s: dict[str, float], work_s: dict[str, float]) -> list[str]:
+    """The servers that stand still, by how long the work in flight should have been done and how much it is, worst first.
+
+    Where more than half seem to, it is this process that stood still.
+    """
+    out = [s for s, late_s in overdue_s.items() if late_s > STALLED_S + SLOW_TIMES * work_s[s]]
+    return sorted(out, key=lambda s: -overdue_s[s]) if 2 * len(out) <= len(overdue_s) else []
 
 
 def slow(latencies_s: dict[str, float]) -> list[str]:

@@ -31,6 +31,7 @@ class Replica:
         "late_ratio",
         "name",
         "num_in_flight",
+        "num_timed",
         "round_rows",
     )
 
@@ -44,7 +45,7 @@ class Replica:
         self.in_flight_s = 0.0  # their costs
         self.num_in_flight = 0
         self.round_rows = 0.0  # answered since `fill` was last looked at
-        self.late_ratio = 1.0  # actual latencies to predicted ones
+        self.forget_times()
 
     @property
     def is_on_trial(self) -> bool:
@@ -71,9 +72,22 @@ class Replica:
             self.in_flight_s -= cost_s
         self.free_at = now + self.in_flight_s
 
-    def learn(self, service: Service, rows: float, predicted_s: float, actual_s: float) -> None:
+    def free_again(self, now: float) -> float:
+        """`free_at`; what is late already will be as late again."""
+        return self.free_at if self.free_at >= now else now + (now - self.free_at)
+
+    def forget_times(self) -> None:
+        self.late_ratio = 0.0  # actual latencies to those by the bare curve; one that nobody knows yet is tried first
+        self.num_timed = 0
+
+    def time(self, service: Service, predicted_s: float, actual_s: float) -> None:
+        """By the bare curve, because what is corrected is learnt from the slow ones too."""
         if predicted_s > 0:
-            self.late_ratio += LATENCY_WEIGHT * (actual_s / predicted_s - self.late_ratio)
+            self.num_timed += 1
+            weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
+            self.late_ratio += weight * (service.correction.factor * actual_s / predicted_s - self.late_ratio)
+
+    def learn(self, service: Service, rows: float, actual_s: float) -> None:
         self.round_rows += rows
         if self.round_rows < service.first_bound:
             return

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
 from serving.scheduling.line import Ticket
+from serving.scheduling.outliers import WELL, ejected
 from serving.scheduling.prediction import Correction, Service
 from tests.scheduling.servers import FIFTH, TENTH, Exact, pool
 
@@ -291,12 +292,105 @@ def test_never_more_than_half_of_a_pool_is_left_out() -> None:
     assert sum(replica.health.ejected_until > 0 for replica in queue.replicas) == 2
 
 
+def timed(queue: PoolQueue, server: int, seconds: float, times: int = 1, now: float = 0.0) -> None:
+    """So many answers of this server one after the other, that took so long."""
+    for now in (now + seconds * number for number in range(times)):
+        ticket = Ticket(None, TENTH, 1, now + 99.0, now + 99.0, TENTH.cost_s(1), 3)
+        ticket.replica, ticket.sent = queue.replicas[server], now
+        ticket.predicted_s = queue.replicas[server].sent(now, TENTH, 1, ticket.cost_s)
+        queue.answered(now + seconds, ticket)
+
+
+def of_three(seconds: float, times: int = 5) -> PoolQueue:
+    queue = pool(num_replicas=3)
+    for server, took_s in enumerate((seconds, 0.1, 0.1)):
+        timed(queue, server, took_s, times)
+    return queue
+
+
 def test_a_server_much_slower_than_the_others_is_left_out() -> None:
-    queue = pool(num_replicas=4)
-    queue.replicas[2].late_ratio = 6.0
-    assert queue.leave_out_slow(0.0) == ["cpu-2"]
-    assert queue.leave_out_slow(0.0) == []
-    assert queue.replicas[2].health.ejected_until > 0
+    queue = of_three(0.6)
+    assert queue.leave_out_slow(9.0) == ["cpu-0"]
+    assert queue.leave_out_slow(9.0) == []
+    assert queue.replicas[0].health.ejected_until == 10.0
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.4, 5), (9.0, 4)])
+def test_a_server_that_is_a_little_slower_or_has_hardly_answered_stays(seconds: float, times: int) -> None:
+    assert of_three(seconds, times).leave_out_slow(9.0) == []
+
+
+def test_a_server_is_compared_by_the_bare_curve_whatever_was_learnt_of_slow_answers() -> None:
+    queue = pool(num_replicas=3)
+    believed = TENTH.corrected_by(Correction(5.0))
+    for replica, seconds in zip(queue.replicas, (1.0, 0.1, 0.1), strict=True):
+        for _ in range(5):
+            replica.time(believed, 0.5, seconds)
+    assert queue.leave_out_slow(9.0) == ["cpu-0"]
+
+
+def test_one_that_is_still_slow_on_trial_is_left_out_for_longer() -> None:
+    queue = of_three(0.6)
+    queue.leave_out_slow(9.0)
+    timed(queue, 0, 0.6, now=10.0)
+    assert queue.replicas[0].health.ejected_until == pytest.approx(10.6 + 2.0)
+
+
+def test_one_that_is_well_on_trial_is_as_good_as_the_others_again() -> None:
+    queue = of_three(0.6)
+    queue.leave_out_slow(9.0)
+    timed(queue, 0, 0.1, times=3, now=10.0)
+    assert queue.replicas[0].health == WELL
+
+
+def test_answers_to_what_was_sent_before_it_was_left_out_say_nothing() -> None:
+    queue = of_three(0.1)
+    late = Ticket(None, TENTH, 1, 99.0, 99.0, 0.1, 3)
+    queue.replicas[0].sent(0.0, TENTH, 1, 0.1)
+    late.replica = queue.replicas[0]
+    assert queue.leave_out_slow(5.0) == ["cpu-0"]  # it stands still
+    queue.lost(60.0, late)
+    assert queue.replicas[0].health.ejected_until == 6.0
+
+
+def test_a_server_that_stands_still_is_left_out_and_the_whole_pool_never() -> None:
+    for standing, out in (([0], ["cpu-0"]), ([0, 1], []), ([0, 1, 2], [])):  # most of them: then it was this process
+        queue = of_three(0.1)
+        for server in standing:
+            queue.replicas[server].sent(0.0, TENTH, 1, 0.1)
+        assert queue.leave_out_slow(1.0) == []
+        assert queue.leave_out_slow(5.0) == out
+
+
+def test_what_is_late_already_is_passed_over_for_what_is_not() -> None:
+    queue = pool(num_replicas=2)
+    for replica, sent in zip(queue.replicas, (0.0, 0.95), strict=True):
+        replica.sent(sent, TENTH, 1, 0.1)
+    queue.admit(None, TENTH, 1, 99.0)
+    ticket = queue.take(1.0)
+    assert ticket is not None
+    assert ticket.replica is queue.replicas[1]
+
+
+def test_of_idle_servers_the_fastest_is_taken_and_one_that_nobody_knows_first() -> None:
+    queue = of_three(0.4)
+    queue.replicas[2].forget_times()
+    names = []
+    for _ in range(3):
+        queue.admit(None, TENTH, 1, 99.0)
+        ticket = queue.take(5.0)
+        assert ticket is not None
+        assert ticket.replica is not None
+        names.append(ticket.replica.name)
+    assert names == ["cpu-2", "cpu-1", "cpu-0"]
+
+
+def test_where_all_that_live_are_left_out_they_are_used() -> None:
+    queue = pool(num_replicas=2)
+    queue.replicas[0].health = ejected(WELL, 0.0)
+    queue.replicas[1].is_up = False
+    queue.serve_with(queue.replicas)
+    assert queue.finish(0.5, TENTH, 1, 9.0) is not None
 
 
 # -- entering ---------------------------------------------------------------------------------------------------------
