@@ -53,10 +53,13 @@ class Replica:
         return self.health.num_trials_left > 0
 
     def sent(self, now: float, service: Service, rows: float, cost_s: float) -> float:
-        """Books it and returns how long it should take."""
+        """Books it and returns how long it should take, neither carefully nor boldly: it is what answers are compared with."""
         wait_s = self.free_at - now if self.free_at > now else 0.0
         execution = service.among(rows, self.in_flight)
         self.free_at = now + wait_s + cost_s
+        # Who rides in its own execution is not waited for; where answers are replaced one by one that is all but one.
+        together_s = service.cost_s(self.in_flight % (service.batch * service.num_instances))
+        wait_s = wait_s - together_s if wait_s > together_s else 0.0
         self.in_flight += rows
         self.in_flight_s += cost_s
         self.num_in_flight += 1
