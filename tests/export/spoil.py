@@ -73,7 +73,7 @@ def _before_softmax(model: bytes, nodes: list[onnx.NodeProto], added: str) -> by
     return bytes(proto.SerializeToString())
 
 
-def slowed(model: bytes, num_convolutions: int = 30) -> bytes:
+def slowed(model: bytes, num_convolutions: int = 12) -> bytes:
     """The same answers after real redundant work: convolutions that pass their input on unchanged."""
     proto = onnx.load_from_string(model)
     at, relu = [(i, node) for i, node in enumerate(proto.graph.node) if node.op_type == "Relu"][1]
