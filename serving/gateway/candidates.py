@@ -7,6 +7,7 @@ carries no curve, a quick one is measured beside the traffic. Deciding is not he
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -102,17 +103,27 @@ class Candidates:
         for pool, servers in self._catalogue.pools.items():
             for server in servers:
                 server.replica.is_up = server.alive
-                for name, facts in server.facts.items() if server.alive else ():
-                    self._see(pool, server, name, facts)
+            self._see(pool, [server for server in servers if server.alive])
             self.queues[pool].serve_with([server.replica for server in servers])
             if pool in self.bridges and (self._num_answering(pool) or self.bridges[pool] is not None):
                 self._look(pool, perf_counter())
 
-    def _see(self, pool: str, server: Server, name: str, facts: Facts) -> None:
-        digest = server.variants[name].digest
-        known = self._known.get((pool, name))
-        if known is not None and (known.digest, known.facts) == (digest, facts):
-            return
+    def _see(self, pool: str, servers: list[Server]) -> None:
+        """What most of them say of a variant counts, and of equals what was known: while a new digest is rolled out there are two."""
+        said: dict[str, Counter[tuple[str, Facts]]] = {}
+        for server in servers:
+            for name, facts in server.facts.items():
+                said.setdefault(name, Counter())[server.variants[name].digest, facts] += 1
+        for name, counts in said.items():
+            known = self._known.get((pool, name))
+            most = max(counts.values())
+            if known is not None and counts[known.digest, known.facts] == most:
+                continue
+            digest, facts = counts.most_common(1)[0][0]
+            first = next(s for s in servers if name in s.facts and s.facts[name] == facts)
+            self._know(pool, name, digest, facts, first)
+
+    def _know(self, pool: str, name: str, digest: str, facts: Facts, server: Server) -> None:
         candidate = Candidate(self.queues[pool], facts.service(), self._prices[pool], variant=name)
         known = self._known[pool, name] = _Known(digest, facts, candidate)
         if facts.curve is None:

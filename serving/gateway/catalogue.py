@@ -48,6 +48,9 @@ class Server:
     died: dict[str, float] = field(
         default_factory=dict
     )  # Triton's model name -> perf_counter when that was last noticed
+    back: dict[str, float] = field(
+        default_factory=dict
+    )  # Triton's model name -> perf_counter when it was seen to serve after it had not
     polls: int = 0
     triton: str | None = None  # its version
 
@@ -233,6 +236,8 @@ class Catalogue:
                 facts[name] = read_facts(config)
             except NotRoutable as reason:
                 refused[name] = str(reason)
+        came = variants.keys() if not server.alive else variants.keys() - server.variants.keys()
+        server.back |= dict.fromkeys(came, perf_counter())
         if not server.alive or (variants, facts, refused) != (server.variants, server.facts, server.refused):
             server.alive, server.variants, server.facts, server.refused = True, variants, facts, refused
             self._publish()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -23,6 +24,7 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.pages import add_pages
 from serving.gateway.responses import error_parts
 from serving.gateway.upstream import Lost
+from serving.scheduling.outliers import condition
 from serving.scheduling.routing import Decision, decide, preference_for
 
 EXTENSIONS = ["binary_tensor_data", "parameters"]  # only what the gateway really carries
@@ -281,7 +283,7 @@ def _index(catalogue: Catalogue) -> list[dict[str, str]]:
 
 
 def _status(catalogue: Catalogue, state: State) -> dict[str, Any]:
-    pools = {}
+    now, pools = perf_counter(), {}
     for pool in catalogue.fleet.pools:
         servers = catalogue.pools[pool.name]
         pools[pool.name] = {
@@ -293,6 +295,9 @@ def _status(catalogue: Catalogue, state: State) -> dict[str, Any]:
                 {
                     "url": s.target.url,
                     "alive": s.alive,
+                    "health": condition(s.replica.health, now),
+                    "left_out_s": round(max(0.0, s.replica.health.ejected_until - now), 3),
+                    "in_flight": len(s.target.busy),
                     "triton": s.triton,
                     "variants": sorted(s.variants),
                     "refused": s.refused,

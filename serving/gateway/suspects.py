@@ -1,7 +1,8 @@
 """Requests under which servers died: whose digest is refused, and for how long, is decided in `serving/scheduling/outliers.py`.
 
 A digest is computed only while some death is remembered. Several requests die with one server; each of them is noted once for that
-death. Rule: what was answered is no suspect any more, or one popular request would be refused for what another did.
+death. What was sent after the model was seen to serve again died another time. Rule: what was answered is no suspect any more, or one
+popular request would be refused for what another did.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from serving.gateway.catalogue import Server
 from serving.gateway.dispatch import Asked, Sent
 from serving.scheduling.outliers import Deaths
 
-SAME_DEATH_S = (
-    2.0  # a process that is gone still fails requests until it is loaded again, about a second later (`make prove`)
-)
-MAX_NOTED = 4096  # digests come from clients
+# A process that is gone still fails requests until it is loaded again, about a second later (`make prove`), which may be over before
+# anybody has looked.
+SAME_DEATH_S = 2.0
+MAX_NOTED = 4096  # digests come from clients, and servers from names that mean others tomorrow
 
 
 class Suspects:
     def __init__(self) -> None:
         self._deaths = Deaths()
-        self._died: dict[Server, float] = {}  # perf_counter when its last death was noticed
+        self._died: dict[
+            tuple[Server, str], float
+        ] = {}  # of a model there: perf_counter when its last death was noticed
         self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
 
     def require_innocent(self, asked: Asked) -> None:
@@ -37,11 +40,13 @@ class Suspects:
 
     def died(self, asked: Asked, sent: Sent) -> None:
         """Its server died while it worked on this. What was sent before that death was noticed, or a little later, belongs to it."""
-        now = perf_counter()
-        noticed = self._died.get(sent.server)
-        if noticed is None or sent.ticket.sent > noticed + SAME_DEATH_S:
-            noticed = self._died[sent.server] = now
-        digest, death = _digest(asked), (sent.server, noticed)
+        now, server, name = perf_counter(), sent.server, sent.choice.name
+        if len(self._died) >= MAX_NOTED:
+            self._died.clear()
+        noticed = self._died.get((server, name))
+        if noticed is None or _is_another(noticed, sent.ticket.sent, server.back.get(name)):
+            noticed = self._died[server, name] = now
+        digest, death = _digest(asked), (server, noticed)
         if self._noted.get(digest) == death:
             return
         if len(self._noted) >= MAX_NOTED:
@@ -52,6 +57,11 @@ class Suspects:
     def answered(self, asked: Asked) -> None:
         if self._noted and self._deaths.knows_any(perf_counter()):
             self._deaths.answered(_digest(asked).hex())
+
+
+def _is_another(noticed: float, sent: float, back: float | None) -> bool:
+    """Whether what was sent then died another time than when a death was last noticed."""
+    return sent > noticed + SAME_DEATH_S or (back is not None and noticed < back <= sent)
 
 
 def _digest(asked: Asked) -> bytes:

@@ -11,15 +11,24 @@ import pytest
 from serving.errors import UpstreamLost
 from serving.gateway.catalogue import Server
 from serving.gateway.dispatch import Asked, Sent
-from serving.gateway.route import Route
+from serving.gateway.metrics import Series
+from serving.gateway.route import Choice, Route
 from serving.gateway.suspects import SAME_DEATH_S, Suspects
 from serving.gateway.upstream import Target
+from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate
 from serving.scheduling.curve import Curve
 from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
+from serving.scheduling.routing import Decision, Variant
 
 ROUTE = Route("m", False, False, [], [], {}, 1, inf, True)
+CANDIDATE = Candidate(PoolQueue("cpu"), Service(Curve(((1, 0.01),))), 1.0)
+VARIANT = Variant("m-fp32", "m", "fp32", "cpu", "00", "cpu")
+CHOICE = Choice(
+    Decision("cpu", VARIANT, "only_pool"), "cpu", "m-fp32", b"", CANDIDATE, [], b"", Series(("m", "fp32", "cpu")), None
+)
 SERVICE = Service(Curve(((1, 0.01),)))
 
 
@@ -38,7 +47,7 @@ def servers() -> list[Server]:
 def sent(asked: Asked, server: Server, later_s: float = 0.0) -> Sent:
     ticket = Ticket(asked, SERVICE, 1, inf, inf, 0.01, 3)
     ticket.sent = perf_counter() + later_s
-    return Sent(None, ticket, server, "only_pool")  # type: ignore[arg-type]
+    return Sent(CHOICE, ticket, server, "only_pool")
 
 
 def is_refused(suspects: Suspects, asked: Asked) -> bool:
@@ -70,6 +79,19 @@ def test_the_next_death_of_the_same_server_is_another_one(servers: list[Server])
     suspects, asked = Suspects(), request(b"deadly")
     suspects.died(asked, sent(asked, servers[0]))
     suspects.died(asked, sent(asked, servers[0], SAME_DEATH_S + 1))
+    assert is_refused(suspects, asked)
+
+
+def test_a_server_that_was_back_and_died_again_died_twice_however_soon(servers: list[Server]) -> None:
+    suspects, asked = Suspects(), request(b"deadly")
+    suspects.died(asked, sent(asked, servers[0]))
+    servers[0].back["other"] = perf_counter()
+    suspects.died(asked, sent(asked, servers[0]))
+    assert not is_refused(suspects, asked)
+    servers[0].back["m-fp32"] = perf_counter()
+    suspects.died(asked, sent(asked, servers[0], -1.0))  # sent before, lost after
+    assert not is_refused(suspects, asked)
+    suspects.died(asked, sent(asked, servers[0]))
     assert is_refused(suspects, asked)
 
 
