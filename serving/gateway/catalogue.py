@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import orjson
@@ -20,7 +20,7 @@ from serving.gateway.curves import Facts, read_facts
 from serving.gateway.upstream import Answer, Lost, Target
 from serving.gateway.variants import NotRoutable, read_variant
 from serving.scheduling.replica import Replica
-from serving.scheduling.routing import Fleet, Pool, Variant
+from serving.scheduling.routing import Fleet, Pool, Variant, declared_spaces
 from serving.settings import GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
@@ -70,6 +70,7 @@ class Catalogue:
         self.pools: dict[str, list[Server]] = {name: [] for name in settings.pools}
         self.drained: dict[str, list[Server]] = {name: [] for name in settings.pools}  # that are not done yet
         self.unknown: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # url -> why nobody can tell
+        self._known: dict[str, dict[str, Variant]] = {name: {} for name in settings.pools}  # what each ever served
         self._meant: dict[tuple[str, str], list[str]] = {}  # pool and url of the settings -> addresses of servers
         self._watching: dict[Server, asyncio.Task[None]] = {}
         self.fleet = Fleet(tuple(Pool(name, ready=False) for name in settings.pools))
@@ -267,17 +268,26 @@ class Catalogue:
         return settings.objective.latency_s if settings else None
 
     def _publish(self) -> None:
+        now = {
+            name: {v.name: v for server in servers if server.alive for v in server.variants.values()}
+            for name, servers in self.pools.items()
+        }
+        for name, variants in now.items():
+            self._known[name] |= variants
+        spaces = declared_spaces(v for variants in self._known.values() for v in variants.values())
         pools = []
-        for name, servers in self.pools.items():
-            seen = {v.name: self._decided(v, name) for s in servers for v in s.variants.values() if s.alive}
-            last = {v.name: self._decided(v, name) for s in servers for v in s.variants.values()}
-            pools.append(Pool(name, ready=bool(seen), variants=tuple((seen or last).values())))
-        known = {n for pool in pools for v in pool.variants for n in (v.model, v.name)}
-        self.fleet = Fleet(tuple(pools), self.fleet.known | known)
+        for name, variants in now.items():
+            known = tuple(self._decided(v, name, spaces) for v in self._known[name].values())
+            here = tuple(self._decided(v, name, spaces) for v in variants.values())
+            pools.append(Pool(name, ready=bool(here), variants=here or known, known=known))
+        names = {n for pool in pools for v in pool.variants for n in (v.model, v.name)}
+        self.fleet = Fleet(tuple(pools), self.fleet.known | names)
         self._on_change()
 
-    def _decided(self, variant: Variant, pool: str) -> Variant:
+    def _decided(self, variant: Variant, pool: str, spaces: dict[str, str]) -> Variant:
         """What the configuration says by hand goes before what was measured."""
+        if variant.space != spaces.get(variant.model, ""):
+            variant = replace(variant, in_space=False)
         model = self._settings.models.get(variant.model)
         chosen = model.variants.get(pool) if model else None
         return variant if chosen is None else variant.chosen(chosen == variant.variant)

@@ -6,7 +6,7 @@ a variant is only ever chosen from a pool that lists it as routable, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from serving.errors import BadRequest, NotFound, NotReady
@@ -34,6 +34,7 @@ class Variant:
     gate: str = "passed"
     version: str = "1"  # of the source's model, shared by its variants
     space: str = ""  # of an embedding: which vectors its own may be compared with
+    in_space: bool = True  # that is the one that the model's public name stands for
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)
@@ -41,11 +42,12 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What routing sees of a pool: whether any of its servers answers, and the variants it may serve now."""
+    """What routing sees of a pool: whether any of its servers answers, the variants it may serve now, and all that it ever served."""
 
     name: str
     ready: bool
     variants: tuple[Variant, ...] = ()
+    known: tuple[Variant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,33 @@ class Fleet:
     known: frozenset[str] = field(default_factory=frozenset)
 
 
-def preferred(variants: Sequence[Variant]) -> Variant:
+def declared_spaces(variants: Iterable[Variant]) -> dict[str, str]:
+    """Embedding model -> the space that its public name stands for: FP32's; where nobody has FP32, what most variants have."""
+    of_model: dict[str, list[Variant]] = {}
+    for variant in variants:
+        if variant.space:
+            of_model.setdefault(variant.model, []).append(variant)
+    return {
+        model: _most_common([v.space for v in own if v.variant == "fp32"] or [v.space for v in own])
+        for model, own in of_model.items()
+    }
+
+
+def _most_common(spaces: list[str]) -> str:
+    return min(spaces, key=lambda space: (-spaces.count(space), space))
+
+
+def preferred(variants: Sequence[Variant]) -> Variant | None:
     """The one that a model's public name means on a pool: named by hand, else the fastest that was measured, else FP32.
 
-    Vectors under one name have to be comparable, on every pool: one whose space is its own is taken only by hand, or alone.
+    Vectors under one name have to be comparable, on every pool: one of another space is taken only by hand. None if nothing is left.
     """
-    shared = [v for v in variants if v.by_hand or not v.space or v.space.startswith(f"{v.model}@")]
-    variants = shared or variants
-    return max(variants, key=lambda v: (bool(v.by_hand), v.speed_ratio or float(v.variant == "fp32"), v.variant))
+    comparable = [v for v in variants if v.by_hand or v.in_space]
+    return max(
+        comparable,
+        key=lambda v: (bool(v.by_hand), v.speed_ratio or float(v.variant == "fp32"), v.variant),
+        default=None,
+    )
 
 
 def preference_for(variant: Variant) -> str:
@@ -121,18 +142,22 @@ def _choose(pool: Pool, name: str, pinned: str | None) -> Variant | None:
         if pinned not in (None, exact[0].variant):
             raise BadRequest(f"the model name '{name}' and Tandem-Variant '{pinned}' contradict each other")
         return exact[0]
-    candidates = [v for v in pool.variants if v.model == name and pinned in (None, v.variant)]
-    return preferred(candidates) if candidates else None
+    if pinned is not None:
+        return next((v for v in pool.variants if v.model == name and v.variant == pinned), None)
+    return preferred([v for v in pool.variants if v.model == name])
 
 
 def _nothing(fleet: Fleet, name: str, pins: Pins) -> BadRequest | NotFound | NotReady:
-    seen = [(pool.name, v) for pool in fleet.pools for v in pool.variants if name in (v.model, v.name)]
-    if pins.variant is not None and seen and pins.variant not in {v.variant for _, v in seen}:
-        have = ", ".join(sorted({v.variant for _, v in seen}))
-        return BadRequest(f"'{name}' has no variant '{pins.variant}' here; it has: {have}")
-    if seen and pins.pool is not None and all(pool != pins.pool for pool, _ in seen):
-        where = ", ".join(sorted({pool for pool, _ in seen}))
-        return BadRequest(f"'{name}'{_variant(pins)} is not served by pool '{pins.pool}'; it is by: {where}")
+    """A pin is wrong only where it names what was never there: what is loaded again may be back in a second."""
+    seen = [(pool.name, v) for pool in fleet.pools for v in (*pool.variants, *pool.known) if name in (v.model, v.name)]
+    variants = {v.variant for _, v in seen}
+    if pins.variant is not None and seen and pins.variant not in variants:
+        return BadRequest(f"'{name}' has no variant '{pins.variant}' here; it has: {', '.join(sorted(variants))}")
+    where = {pool for pool, v in seen if pins.variant in (None, v.variant)}
+    unknown = {pool.name for pool in fleet.pools if not pool.variants and not pool.known}  # it has not answered yet
+    if where and pins.pool is not None and pins.pool not in where | unknown:
+        places = ", ".join(sorted(where))
+        return BadRequest(f"'{name}'{_variant(pins)} is not served by pool '{pins.pool}'; it is by: {places}")
     if seen or name in fleet.known or not fleet.known:
         return NotReady(f"'{name}'{_variant(pins)} is not ready; try again", retry_after_s=RETRY_AFTER_S)
     return NotFound(f"there is no model '{name}' here; POST /v2/repository/index lists them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import BadRequest, NotFound, NotReady, RequestError
-from serving.scheduling.routing import Decision, Fleet, Pins, Pool, Variant, decide, preference_for, preferred
+from serving.scheduling.routing import (
+    Decision,
+    Fleet,
+    Pins,
+    Pool,
+    Variant,
+    decide,
+    declared_spaces,
+    preference_for,
+    preferred,
+)
 
 
 def variant(
@@ -22,6 +33,9 @@ FP32, INT8, FAST_INT8, FP16 = variant("fp32"), variant("int8"), variant("int8", 
 CPU = Pool("cpu", True, (FP32, FAST_INT8))
 GPU = Pool("gpu", True, (FP32, FP16))
 BOTH = Fleet((CPU, GPU), frozenset({"digits", "digits-fp32", "digits-int8", "digits-fp16"}))
+# The CPU pool came back and has loaded nothing of digits yet.
+OTHER = variant("fp32", model="other")
+RELOADING = Fleet((Pool("cpu", True, (OTHER,), (*CPU.variants, OTHER)), GPU), BOTH.known)
 
 
 @pytest.mark.parametrize(
@@ -41,30 +55,51 @@ BOTH = Fleet((CPU, GPU), frozenset({"digits", "digits-fp32", "digits-int8", "dig
 def test_a_public_name_means_the_variant_its_gates_prefer_and_says_why(
     variants: list[Variant], chosen: str, why: str
 ) -> None:
-    assert (preferred(variants).variant, preference_for(preferred(variants))) == (chosen, why)
+    found = preferred(variants)
+    assert found is not None
+    assert (found.variant, preference_for(found)) == (chosen, why)
 
 
 def vectors(precision: str, space: str, *, speed: float | None = None, by_hand: bool | None = None) -> Variant:
     return replace(variant(precision, model="minilm", speed=speed, by_hand=by_hand), space=space)
 
 
-SHARED, OWN = "minilm@00", "minilm-int8@11"
+def told(*variants: Variant, among: Sequence[Variant] = ()) -> list[Variant]:
+    """With what is known of all spaces."""
+    spaces = declared_spaces([*variants, *among])
+    return [replace(v, in_space=v.space == spaces[v.model]) for v in variants]
+
+
+SHARED, OWN = "one", "another"  # what a space is called says nothing
+FP32_VECTORS, OWN_VECTORS = vectors("fp32", SHARED), vectors("int8", OWN, speed=2.5)
 
 
 @pytest.mark.parametrize(
     ("variants", "chosen"),
     [
-        ([vectors("fp32", SHARED), vectors("int8", OWN, speed=2.5)], "fp32"),
-        ([vectors("fp32", SHARED), vectors("bf16", SHARED, speed=1.9), vectors("int8", OWN, speed=2.5)], "bf16"),
-        ([vectors("fp32", SHARED), vectors("int8", SHARED, speed=2.5)], "int8"),
-        ([vectors("fp32", SHARED, by_hand=False), vectors("int8", OWN, by_hand=True)], "int8"),
-        ([vectors("int8", OWN, speed=2.5)], "int8"),
+        (told(FP32_VECTORS, OWN_VECTORS), "fp32"),
+        (told(FP32_VECTORS, vectors("bf16", SHARED, speed=1.9), OWN_VECTORS), "bf16"),
+        (told(FP32_VECTORS, vectors("int8", SHARED, speed=2.5)), "int8"),
+        (told(vectors("fp32", SHARED, by_hand=False), vectors("int8", OWN, by_hand=True)), "int8"),
+        (told(OWN_VECTORS), "int8"),  # nobody has another
+        (told(OWN_VECTORS, vectors("bf16", SHARED), vectors("fp16", SHARED)), "fp16"),  # without FP32 what most have
+        (told(OWN_VECTORS, among=[FP32_VECTORS]), None),  # FP32 is on another pool, or was
     ],
 )
 def test_a_public_name_never_means_vectors_of_another_space_unless_by_hand(
-    variants: list[Variant], chosen: str
+    variants: list[Variant], chosen: str | None
 ) -> None:
-    assert preferred(variants).variant == chosen
+    found = preferred(variants)
+    assert (found.variant if found else None) == chosen
+
+
+def test_vectors_of_another_space_are_never_given_under_the_public_name_when_its_own_are_away() -> None:
+    [own] = told(OWN_VECTORS, among=[FP32_VECTORS])
+    fleet = Fleet((Pool("cpu", True, (own,)), Pool("gpu", False, (FP32_VECTORS,))), frozenset({"minilm"}))
+    with pytest.raises(NotReady):
+        decide(fleet, "minilm")
+    assert [d.variant.variant for d in decide(fleet, "minilm", Pins(variant="int8"))] == ["int8"]
+    assert [d.variant.variant for d in decide(fleet, "minilm-int8")] == ["int8"]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +128,22 @@ def test_requests_go_where_they_should(
         (BOTH, "digit", Pins(), NotFound, "no model 'digit'"),
         (BOTH, "digits", Pins(pool="tpu"), BadRequest, "cpu, gpu"),
         (BOTH, "digits", Pins(variant="bf16"), BadRequest, "fp16, fp32, int8"),
-        (BOTH, "digits", Pins(pool="cpu", variant="fp16"), NotReady, "fp16"),
+        (
+            BOTH,
+            "digits",
+            Pins(pool="cpu", variant="fp16"),
+            BadRequest,
+            "as fp16 is not served by pool 'cpu'; it is by: gpu",
+        ),
         (BOTH, "digits-int8", Pins(variant="fp32"), BadRequest, "contradict"),
         (BOTH, "digits-int8", Pins(pool="gpu"), BadRequest, "by: cpu"),
+        (RELOADING, "digits", Pins(pool="cpu"), NotReady, "not ready"),
+        (RELOADING, "digits-int8", Pins(), NotReady, "not ready"),
+        (RELOADING, "digits", Pins(variant="int8"), NotReady, "int8"),
+        (RELOADING, "digits-int8", Pins(pool="cpu"), NotReady, "not ready"),
+        (RELOADING, "digits", Pins(pool="cpu", variant="bf16"), BadRequest, "fp16, fp32, int8"),
+        (RELOADING, "digits", Pins(pool="cpu", variant="fp16"), BadRequest, "it is by: gpu"),
+        (Fleet((CPU, Pool("gpu", False)), frozenset({"digits"})), "digits", Pins(pool="gpu"), NotReady, "not ready"),
         (Fleet((Pool("cpu", False, (FP32,)),), frozenset({"digits"})), "digits", Pins(), NotReady, "not ready"),
         (Fleet((Pool("cpu", True, ()),), frozenset({"digits"})), "digits", Pins(), NotReady, "not ready"),
         (
