@@ -44,6 +44,18 @@ def this_machine() -> Machine:
     )
 
 
+def head(machine: Machine, date: str, command: str, *what: str, others_ratio: float) -> str:
+    """The first lines of what a bench prints: the machine, the command and what was measured, and how much other work there was."""
+    sets = " ".join(machine.instruction_sets) or "unknown"
+    lines = [
+        f"{machine.processor} ({sets}), {machine.num_cores:g} cores, {machine.system}",
+        f"{date}, {command}",
+        *what,
+        f"other work took {others_ratio:.0%} of the cores meanwhile",
+    ]
+    return "\n".join(lines)
+
+
 def processor_name(cpuinfo: str) -> str:
     """The model's name on x86; on Arm, which gives none, implementer and part number."""
     facts = _facts(cpuinfo)

@@ -3,7 +3,7 @@
     python -m loadtest.bench.gateway [--quick] [--json FILE]
 
 The generator, Triton and what stands between share this machine's cores, so figures compare within a run only. Exit code 1 only for a
-value beyond twice its aim, 3 where nothing could be measured. What behaves how when something dies is `prove.py`'s.
+value beyond twice its aim, 3 where nothing could be measured. What behaves how when something dies is `prove`'s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from loadtest.bench.stack import ANSWER_TIMEOUT_S, Server, Stack, stack, yardsti
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
 from loadtest.bodies import Body, encode_binary, encode_json, signature
 from loadtest.connection import Connection, request_bytes
-from loadtest.machine import this_machine
+from loadtest.machine import head, this_machine
 from loadtest.records import Machine
 from loadtest.target import Gateway
 
@@ -228,16 +228,15 @@ def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict
 
 
 def report(result: Result) -> str:
-    machine = result.machine
-    sets = " ".join(machine.instruction_sets) or "unknown"
-    head = [
-        f"{machine.processor} ({sets}), {machine.num_cores:g} cores, {machine.system}",
-        f"{result.date}, {result.command}",
+    first = head(
+        result.machine,
+        result.date,
+        result.command,
         f"{result.served}, one real digit per request, {result.plan.num_rounds} alternating rounds of {result.plan.busy_s} s; "
         "generator wrk on the same cores; median (min..max)",
-        f"other work took {result.others_ratio:.0%} of the cores meanwhile",
-    ]
-    return "\n\n".join(["\n".join(head), _target_table(result), _compared(result), _verdict_table(result.verdicts)])
+        others_ratio=result.others_ratio,
+    )
+    return "\n\n".join([first, _target_table(result), _compared(result), _verdict_table(result.verdicts)])
 
 
 def _target_table(result: Result) -> str:

@@ -25,7 +25,7 @@ from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import Server, stack
 from loadtest.bench.verdicts import Gain, Verdict, exit_code, table
 from loadtest.connection import Connection
-from loadtest.machine import this_machine
+from loadtest.machine import head, this_machine
 from loadtest.records import Machine
 
 NETS = ("resnet50", "efficientnet-b2", "mlp")  # of `speed:`, those that take numbers and no tokens
@@ -196,20 +196,19 @@ def _rates(plan: Plan, requests: Mapping[Entry, tuple[bytes, Server]]) -> dict[E
 
 
 def report(result: Result) -> str:
-    machine = result.machine
-    sets = " ".join(machine.instruction_sets) or "unknown"
-    head = [
-        f"{machine.processor} ({sets}), {machine.num_cores:g} cores, {machine.system}",
-        f"{result.date}, {result.command}",
+    first = head(
+        result.machine,
+        result.date,
+        result.command,
         f"{result.plan.net} (random weights: speed only), batch {result.plan.batch_size}, through gateway and Triton, "
         f"{result.plan.num_rounds} alternating rounds of {result.plan.round_s} s; median (min..max)",
-        f"other work took {result.others_ratio:.0%} of the cores meanwhile",
-    ]
+        others_ratio=result.others_ratio,
+    )
     rows = [("variant", "images/s", "÷ FP32 on cpu", "engine")]
     for variant, engine in sorted(result.images_per_s, key=lambda entry: spread(result.images_per_s[entry]).median):
         rate, gain = spread(result.images_per_s[variant, engine]), result.gain((variant, engine))
         rows.append((variant, _cell(rate, 1), _cell(gain, 2), engine))
-    parts = ["\n".join(head), table(rows)]
+    parts = [first, table(rows)]
     parts += [f"{variant}: not made: {reason}" for variant, reason in result.not_made.items()]
     if result.verdicts:
         parts.append(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.prove import kill_stub, up
+from loadtest.bench.prove.embedded import kill_stub, up
 
 pytestmark = pytest.mark.triton
 ROOT = Path(__file__).parents[2]

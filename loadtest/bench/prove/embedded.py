@@ -1,30 +1,22 @@
-"""What happens, and how soon, when Triton dies, a model's process dies, or Tandem is told to stop, under load (`make prove`)?
+"""What happens, and how soon, when Triton dies, a model's process dies, or Tandem is told to stop, under load?
 
-    python -m loadtest.bench.prove [--json FILE]
-
-A real `tandem up`, its real processes, SIGKILL and SIGTERM. Exit code 1 only for a value beyond twice its aim. The judging is pure and in
-`outage.py`, where `make test` tries it without a clock. Kills nothing but children of the `tandem up` that was started here.
+A real `tandem up`, its real processes, SIGKILL and SIGTERM; clients in a closed loop. The judging is pure and in `bench/outage.py`.
+Kills nothing but children of the `tandem up` that was started here.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import os
-import shlex
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S, TIME_LIMIT_S, load
+from loadtest.bench.clients import load
 from loadtest.bench.outage import Attempt, Kind, Outage, farewell, outage
 from loadtest.bench.processes import (
     MODEL_REPOSITORY,
@@ -37,9 +29,8 @@ from loadtest.bench.processes import (
     still_there,
 )
 from loadtest.bench.stack import START_TIMEOUT_S
-from loadtest.bench.verdicts import AtMost, Verdict, exit_code, table
+from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.connection import request_bytes
-from loadtest.machine import this_machine
 from loadtest.target import Gateway
 
 MODEL = "digits"
@@ -197,49 +188,13 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{count} × {what}" for what, count in counts.most_common(4))
 
 
-def prove() -> Iterator[Verdict]:
+def restarts(folder: Path) -> Iterator[Verdict]:
     """One after the other, as they are known. Raises CannotMeasure."""
-    with tempfile.TemporaryDirectory(prefix="tandem-prove-") as name:
-        folder = Path(name)
-        with up(folder, 0) as first:  # makes what only a first start makes
-            yield from kill_server(first, "SIGKILL of tritonserver")
-            yield from kill_stub(first, "SIGKILL of the model's stub")
-        for number in range(1, NUM_STOPS + 1):
-            with up(folder, number) as here:
-                if number == 1:
-                    yield Verdict("tandem up: ready, second start", here.ready_s, READY)
-                yield from stop(here, f"SIGTERM of tandem up, {number} of {NUM_STOPS}")
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.bench.prove", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdicts to this file")
-    options = parser.parse_args(arguments)
-    command, machine = shlex.join(["python", "-m", "loadtest.bench.prove", *arguments]), this_machine()
-    today = datetime.date.today().isoformat()
-    verdicts = []
-    try:
-        for verdict in prove():
-            verdicts.append(verdict)
-            print(" | ".join(verdict.cells()), file=sys.stderr)
-    except CannotMeasure as error:
-        print(f"tandem: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    print(f"{machine.processor} ({' '.join(machine.instruction_sets)}), {machine.num_cores:g} cores, {machine.system}")
-    print(f"{today}, {command}")
-    print(
-        f"{NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms, on the same cores; "
-        f"each request gives up after {TIME_LIMIT_S:g} s\n"
-    )
-    print(table([("what", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
-    if options.json:
-        content = {"version": 1, "machine": asdict(machine), "date": today, "command": command}
-        content["verdicts"] = [verdict.to_json() for verdict in verdicts]
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    return exit_code(verdicts)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with up(folder, 0) as first:  # makes what only a first start makes
+        yield from kill_server(first, "SIGKILL of tritonserver")
+        yield from kill_stub(first, "SIGKILL of the model's stub")
+    for number in range(1, NUM_STOPS + 1):
+        with up(folder, number) as here:
+            if number == 1:
+                yield Verdict("tandem up: ready, second start", here.ready_s, READY)
+            yield from stop(here, f"SIGTERM of tandem up, {number} of {NUM_STOPS}")

@@ -1,0 +1,84 @@
+"""What happens when there is too much to do, when things die and when they are cold, and is that what was promised (`make prove`)?
+
+    python -m loadtest.bench.prove [--only PART …] [--json FILE]
+
+Real processes and real load on this machine's cores; about six minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
+something could not be measured. The judging is pure and in `judging/` and `bench/outage.py`, where `make test` tries it without a clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S
+from loadtest.bench.processes import CannotMeasure, Moment
+from loadtest.bench.prove.cold_gpu import handover
+from loadtest.bench.prove.crossover import crossovers
+from loadtest.bench.prove.embedded import restarts
+from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
+from loadtest.bench.prove.pool_death import kills
+from loadtest.bench.verdicts import Verdict, exit_code, table
+from loadtest.machine import head, this_machine
+
+PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
+    "restarts": restarts,
+    "overload": one_gateway,
+    "two_gateways": two_gateways,
+    "pool_death": kills,
+    "cold_gpu": handover,
+    "crossover": crossovers,
+}
+WHAT = (
+    f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",
+    f"the rest: emulated pools, open loop with Poisson arrivals, deadline {DEADLINE_S * 1000:g} ms, times from when a request was due",
+)
+
+
+def prove(parts: Sequence[str], failures: list[str]) -> Iterator[Verdict]:
+    """One after the other, as they are known; what could not be measured is said and the rest goes on."""
+    for part in parts:
+        with tempfile.TemporaryDirectory(prefix="tandem-prove-") as folder:
+            try:
+                yield from PARTS[part](Path(folder))
+            except CannotMeasure as error:
+                failures.append(f"{part}: {error}")
+                print(f"tandem: {failures[-1]}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.bench.prove", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdicts to this file")
+    options = parser.parse_args(arguments)
+    command, machine = shlex.join(["python", "-m", "loadtest.bench.prove", *arguments]), this_machine()
+    today, began = datetime.date.today().isoformat(), Moment.now()
+    verdicts: list[Verdict] = []
+    failures: list[str] = []
+    try:
+        for verdict in prove(options.only or list(PARTS), failures):
+            verdicts.append(verdict)
+            print(" | ".join(verdict.cells()), file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
+    print(head(machine, today, command, *WHAT, others_ratio=others_ratio) + "\n")
+    print(table([("what", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
+    print("".join(f"\nnot measured: {failure}" for failure in failures))
+    if options.json:
+        content = {"version": 1, "machine": asdict(machine), "date": today, "command": command}
+        content |= {"others_ratio": others_ratio, "not_measured": failures}
+        content["verdicts"] = [verdict.to_json() for verdict in verdicts]
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return exit_code(verdicts) or (3 if failures else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""Emulated pools and gateways as real processes: each `tandem triton` and each `tandem gateway` one that can be killed by its number.
+
+`running` of `processes.py` starts and stops them. A pool has the times of its curve and no other property ([docs](docs/emulated.md)).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadtest.bench.processes import (
+    MODEL_REPOSITORY,
+    POLL_S,
+    TANDEM,
+    CannotMeasure,
+    Process,
+    family,
+    free_ports,
+    running,
+)
+from loadtest.bench.stack import ANSWER_TIMEOUT_S, START_S, START_TIMEOUT_S
+from loadtest.connection import Connection, request_bytes
+from loadtest.target import Gateway
+
+MODEL, VARIANT = "digits", "digits-fp32"
+SEEN_S = 30.0  # a pool that is up is seen within a second; more on a busy machine (guess, not measured)
+TOO_BUSY = "the machine is too busy"  # in Triton's log: an answer came later than its curve says
+EXIT_TIMEOUT_S = 2  # of Triton, for idle connections
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Times as [rows, seconds] of one execution, and the price of an hour."""
+
+    name: str
+    points: tuple[tuple[int, float], ...]
+    price: float = 1.0
+
+    @property
+    def rate_rps(self) -> float:
+        """Of single rows in full executions, by the curve; its largest point is the largest execution."""
+        return max(rows / seconds for rows, seconds in self.points)
+
+    def seconds(self, rows: float) -> float:
+        sizes, times = zip(*self.points, strict=True)
+        return float(np.interp(rows, sizes, times))
+
+
+@dataclass(frozen=True, slots=True)
+class Triton:
+    pool: Pool
+    port: int
+    pid: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def server(self) -> Process:
+        """The tritonserver below it. Raises CannotMeasure."""
+        found = [process for process in family(self.pid) if process.program == "tritonserver"]
+        if len(found) != 1:
+            raise CannotMeasure(f"{len(found)} processes below {self.pool.name} look like tritonserver")
+        return found[0]
+
+    def spent(self) -> Spent:
+        """What its requests have spent so far, by its own statistics. Raises CannotMeasure."""
+        answer = Gateway(self.url).get_json(f"/v2/models/{VARIANT}/stats")
+        try:
+            (model,) = answer["model_stats"]
+            stats = model["inference_stats"]
+            compute = sum(int(stats[part]["ns"]) for part in ("compute_input", "compute_infer", "compute_output"))
+            requests = int(stats["success"]["count"])
+            return Spent(requests, int(model["execution_count"]), int(stats["queue"]["ns"]) / 1e9, compute / 1e9)
+        except (TypeError, KeyError, ValueError):
+            raise CannotMeasure(f"Triton of {self.pool.name} gives no statistics of {VARIANT}") from None
+
+    def num_too_busy(self) -> int:
+        return self.log.read_text(errors="replace").count(TOO_BUSY)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Sums over requests: in Triton's queue, and from there to the answer, which is where the emulated device keeps them waiting."""
+
+    num_requests: int
+    num_executions: int
+    queue_s: float
+    compute_s: float
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(
+            self.num_requests - before.num_requests,
+            self.num_executions - before.num_executions,
+            self.queue_s - before.queue_s,
+            self.compute_s - before.compute_s,
+        )
+
+    def waited_ratio(self, pool: Pool) -> float:
+        """How long a request waited in Triton for its own execution to begin, in executions of the size they had. Raises CannotMeasure."""
+        if not self.num_requests or not self.num_executions:
+            raise CannotMeasure(f"{pool.name} computed nothing")
+        execution_s = pool.seconds(self.num_requests / self.num_executions)
+        return ((self.queue_s + self.compute_s) / self.num_requests - execution_s) / execution_s
+
+
+@contextmanager
+def triton(pool: Pool, folder: Path, port: int | None = None) -> Iterator[Triton]:
+    """Raises CannotMeasure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    http, grpc, metrics = free_ports(3)
+    http = port or http
+    file, ready, log = folder / "curves.json", folder / "ready", folder / "triton.log"
+    points = [[rows, seconds] for rows, seconds in pool.points]
+    file.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"fp32": points}}))
+    command = [*TANDEM, "triton", "--pool", pool.name, "--emulate", str(file)]
+    command += ["--model-repository", str(MODEL_REPOSITORY), "--ready-file", str(ready)]
+    command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
+    command += ["--exit-timeout-s", str(EXIT_TIMEOUT_S)]
+    with running(command, log, ready.exists, START_TIMEOUT_S) as process:
+        made = Triton(pool, http, process.pid, log)
+        yield made
+        if late := made.num_too_busy():
+            print(f"{pool.name}: {late} answers came later than their curve says: {TOO_BUSY}", file=sys.stderr)
+
+
+@contextmanager
+def gateway(pools: Mapping[Pool, str], folder: Path, name: str = "gateway") -> Iterator[Gateway]:
+    """Ready: its first pool answers. `pools`: to the URL of each. Raises CannotMeasure."""
+    (port,) = free_ports(1)
+    config = folder / f"{name}.yaml"
+    described: dict[str, Any] = {
+        pool.name: {"urls": [url], "device": "emulated", "price_per_hour": pool.price} for pool, url in pools.items()
+    }
+    config.write_text(json.dumps({"version": 1, "pools": described}))
+    here = Gateway(f"http://127.0.0.1:{port}")
+    command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port)]
+    with running(command, folder / f"{name}.log", here.is_ready, START_S):
+        yield here
+
+
+def serves(gateway: Gateway, pool: Pool) -> bool:
+    return any(where == pool.name for model, _, where in gateway.served() if model == MODEL)
+
+
+def state(gateway: Gateway, pool: Pool) -> str:
+    """As the gateway's metrics have it: cold, waking, warming, ready … Empty where they do not say."""
+    connection = Connection(gateway.url, ANSWER_TIMEOUT_S)
+    try:
+        text = connection.send(request_bytes("GET", gateway.url, "/metrics", {})).body.decode()
+    except OSError:
+        return ""
+    finally:
+        connection.close()
+    found = re.search(
+        rf'^tandem_pool_state{{pool="{re.escape(pool.name)}",state="(\w+)"}} 1(?:\.0)?$', text, re.MULTILINE
+    )
+    return found[1] if found else ""
+
+
+def wait_until(happened: Callable[[], bool], what: str, limit_s: float = SEEN_S) -> float:
+    """The moment at which it was seen. Raises CannotMeasure."""
+    end_s = time.monotonic() + limit_s
+    while not happened():
+        if time.monotonic() > end_s:
+            raise CannotMeasure(f"not within {limit_s:g} s: {what}")
+        time.sleep(POLL_S)
+    return time.monotonic()
+
+
+def digits(rows: int = 1) -> bytes:
+    """A request with so many real digits, as JSON."""
+    request = json.loads((MODEL_REPOSITORY / VARIANT / "sample.json").read_bytes())
+    (tensor,) = request["inputs"]
+    tensor["shape"][0] = rows
+    tensor["data"] = tensor["data"] * rows
+    return json.dumps(request).encode()

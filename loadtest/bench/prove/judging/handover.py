@@ -1,0 +1,57 @@
+"""A GPU pool came up under load: who answered meanwhile, what did receipts say, and was the handover felt?
+
+Pure. Three times: until the pool answers anything, until it counts as ready, and the handover after that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadtest.bench.prove.judging.shot import Shot, listed, percentile
+from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
+
+NONE = AtMost(0)
+SHARE = AtLeast(0.95)  # of the last requests: what is cheaper there is to go there
+BRIDGED = AtLeast(1.0)
+END_S = 2.0  # of the load, over which the share at the end is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one clock. `seen_s`: the gateway saw it answer; `ready_s`: it may have requests; `end_s`: the load ended."""
+
+    seen_s: float
+    ready_s: float
+    end_s: float
+
+
+def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Times, objective_s: float) -> list[Verdict]:
+    errors = [shot for shot in shots if not shot.is_answered]
+    answers = [shot for shot in shots if shot.is_answered]
+    away = Counter(shot.reason for shot in answers if shot.ended_s < times.seen_s)
+    # What was answered within this of a change may have been decided before it.
+    warming = [s for s in answers if s.sent_s >= times.seen_s and s.ended_s < times.ready_s]
+    bridged = sum(shot.reason == "bridged" and shot.pool != gpu for shot in warming)
+    during = [shot.took_s for shot in answers if times.ready_s <= shot.due_s]
+    before = percentile((shot.took_s for shot in answers if shot.ended_s < times.seen_s), 0.99)
+    last = [shot for shot in answers if shot.due_s >= times.end_s - END_S]
+    share = sum(shot.pool == gpu for shot in last) / len(last) if last else None
+    words = ", ".join(f"{count} × {reason}" for reason, count in away.most_common())
+    return [
+        Verdict(f"{name}: anything but 200", len(errors), NONE, listed(errors) or f"{len(answers)} answered"),
+        Verdict(
+            f"{name}: bridged ÷ answered, while it warms up",
+            bridged / len(warming) if warming else None,
+            BRIDGED,
+            f"of {len(warming)}; before it was ever seen: {words or 'no answer'}",
+        ),
+        Verdict(
+            f"{name}: p99 from handover on",
+            percentile(during, 0.99),
+            AtMost(objective_s, "s"),
+            f"longest {max(during, default=0.0) * 1000:.0f} ms; on the CPU alone, p99 {1000 * (before or 0.0):.0f} ms",
+        ),
+        Verdict(f"{name}: share of the GPU pool at the end", share, SHARE, f"of {len(last)} answers"),
+    ]

@@ -1,0 +1,58 @@
+"""Was a refused request told the truth about when to come back?
+
+Pure. Once the load has stopped, the very same request is sent again and again; a refusal changes nothing, and the first one that is let
+in shows when the door really opened. Keep: a promise is compared with that moment, and is as wrong where it is too long as where it is
+too short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from loadtest.bench.prove.judging.shot import Shot
+from loadtest.bench.verdicts import AtMost, Verdict
+
+OFF = AtMost(0.30)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """`opened_s`: from the refusal to the first that was let in, known to `step_s` (when the last refused one was sent)."""
+
+    promised_s: float
+    opened_s: float
+    step_s: float
+
+    @property
+    def off_ratio(self) -> float:
+        """How far the promise lies from the interval in which the door opened, as a part of when it opened."""
+        earliest_s = self.opened_s - self.step_s
+        return max(earliest_s - self.promised_s, self.promised_s - self.opened_s, 0.0) / self.opened_s
+
+
+def promise(probes: Sequence[Shot]) -> Promise | None:
+    """From identical requests that were sent one after the other with no other load. None: nothing was refused, or nothing let in.
+
+    A 504 was let in, too: it was not in time, which is another question.
+    """
+    if not probes or not probes[0].is_refused or probes[0].retry_after_ms is None:
+        return None
+    told_s = probes[0].ended_s
+    for before, probe in pairwise(probes):
+        if not probe.is_refused:
+            return Promise(probes[0].retry_after_ms / 1000, probe.sent_s - told_s, probe.sent_s - before.sent_s)
+    return None
+
+
+def verdict(name: str, promises: Sequence[Promise | None]) -> Verdict:
+    """The median is judged. One that says nothing counts as entirely wrong."""
+    offs = [1.0 if seen is None else seen.off_ratio for seen in promises]
+    known = [seen for seen in promises if seen is not None]
+    if not known:
+        return Verdict(name, None, OFF, "no trial had a promise and an opening")
+    told, real = (median(seen.promised_s for seen in known), median(seen.opened_s for seen in known))
+    note = f"worst of {len(offs)}: {max(offs):.2f}; promised {told * 1000:.0f} ms, opened after {real * 1000:.0f} ms, medians"
+    return Verdict(name, median(offs), OFF, note)

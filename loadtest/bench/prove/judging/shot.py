@@ -1,0 +1,82 @@
+"""What became of one request that was due at a given moment, and can a generator that sent it when it did be believed?
+
+Times are of one clock, in seconds, and count from when a request was due and not from when it was sent: a generator that is held up
+together with what it measures would otherwise leave out the worst. One that was late by itself measures nothing (`lag`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from loadtest.bench.outage import is_positive
+
+MAX_LAG_RATIO = 0.05  # of the objective, p99: a later request is another load than the one that was to be fired
+WAITS = ("not_ready", "upstream_lost")  # 503 for which it is always known when to come back
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One request. `status` None: no whole answer, and `error` says why. `kind` is the caller's number of what was asked."""
+
+    due_s: float
+    sent_s: float
+    ended_s: float
+    status: int | None = None
+    pool: str = ""
+    reason: str = ""
+    tandem_error: str = ""
+    retry_after: str | None = None
+    retry_after_ms: float | None = None
+    error: str = ""
+    kind: int = 0
+
+    @property
+    def took_s(self) -> float:
+        return self.ended_s - self.due_s
+
+    @property
+    def lag_s(self) -> float:
+        return self.sent_s - self.due_s
+
+    @property
+    def is_answered(self) -> bool:
+        return self.status == 200
+
+    @property
+    def is_refused(self) -> bool:
+        """At once, for load."""
+        return self.status == 503 and self.tandem_error == "overloaded"
+
+    @property
+    def is_honest(self) -> bool:
+        """A 503 that says what it is and, where that can be known, when to come back; or the 504 of a deadline that has passed."""
+        if self.status == 504:
+            return self.tandem_error == "deadline_expired"
+        if self.status != 503:
+            return False
+        return self.tandem_error == "overloaded" or (self.tandem_error in WAITS and is_positive(self.retry_after))
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return f"no answer ({self.error})"
+        return f"{self.status} {self.tandem_error or 'without Tandem-Error'}" if self.status != 200 else "200"
+
+
+def percentile(values: Iterable[float], ratio: float) -> float | None:
+    """The smallest value that at least this part of them does not exceed; None of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(ratio * len(ordered)) - 1)] if ordered else None
+
+
+def lag(shots: Sequence[Shot], objective_s: float) -> tuple[float, bool]:
+    """p99 of how late requests went out, and whether what they measured is void."""
+    lag_p99_s = percentile((shot.lag_s for shot in shots), 0.99)
+    return (lag_p99_s, lag_p99_s > MAX_LAG_RATIO * objective_s) if lag_p99_s is not None else (0.0, True)
+
+
+def listed(shots: Iterable[Shot]) -> str:
+    """`3 × 503 overloaded, 1 × no answer (…)`"""
+    return ", ".join(f"{count} × {what}" for what, count in Counter(str(shot) for shot in shots).most_common(6))

@@ -1,0 +1,129 @@
+"""What becomes of more requests than can be answered: one gateway before two pools, and two gateways before one pool?
+
+Capacity is what the same generator gets out of the same pools in a closed loop, where nobody is in a hurry: each pool is asked by name,
+or the dear one would not be asked at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.prove.arrivals import poisson
+from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
+from loadtest.bench.prove.judging import overload as judging
+from loadtest.bench.prove.judging import promise as promises
+from loadtest.bench.prove.judging.overload import Overload, overload
+from loadtest.bench.prove.judging.promise import Promise, promise
+from loadtest.bench.prove.judging.shot import MAX_LAG_RATIO, Shot, lag
+from loadtest.bench.prove.open_loop import Load, Request, closed_loop, infer, open_load, open_loop, probe
+from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.target import Gateway
+
+# One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.
+CHEAP = Pool("emulated-cheap", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)
+DEAR = Pool("emulated-dear", ((1, 0.008), (8, 0.050), (32, 0.200)), price=3.0)
+SHARED = Pool("emulated-shared", ((1, 0.010), (8, 0.050), (32, 0.200)))
+
+DEADLINE_S = 0.25  # three executions of the slowest pool
+NUM_TRIALS = 3
+TRIAL_S = 5.0
+STEADY_S = 1.0  # of a trial, in which queues fill: not counted
+CAPACITY_S = 5.0
+NUM_CLIENTS = 32  # in the closed loop, each pool: two full executions, and two that wait
+NUM_PROMISES = 5
+BACKLOG_S = 1.5  # deadline of those that nobody is in a hurry for: the queue they make is as long as that
+BACKLOG_LOAD_S = 2.5
+PROBE_PAUSE_S = 0.002
+IN_TRITON = AtMost(1.25, "executions")  # one that runs; a quarter more is what `fill` takes for late
+
+
+def hurried(here: Gateway, body: bytes, deadline_s: float, **headers: str) -> Request:
+    given = {"Tandem-Deadline-Ms": f"{deadline_s * 1000:g}", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return infer(here.url, MODEL, body, given)
+
+
+def on_time(load: Load) -> list[Shot]:
+    """What was seen, if it was fired when it was due. Raises CannotMeasure."""
+    lag_s, is_void = lag(load.shots, DEADLINE_S)
+    if is_void:
+        raise CannotMeasure(
+            f"the load generator lagged by {lag_s * 1000:.0f} ms at p99, more than {MAX_LAG_RATIO:.0%} of the deadline: "
+            "leave the machine more time"
+        )
+    return load.shots
+
+
+def capacity(gateways: Sequence[Gateway], pools: Sequence[Pool]) -> float:
+    """Requests a second that the pools answer together. Raises CannotMeasure."""
+    body = digits()
+    requests = [
+        infer(here.url, MODEL, body, {"Tandem-Pool": pool.name}, kind=number)
+        for number, (here, pool) in enumerate((here, pool) for pool in pools for here in gateways)
+    ]
+    load = closed_loop(requests, NUM_CLIENTS // len(gateways), STEADY_S + CAPACITY_S)
+    if any(not shot.is_answered for shot in load.shots):
+        raise CannotMeasure("requests without a deadline failed; see the log of the gateway")
+    begin_s = load.began_s + STEADY_S
+    rate = sum(begin_s <= shot.ended_s < begin_s + CAPACITY_S for shot in load.shots) / CAPACITY_S
+    if not rate:
+        raise CannotMeasure("the pools answered nothing within seconds")
+    return rate
+
+
+def trial(requests: Sequence[Request], rate_rps: float, capacity_rps: float, seed: int) -> Overload:
+    """Raises CannotMeasure."""
+    load = open_loop(requests, poisson(rate_rps, TRIAL_S, seed))
+    begin_s, end_s = load.began_s + STEADY_S, load.began_s + TRIAL_S
+    return overload(on_time(load), begin_s, end_s, DEADLINE_S, capacity_rps)
+
+
+def one_gateway(folder: Path) -> Iterator[Verdict]:
+    """Three times what two pools can do, and what a refused request was told. Raises CannotMeasure."""
+    with (
+        triton(CHEAP, folder / "cheap") as cheap,
+        triton(DEAR, folder / "dear") as dear,
+        gateway({CHEAP: cheap.url, DEAR: dear.url}, folder) as here,
+    ):
+        wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
+        capacity_rps = capacity([here], [CHEAP, DEAR])
+        said = f"{capacity_rps:.0f} in a closed loop ({CHEAP.rate_rps + DEAR.rate_rps:.0f} by the curves)"
+        request = hurried(here, digits(), DEADLINE_S)
+        trials = [trial([request], 3 * capacity_rps, capacity_rps, seed) for seed in range(NUM_TRIALS)]
+        yield from judging.verdicts("3 × overload, one gateway, two pools", trials, said)
+        kept = [_promise(request, request, 3 * capacity_rps, seed) for seed in range(NUM_PROMISES)]
+        yield promises.verdict("Retry-After-Ms, the load's own kind: off by", kept)
+        backlog = hurried(here, digits(), BACKLOG_S, Tandem_Priority="2")
+        kept = [_promise(backlog, request, 3 * capacity_rps, seed) for seed in range(NUM_PROMISES)]
+        yield promises.verdict("Retry-After-Ms, behind a long queue of a higher priority: off by", kept)
+
+
+def two_gateways(folder: Path) -> Iterator[Verdict]:
+    """Twice what one pool can do, half of it through each of two gateways that do not know of one another. Raises CannotMeasure."""
+    with triton(SHARED, folder / "shared") as shared, ExitStack() as gateways:
+        both = [gateways.enter_context(gateway({SHARED: shared.url}, folder, f"gateway-{n}")) for n in (1, 2)]
+        wait_until(lambda: all(serves(here, SHARED) for here in both), "the pool is seen by both gateways")
+        capacity_rps = capacity(both, [SHARED])
+        said = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
+        requests = [hurried(here, digits(), DEADLINE_S) for here in both]
+        trials, waits = [], []
+        for seed in range(NUM_TRIALS):
+            before = shared.spent()
+            trials.append(trial(requests, 2 * capacity_rps, capacity_rps, seed))
+            waits.append(shared.spent().since(before).waited_ratio(SHARED))
+        name = "2 × overload, two gateways, one pool"
+        yield from judging.verdicts(name, trials, said)
+        note = f"worst trial {max(waits):.2f}; by Triton's own statistics"
+        yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
+
+
+def _promise(load: Request, request: Request, rate_rps: float, seed: int) -> Promise | None:
+    """The load stops with its last arrival and not with its last answer: then the door is asked."""
+    arrivals = list(poisson(rate_rps, BACKLOG_LOAD_S, seed))
+    with open_load([load], arrivals) as running:
+        time.sleep(max(0.0, running.began_s + arrivals[-1] - time.monotonic()))
+        return promise(probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S))

@@ -1,0 +1,53 @@
+"""Either of two pools is killed under load: what becomes of the requests that it had, and of those that come after?
+
+SIGKILL of the tritonserver, which its supervisor starts again. Both pools are busy: the load is more than the cheap one can do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.prove.arrivals import poisson
+from loadtest.bench.prove.emulated import Triton, digits, gateway, serves, triton, wait_until
+from loadtest.bench.prove.judging.pool_death import verdicts
+from loadtest.bench.prove.open_loop import open_load
+from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried, on_time
+from loadtest.bench.verdicts import Verdict
+from loadtest.target import Gateway
+
+RATE_RPS = 140.0  # more than the cheap pool can do alone, less than the dear one can
+LOAD_S = 8.0
+STEADY_S = 2.0
+AWAY_S = 1.0  # after the kill, in which the others carry what they can: Triton needs about two to be back
+
+
+def kills(folder: Path) -> Iterator[Verdict]:
+    """Raises CannotMeasure."""
+    with (
+        triton(CHEAP, folder / "cheap") as cheap,
+        triton(DEAR, folder / "dear") as dear,
+        gateway({CHEAP: cheap.url, DEAR: dear.url}, folder) as here,
+    ):
+        for seed, (victim, other) in enumerate(((cheap, dear), (dear, cheap))):
+            wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
+            yield from _kill(here, victim, other, seed)
+
+
+def _kill(here: Gateway, victim: Triton, other: Triton, seed: int) -> Iterator[Verdict]:
+    request = hurried(here, digits(), DEADLINE_S)
+    server = victim.server()
+    with open_load([request], poisson(RATE_RPS, LOAD_S, seed)) as load:
+        time.sleep(max(0.0, load.began_s + STEADY_S - time.monotonic()))
+        if victim.pool.name not in {shot.pool for shot in load.so_far()}:
+            raise CannotMeasure(f"{victim.pool.name} had nothing to do before it was killed")
+        killed_s = time.monotonic()
+        os.kill(server.pid, signal.SIGKILL)
+    shots = on_time(load)
+    left_rps = min(RATE_RPS, other.pool.rate_rps)
+    name = f"SIGKILL of {victim.pool.name}"
+    yield from verdicts(name, shots, killed_s, DEADLINE_S, left_rps, killed_s + AWAY_S)

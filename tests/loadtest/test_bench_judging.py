@@ -1,0 +1,332 @@
+"""What `make prove` says of the shots of a proof: pure tables, with bad attempts that must not pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from loadtest.bench.prove.arrivals import poisson
+from loadtest.bench.prove.judging import crossover, handover, overload, pool_death, promise
+from loadtest.bench.prove.judging.crossover import Sent
+from loadtest.bench.prove.judging.handover import Times
+from loadtest.bench.prove.judging.promise import Promise
+from loadtest.bench.prove.judging.shot import Shot, lag, listed, percentile
+from loadtest.bench.verdicts import Outcome, Verdict
+
+DEADLINE_S = 0.25
+
+
+def good(due_s: float, took_s: float = 0.1, pool: str = "cpu", reason: str = "cheapest_in_time") -> Shot:
+    return Shot(due_s, due_s, due_s + took_s, 200, pool=pool, reason=reason)
+
+
+def shed(due_s: float, took_s: float = 0.002, retry_after_ms: float | None = 40.0) -> Shot:
+    retry = None if retry_after_ms is None else "1"
+    return Shot(due_s, due_s, due_s + took_s, 503, "", "", "overloaded", retry, retry_after_ms)
+
+
+def expired(due_s: float) -> Shot:
+    return Shot(due_s, due_s, due_s + DEADLINE_S, 504, tandem_error="deadline_expired")
+
+
+def lost(due_s: float, took_s: float = 0.1) -> Shot:
+    return Shot(due_s, due_s, due_s + took_s, error="closed before the answer was whole")
+
+
+def outcomes(verdicts: list[Verdict]) -> list[Outcome]:
+    return [verdict.outcome for verdict in verdicts]
+
+
+# -- one shot ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shot", "is_honest", "words"),
+    [
+        (shed(0), True, "503 overloaded"),
+        (shed(0, retry_after_ms=None), True, "503 overloaded"),  # however little there is to do
+        (expired(0), True, "504 deadline_expired"),
+        (Shot(0, 0, 1, 503, tandem_error="upstream_lost", retry_after="1"), True, "503 upstream_lost"),
+        (Shot(0, 0, 1, 503, tandem_error="not_ready"), False, "503 not_ready"),
+        (Shot(0, 0, 1, 503, tandem_error="upstream_lost", retry_after="0"), False, "503 upstream_lost"),
+        (Shot(0, 0, 1, 503), False, "503 without Tandem-Error"),
+        (Shot(0, 0, 1, 504), False, "504 without Tandem-Error"),
+        (Shot(0, 0, 1, 500, tandem_error="internal"), False, "500 internal"),
+        (Shot(0, 0, 1, 429, tandem_error="rate_limited"), False, "429 rate_limited"),
+        (lost(0), False, "no answer (closed before the answer was whole)"),
+    ],
+)
+def test_an_answer_is_honest_if_it_says_what_it_is_and_when_to_come_back(
+    shot: Shot, is_honest: bool, words: str
+) -> None:
+    assert (shot.is_honest, str(shot)) == (is_honest, words)
+
+
+def test_latency_counts_from_when_a_request_was_due_and_not_from_when_it_was_sent() -> None:
+    assert Shot(10.0, 10.4, 10.5, 200).took_s == pytest.approx(0.5)
+
+
+def test_a_generator_that_lagged_by_more_than_a_twentieth_of_the_objective_is_void() -> None:
+    on_time = [Shot(t, t + 0.001, t + 0.1, 200) for t in range(100)]
+    late = [Shot(t, t + 0.02, t + 0.1, 200) for t in range(2)]
+    assert lag(on_time, DEADLINE_S) == (pytest.approx(0.001), False)
+    assert lag([*on_time, late[0]], DEADLINE_S)[1] is False  # one of a hundred may be
+    assert lag([*on_time[:98], *late], DEADLINE_S) == (pytest.approx(0.02), True)
+    assert lag([], DEADLINE_S)[1] is True
+
+
+def test_percentiles_are_values_that_were_seen() -> None:
+    assert [percentile([3, 1, 2, 4], ratio) for ratio in (0, 0.5, 0.51, 0.99, 1)] == [1, 2, 3, 4, 4]
+    assert percentile([], 0.5) is None
+
+
+def test_what_went_wrong_is_listed_by_kind() -> None:
+    assert (
+        listed([lost(0), shed(0), shed(1)]) == "2 × 503 overloaded, 1 × no answer (closed before the answer was whole)"
+    )
+
+
+def test_arrivals_are_the_same_for_the_same_seed_and_as_many_as_asked_for() -> None:
+    times = list(poisson(200, 10, 3))
+    assert times == list(poisson(200, 10, 3))
+    assert times != list(poisson(200, 10, 4))
+    assert times == sorted(times)
+    assert 0 < times[0] < times[-1] < 10
+    assert len(times) == pytest.approx(2000, rel=0.1)
+    gaps = [after - before for before, after in pairwise(times)]
+    assert sum(gap > 0.005 for gap in gaps) / len(gaps) == pytest.approx(0.37, abs=0.05)  # independent: one in e
+
+
+# -- overload ---------------------------------------------------------------------------------------------------------
+
+
+def full(seconds: float = 10.0, rate: int = 100) -> list[Shot]:
+    """So many good answers a second, and twice as many refused."""
+    at = [n / rate for n in range(int(seconds * rate))]
+    return [good(t) for t in at] + [shed(t) for t in at for _ in range(2)]
+
+
+def seen(shots: list[Shot]) -> overload.Overload:
+    return overload.overload(shots, 1.0, 9.0, DEADLINE_S, capacity_rps=100.0)
+
+
+def test_a_load_that_is_answered_at_capacity_and_refused_beyond_it_meets_all_aims() -> None:
+    trial = seen(full())
+    assert trial.goodput_ratio == pytest.approx(1.0)
+    assert trial.offered_ratio == pytest.approx(3.0)
+    assert outcomes(overload.verdicts("x", [trial], "100")) == [Outcome.MET] * 4
+
+
+@pytest.mark.parametrize(
+    ("spoil", "index", "outcome"),
+    [
+        (lambda shots: [s for n, s in enumerate(shots) if s.is_refused or n % 6], 0, Outcome.MISSED),
+        (lambda shots: [s for n, s in enumerate(shots) if s.is_refused or n % 2], 0, Outcome.FAILED),
+        (lambda shots: [good(s.due_s, 0.3) if s.is_answered and n % 66 == 0 else s for n, s in enumerate(shots)], 1, Outcome.MISSED),
+        (lambda shots: [good(s.due_s, 0.3) if s.is_answered and n % 20 == 0 else s for n, s in enumerate(shots)], 1, Outcome.FAILED),
+        (lambda shots: [shed(s.due_s, 0.03) if s.is_refused and n % 50 == 0 else s for n, s in enumerate(shots)], 2, Outcome.MISSED),
+        (lambda shots: [shed(s.due_s, 0.05) if s.is_refused and n % 50 == 0 else s for n, s in enumerate(shots)], 2, Outcome.FAILED),
+        (lambda shots: [s for s in shots if not s.is_refused], 2, Outcome.FAILED),
+        (lambda shots: [*shots, lost(5)], 3, Outcome.FAILED),
+        (lambda shots: [*shots, Shot(5, 5, 5.1, 500, tandem_error="internal")], 3, Outcome.FAILED),
+    ],
+    ids=["a sixth less", "half of it", "1.5 % late", "5 % late", "slow refusals", "slower ones", "no overload", "lost", "500"],
+)  # fmt: skip
+def test_an_overload_that_is_not_carried_does_not_pass(spoil: object, index: int, outcome: Outcome) -> None:
+    assert callable(spoil)
+    assert outcomes(overload.verdicts("x", [seen(spoil(full()))], "100"))[index] is outcome
+
+
+def test_late_answers_are_no_goodput() -> None:
+    assert seen([good(s.due_s, 0.26) for s in full() if s.is_answered]).goodput_ratio == 0
+
+
+def test_what_was_let_in_and_then_expired_is_told() -> None:
+    trial = seen([*full(), *(expired(n / 50) for n in range(500))])
+    assert trial.expired_ratio == pytest.approx(1 / 3)
+    assert "let in and then 504: at most 33.3%" in overload.verdicts("x", [trial], "100")[1].note
+
+
+def test_the_median_trial_is_judged_and_one_lost_request_in_any_counts() -> None:
+    fine, bad = seen(full()), seen([*full(rate=20), lost(5)])
+    verdicts = overload.verdicts("x", [fine, bad, fine], "100")
+    assert verdicts[0].outcome is Outcome.MET
+    assert "worst trial 0.2" in verdicts[0].note
+    assert verdicts[3].outcome is Outcome.FAILED
+
+
+def test_no_answer_at_all_is_late_and_not_early() -> None:
+    assert seen([shed(n / 100) for n in range(1000)]).late_ratio == 1.0
+
+
+# -- promises ---------------------------------------------------------------------------------------------------------
+
+
+def probes(promised_ms: float, opens_s: float, step_s: float = 0.01) -> list[Shot]:
+    """Refused every step until the door opens."""
+    times = [n * step_s for n in range(1000)]
+    refusals = [shed(t, took_s=0.0, retry_after_ms=promised_ms) for t in times if t < opens_s]
+    return [*refusals, good(len(refusals) * step_s)]
+
+
+def test_a_promise_is_compared_with_when_the_door_opened() -> None:
+    kept = promise.promise(probes(500, 0.5))
+    assert kept is not None
+    assert (kept.promised_s, kept.opened_s, kept.step_s) == pytest.approx((0.5, 0.5, 0.01))
+    assert kept.off_ratio == 0
+
+
+@pytest.mark.parametrize(
+    ("promised_ms", "opens_s", "off"),
+    [(100, 0.2, 0.45), (400, 0.2, 1.0), (200, 0.2, 0.0), (195, 0.2, 0.0), (1, 1.0, 0.989)],
+    ids=["half", "twice", "right", "within a step", "come back at once"],
+)
+def test_a_promise_that_is_too_short_is_as_wrong_as_one_that_is_too_long(
+    promised_ms: float, opens_s: float, off: float
+) -> None:
+    kept = promise.promise(probes(promised_ms, opens_s))
+    assert kept is not None
+    assert kept.off_ratio == pytest.approx(off, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "shots",
+    [[], [good(0)], [shed(0)], [shed(0, retry_after_ms=None), good(1)]],
+    ids=["nothing", "never refused", "never let in", "no promise"],
+)
+def test_without_a_promise_and_an_opening_there_is_nothing_to_compare(shots: list[Shot]) -> None:
+    assert promise.promise(shots) is None
+
+
+def test_one_that_is_let_in_and_then_expires_was_let_in() -> None:
+    kept = promise.promise([*probes(100, 0.1)[:-1], expired(0.1)])
+    assert kept is not None
+    assert kept.opened_s == pytest.approx(0.1)
+
+
+def test_trials_that_say_nothing_do_not_pass() -> None:
+    right, wrong = Promise(0.5, 0.5, 0.01), Promise(1.0, 0.5, 0.01)
+    assert promise.verdict("x", [right, right, wrong]).outcome is Outcome.MET
+    assert promise.verdict("x", [right, wrong, wrong]).outcome is Outcome.FAILED
+    assert promise.verdict("x", [right, None, None]).outcome is Outcome.FAILED
+    assert promise.verdict("x", [None]).outcome is Outcome.FAILED
+    assert promise.verdict("x", [Promise(0.7, 0.5, 0.01)]).outcome is Outcome.MISSED
+
+
+# -- a pool that dies -------------------------------------------------------------------------------------------------
+
+
+def death(after: list[Shot]) -> list[Verdict]:
+    before = [good(n / 100, 0.05, pool) for n in range(100) for pool in ("cheap", "dear")]
+    return pool_death.verdicts("x", [*before, *after], 2.0, DEADLINE_S, left_rps=100.0, until_s=3.0)
+
+
+CARRIED = [good(2 + n / 100, 0.05, "dear") for n in range(95)]
+
+
+def test_a_death_that_the_other_pool_makes_up_for_meets_all_aims() -> None:
+    verdicts = death([*CARRIED, shed(2.1), expired(2.2)])
+    assert outcomes(verdicts) == [Outcome.MET] * 3
+    assert verdicts[0].note == "95 answered, 1 × 503 overloaded, 1 × 504 deadline_expired"
+    assert "answered before by cheap and dear" in verdicts[2].note
+
+
+@pytest.mark.parametrize(
+    ("after", "index", "outcome"),
+    [
+        ([*CARRIED, lost(2.1)], 0, Outcome.FAILED),
+        ([*CARRIED, Shot(2.1, 2.1, 2.2, 500, tandem_error="internal")], 0, Outcome.FAILED),
+        ([*CARRIED, Shot(2.1, 2.1, 2.2, 502)], 0, Outcome.FAILED),
+        ([*CARRIED, lost(2.1, took_s=10.0)], 1, Outcome.FAILED),
+        ([*CARRIED, good(2.1, 0.5)], 1, Outcome.MISSED),
+        (CARRIED[:85], 2, Outcome.MISSED),
+        (CARRIED[:50], 2, Outcome.FAILED),
+        ([], 2, Outcome.FAILED),
+    ],
+    ids=["lost", "500", "502", "hangs", "late", "the other is not used", "half of it", "all is quiet"],
+)
+def test_a_death_that_is_felt_does_not_pass(after: list[Shot], index: int, outcome: Outcome) -> None:
+    assert outcomes(death(after))[index] is outcome
+
+
+def test_what_went_wrong_before_the_kill_is_not_blamed_on_it() -> None:
+    assert death([*CARRIED, lost(1.0)])[0].outcome is Outcome.MET
+
+
+# -- a pool that comes ------------------------------------------------------------------------------------------------
+
+TIMES = Times(seen_s=5.0, ready_s=7.0, end_s=20.0)
+
+
+def came(spoil: object = None) -> list[Verdict]:
+    shots = []
+    for n in range(200):
+        at = n / 10
+        if at < 5:
+            shots.append(good(at, 0.01, "cpu", "only_pool"))
+        elif at < 7:
+            shots.append(good(at, 0.01, "cpu", "bridged"))
+        else:
+            shots.append(good(at, 0.01, "gpu" if at > 12 else "cpu"))
+    assert spoil is None or callable(spoil)
+    return handover.verdicts("x", spoil(shots) if spoil else shots, "gpu", TIMES, DEADLINE_S)
+
+
+def test_a_pool_that_comes_and_is_not_felt_meets_all_aims() -> None:
+    verdicts = came()
+    assert outcomes(verdicts) == [Outcome.MET] * 4
+    assert "before it was ever seen: 50 × only_pool" in verdicts[1].note
+
+
+@pytest.mark.parametrize(
+    ("spoil", "index", "outcome"),
+    [
+        (lambda shots: [*shots, shed(3.0)], 0, Outcome.FAILED),
+        (lambda shots: [*shots, expired(8.0)], 0, Outcome.FAILED),
+        (lambda shots: [replace(s, reason="only_pool") if 5 <= s.due_s < 7 else s for s in shots], 1, Outcome.FAILED),
+        (lambda shots: [replace(s, pool="gpu") if 5 <= s.due_s < 7 else s for s in shots], 1, Outcome.FAILED),
+        (lambda shots: [s for s in shots if not 5 <= s.due_s < 7], 1, Outcome.FAILED),
+        (lambda shots: [good(s.due_s, 0.3) if 8 <= s.due_s < 8.5 else s for s in shots], 2, Outcome.MISSED),
+        (lambda shots: [good(s.due_s, 0.6) if 8 <= s.due_s < 8.5 else s for s in shots], 2, Outcome.FAILED),
+        (lambda shots: [replace(s, pool="cpu") for s in shots], 3, Outcome.FAILED),
+    ],
+    ids=["503", "504", "not said", "too early", "no answer meanwhile", "a spike", "a larger one", "never used"],
+)
+def test_a_pool_whose_coming_is_felt_does_not_pass(spoil: object, index: int, outcome: Outcome) -> None:
+    assert outcomes(came(spoil))[index] is outcome
+
+
+# -- crossover --------------------------------------------------------------------------------------------------------
+
+
+def switch(at: float, *stray: Sent) -> list[Sent]:
+    return [Sent(rows, "fast" if rows > at else "slow") for rows in range(1, 33) for _ in range(3)] + list(stray)
+
+
+@pytest.mark.parametrize(
+    ("at", "planted", "outcome"),
+    [(12.5, 12.5, Outcome.MET), (11.5, 12.5, Outcome.MET), (10.5, 12.5, Outcome.MISSED), (8.5, 12.5, Outcome.FAILED)],
+)
+def test_a_switch_is_held_to_where_it_was_planted(at: float, planted: float, outcome: Outcome) -> None:
+    distance, stray = crossover.verdicts("x", switch(at), "fast", planted)
+    assert crossover.observed(switch(at), "fast") == at
+    assert (distance.outcome, stray.outcome) == (outcome, Outcome.MET)
+
+
+def test_one_that_strays_does_not_move_the_switch_and_is_counted() -> None:
+    distance, stray = crossover.verdicts("x", switch(12.5, Sent(30, "slow"), Sent(31, "slow")), "fast", 12.5)
+    assert distance.value == 0
+    assert stray.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("pool", ["slow", "fast"])
+def test_without_a_switch_nothing_was_followed(pool: str) -> None:
+    [verdict] = crossover.verdicts("x", [Sent(rows, pool) for rows in range(1, 33)], "fast", 12.5)
+    assert verdict.outcome is Outcome.FAILED
+
+
+def test_chance_is_no_switch() -> None:
+    sent = [Sent(rows, "fast" if rows % 2 else "slow") for rows in range(1, 33)]
+    assert crossover.verdicts("x", sent, "fast", 12.5)[1].outcome is Outcome.FAILED

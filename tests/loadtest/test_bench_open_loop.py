@@ -1,0 +1,168 @@
+"""What the open-loop generator writes down, against servers that answer, keep silent and hang up."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from loadtest.bench.prove import open_loop as generator
+from loadtest.bench.prove.open_loop import Request, closed_loop, one_by_one, open_load, open_loop, probe
+
+GOOD = b"HTTP/1.1 200 OK\r\nTandem-Pool: cpu\r\nTandem-Reason: spill\r\nContent-Length: 2\r\n\r\n{}"
+BUSY = b"HTTP/1.1 503 Busy\r\nTandem-Error: overloaded\r\nRetry-After: 1\r\nRetry-After-Ms: 250\r\nContent-Length: 0\r\n\r\n"
+LAST = GOOD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
+BYTES = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
+
+
+class Server:
+    """Answers every request alike, each connection on a thread; an empty answer hangs up, None says nothing."""
+
+    def __init__(self, *answers: bytes | None) -> None:
+        self.answers = answers
+        self.num_asked = 0
+        self.lock = threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=200)
+        self.threads = [threading.Thread(target=self._accept)]
+        self.open: list[socket.socket] = []
+        self.threads[0].start()
+
+    def request(self, kind: int = 0) -> Request:
+        return Request(self.listener.getsockname(), BYTES, kind)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                self.open.append(client)
+                self.threads.append(threading.Thread(target=self._serve, args=(client,)))
+                self.threads[-1].start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client:
+            while client.recv(65536):
+                with self.lock:
+                    answer = self.answers[min(self.num_asked, len(self.answers) - 1)]
+                    self.num_asked += 1
+                if answer == b"":
+                    return
+                if answer is not None:
+                    client.sendall(answer)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # closed already
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for client in self.open:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(10)
+
+
+@contextlib.contextmanager
+def server(*answers: bytes | None) -> Iterator[Server]:
+    made = Server(*answers)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_every_arrival_is_asked_once_and_written_down_with_its_receipt() -> None:
+    with server(GOOD) as here:
+        load = open_loop([here.request()], [n / 1000 for n in range(100)])
+        assert here.num_asked == 100
+    assert len(load.shots) == 100
+    assert {(s.status, s.pool, s.reason) for s in load.shots} == {(200, "cpu", "spill")}
+    assert sorted(s.due_s - load.began_s for s in load.shots) == pytest.approx([n / 1000 for n in range(100)])
+    assert all(shot.due_s <= shot.sent_s <= shot.ended_s for shot in load.shots)
+
+
+def test_a_server_that_stalls_is_sent_to_all_the_same() -> None:
+    with server(None) as here, open_load([here.request()], [n / 1000 for n in range(50)]) as load:
+        until = time.monotonic() + 30
+        while here.num_asked < 50 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert here.num_asked == 50  # a closed loop would have waited for the first
+        assert load.so_far() == []
+        here.close()
+    assert {str(shot) for shot in load.shots} == {"no answer (closed before the answer was whole)"}
+    assert len(load.shots) == 50
+
+
+def test_what_hangs_ends_with_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator, "TIME_LIMIT_S", 0.2)
+    with server(GOOD, None) as here:
+        load = open_loop([here.request()], [0.0, 0.01])
+    assert [str(shot) for shot in load.shots] == ["200", "no answer (nothing for 0.2 s)"]
+
+
+@pytest.mark.parametrize("answer", [b"", GOOD[:-1], b"\x16\x03\x01 hello\r\n\r\n"], ids=["none", "half", "not HTTP"])
+def test_a_request_without_a_whole_answer_is_lost_and_not_sent_again(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "TIME_LIMIT_S", 0.2)
+    with server(answer) as here:
+        [shot] = open_loop([here.request()], [0.0]).shots
+        assert here.num_asked == 1
+    assert shot.status is None
+    assert not shot.is_honest
+
+
+def test_where_nobody_listens_any_more_is_written_down() -> None:
+    with server(GOOD) as here, open_load([here.request()], [0.0, 1.0]) as load:
+        until = time.monotonic() + 30
+        while not load.so_far() and time.monotonic() < until:
+            time.sleep(0.01)
+        here.close()
+    assert [str(shot)[:25] for shot in load.shots] == ["200", "no answer (no connection:"]
+
+
+def test_a_connection_that_the_server_closes_is_replaced() -> None:
+    with server(LAST) as here:
+        load = open_loop([here.request()], [n / 500 for n in range(100)])
+    assert [shot.status for shot in load.shots] == [200] * 100
+
+
+def test_requests_take_turns_and_say_which_they_were() -> None:
+    with server(GOOD) as one, server(BUSY) as two:
+        load = open_loop([one.request(0), two.request(1)], [n / 1000 for n in range(20)])
+        assert (one.num_asked, two.num_asked) == (10, 10)
+    assert {(shot.kind, shot.status) for shot in load.shots} == {(0, 200), (1, 503)}
+    assert {shot.retry_after_ms for shot in load.shots if shot.kind == 1} == {250.0}
+
+
+def test_a_closed_loop_keeps_as_many_under_way_as_there_are_clients() -> None:
+    with server(GOOD) as here:
+        load = closed_loop([here.request()], 3, 0.2)
+        assert here.num_asked == len(load.shots) > 3
+    begun = [(shot.sent_s, 1) for shot in load.shots] + [(shot.ended_s, -1) for shot in load.shots]
+    under_way = most = 0
+    for _, change in sorted(begun):
+        under_way += change
+        most = max(most, under_way)
+    assert most <= 3
+
+
+def test_a_closed_loop_does_not_hammer_a_server_that_refuses() -> None:
+    with server(BUSY) as here:
+        assert len(closed_loop([here.request()], 3, 0.2).shots) == 3
+
+
+def test_a_door_is_asked_until_it_opens() -> None:
+    with server(BUSY, BUSY, GOOD, BUSY) as here:
+        shots = probe(here.request(), lambda shot: shot.status == 200, 0.001)
+    assert [shot.status for shot in shots] == [503, 503, 200]
+
+
+def test_one_by_one_is_one_at_a_time() -> None:
+    with server(GOOD) as here:
+        shots = one_by_one([here.request(kind) for kind in range(5)])
+    assert [shot.kind for shot in shots] == list(range(5))
+    assert all(after.sent_s >= before.ended_s for before, after in pairwise(shots))
