@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
-
 from serving.errors import GateRefused, UserError
-from serving.export import gates, recording, variants
+from serving.export import allowed, gates, recording, variants
 from serving.export.data import Dataset
+from serving.export.dividing import divide
 from serving.export.exported import Arrays, Exported
 from serving.export.gates import Limits, Metric
 from serving.export.judging import Judge, Judged
@@ -26,10 +25,8 @@ from serving.export.recording import Proven
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
-from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade, int8
-from serving.export.variants.graph import opened, read
+from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.repository import (
-    NOT_ALLOWED,
     PASSED,
     UNGATED,
     UNTRAINED,
@@ -40,20 +37,8 @@ from serving.repository import (
 )
 from serving.repository.processor import has, has_bf16
 
-CALIBRATION_SHARE = 5  # one row of so many calibrates where no data was given for that; the gate never sees those
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
-MIN_CALIBRATION_ROWS = 4  # fewer say nothing about the range of an activation (guess, not measured)
-MAX_CALIBRATION_ROWS = 256  # ranges settle long before (guess, not measured)
-
-# (variant, pool) -> the engine that such a server lacks, and why the pool may not run it
-NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("fp16", "cpu"): ("cuda", "ONNX Runtime has few FP16 kernels for CPUs: it would run slower than FP32"),
-    ("int8", "gpu"): ("tensorrt", "ONNX Runtime's CUDA provider has no INT8 kernels, only TensorRT has"),
-    ("bf16", "gpu"): ("tensorrt", "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
-}
 AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
-_TENSORRT_ONLY = "made for TensorRT, whose integers processors compute otherwise"
-_CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
 _UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
 _ACCEPTED = "accepted without data: nothing proves it"
 
@@ -143,7 +128,8 @@ class _Run:
         self._asked = asked
         self._engines = engines
         self._progress = progress
-        self.data, self._calibration = _divide(exported, data, calibration, asked)
+        wanted = asked.precisions or exported.precisions
+        self.data, self._calibration = divide(exported.model, wanted, data, calibration)
         self.refused: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.warnings: list[str] = []
@@ -272,17 +258,8 @@ class _Run:
 
     def _engines_of(self, candidate: Candidate) -> list[str]:
         """Those that are here, may run it, and gave the right answers."""
-        if "tensorrt" in candidate.needs:
-            return []
-        wanted = {
-            "fp32": ("cpu", "openvino", "cuda"),
-            "bf16": ("openvino",),
-            "fp16": ("cuda",),
-            "int8": ("cpu", "openvino"),
-        }
-        here = [engine for engine in wanted[candidate.precision] if engine in self._engines]
-        if self._exported.is_cpu_only:
-            here = [engine for engine in here if engine != "cuda"]
+        may = allowed.engines(candidate.precision, candidate.needs, is_cpu_only=self._exported.is_cpu_only)
+        here = [engine for engine in may if engine in self._engines]
         return [engine for engine in here if (candidate.precision, engine) not in self._judge.wrong_on]
 
     def _fastest(self, passed: Sequence[Judged]) -> Judged:
@@ -303,14 +280,9 @@ class _Run:
         return Proven(variant, candidate.model, how, gate, pools, speed, tuple(sorted(candidate.needs)))
 
     def _pool(self, candidate: Candidate, pool: str, found: Results) -> PoolGate:
-        """A pool that may not run it asks for an engine that no such server has, so that it cannot load there."""
-        variant, needs_tensorrt = candidate.precision, "tensorrt" in candidate.needs
-        if pool == "cpu" and needs_tensorrt:
-            return PoolGate(NOT_ALLOWED, "cuda", _TENSORRT_ONLY)
-        if (variant, pool) in NOT_ALLOWED_ON and not (pool == "gpu" and needs_tensorrt):
-            return PoolGate(NOT_ALLOWED, *NOT_ALLOWED_ON[variant, pool])
-        if pool == "gpu" and self._exported.is_cpu_only:
-            return PoolGate(NOT_ALLOWED, "tensorrt", _CPU_ONLY)
+        variant = candidate.precision
+        if refusal := allowed.refusal(variant, pool, candidate.needs, is_cpu_only=self._exported.is_cpu_only):
+            return refusal
         if pool == "gpu" and (self._asked.is_for_tensorrt or "cuda" not in self._engines):
             engine = "tensorrt" if self._asked.is_for_tensorrt else "cuda"
             return self._accepted(PoolGate(PASSED, engine, "the baseline" if variant == "fp32" else _UNTIMED))
@@ -339,35 +311,6 @@ def _file(folder: Path, candidate: Candidate, number: int = 0) -> Path:
 def _first(inputs: Arrays) -> Arrays:
     """The first row, for a model without a batch dimension."""
     return {name: values[0] for name, values in inputs.items()}
-
-
-def _needs_calibration(model: bytes) -> bool:
-    try:
-        return "static" in int8.ways(read(opened(model)), has_calibration=True)
-    except NothingToQuantise:
-        return False
-
-
-def _divide(
-    exported: Exported, data: Dataset | None, calibration: Arrays | None, asked: Asked
-) -> tuple[Dataset | None, Arrays | None]:
-    """(what judges, what calibrates): where nothing was given for the second, some rows of the first, which it then loses.
-
-    FP16 looks at them for values that would overflow.
-    """
-    wanted = asked.precisions or exported.precisions
-    is_needed = "fp16" in wanted or ("int8" in wanted and _needs_calibration(exported.model))
-    if data is None or calibration is not None or not is_needed:
-        return data, calibration
-    rows = np.arange(data.num_samples)
-    chosen = rows[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]
-    if len(chosen) < MIN_CALIBRATION_ROWS:
-        return data, None
-    left = np.setdiff1d(rows, chosen)
-    calibrating = {name: values[chosen] for name, values in data.inputs.items()}
-    labels = None if data.labels is None else data.labels[left]
-    judging = {name: values[left] for name, values in data.inputs.items()}
-    return Dataset(f"{data.name}, without the rows that calibrate", judging, labels, data.kind), calibrating
 
 
 def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:

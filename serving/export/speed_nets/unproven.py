@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serving.export import gates, variants
+from serving.export import allowed, gates, variants
 from serving.export.exported import Exported
-from serving.export.pipeline import NOT_ALLOWED_ON
 from serving.export.progress import Progress, silent
 from serving.export.recording import Proven
 from serving.export.speed_nets import net
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import SEED
 from serving.planning.engines import PLAIN
-from serving.repository import NOT_ALLOWED, PASSED, UNTRAINED, PoolGate
+from serving.repository import PASSED, UNTRAINED, PoolGate
 
 VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own
 NUM_ROWS = 4  # that calibrate, and others that are compared: speed depends on neither
@@ -52,8 +51,5 @@ def proven(name: str, exported: Exported, wanted: Sequence[str], progress: Progr
 def pools(variant: str) -> Mapping[str, PoolGate]:
     """Where its precision is computed at all."""
     return {
-        pool: PoolGate(NOT_ALLOWED, *NOT_ALLOWED_ON[variant, pool])
-        if (variant, pool) in NOT_ALLOWED_ON
-        else PoolGate(PASSED, engine, UNTRAINED)
-        for pool, engine in PLAIN.items()
+        pool: allowed.refusal(variant, pool) or PoolGate(PASSED, engine, UNTRAINED) for pool, engine in PLAIN.items()
     }
