@@ -411,10 +411,15 @@ def _answering_engines() -> Any:
     "--swing", default=0.8, show_default=True, type=click.FloatRange(0, 1), help="Of a day, as a share of its mean."
 )
 @click.option(
-    "--slot",
-    "slot_s",
-    type=click.FloatRange(0, min_open=True),
-    help="Seconds in which requests are counted together. Default: one by one, 0.01 above two million.",
+    "--per-second",
+    type=click.IntRange(1),
+    help="Requests of a second that are looked at while nothing changes, each for its like. Default: all, 100 above two million.",
+)
+@click.option(
+    "--noise",
+    "noise_ratio",
+    type=click.FloatRange(0),
+    help="Coefficient of variation of execution times, lognormal, in both pools instead of the file's.",
 )
 @click.option(
     "--objective", "objective_s", type=click.FloatRange(0, min_open=True), help="Seconds, instead of the file's."
@@ -422,7 +427,7 @@ def _answering_engines() -> Any:
 @click.option(
     "--policy", "policies", multiple=True, type=click.Choice(SIMULATED), help="This alone; may be given several times."
 )
-@click.option("--seed", default=1, show_default=True, type=int, help="Of arrivals and cold starts.")
+@click.option("--seed", default=1, show_default=True, type=int, help="Of arrivals, cold starts and noise.")
 @click.option("--picture", type=FILE, help="Also draw the run over time into this SVG file.")
 @JSON
 def simulate(**options: Any) -> None:

@@ -8,25 +8,26 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import exp, log, sqrt
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 from serving.errors import UserError
 from serving.planning.simulate import arrivals as make
-from serving.planning.simulate.arrivals import Arrival
+from serving.planning.simulate.arrivals import Arrivals
+from serving.planning.simulate.hindsight import simulate
 from serving.planning.simulate.outcome import Outcome
-from serving.planning.simulate.run import simulate
-from serving.planning.simulate.setting import POLICIES, Setting
+from serving.planning.simulate.run import Draws
+from serving.planning.simulate.setting import POLICIES, Policy, Setting
 from serving.replay.picture import draw
 from serving.replay.scenario import read_scenario
 from serving.replay.table import as_json, table
 from serving.replay.traces import read_trace
 
-MANY = 2_000_000  # requests; one by one they would take half a minute a policy
-SLOT_S = 0.01  # in which many requests are counted together
-Arrivals = Callable[[], Iterable[Arrival]]
+MANY = 2_000_000  # requests; one by one they would take a minute a policy
+PER_SECOND = 100  # of many requests, that are looked at in a second in which nothing changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class SimulateOptions:
     burst_every_s: float = 600.0
     burst_lasting_s: float = 60.0
     swing: float = 0.8
-    slot_s: float | None = None
+    per_second: int | None = None
+    noise_ratio: float | None = None
     objective_s: float | None = None
     policies: tuple[str, ...] = ()
     seed: int = 1
@@ -53,37 +55,31 @@ class SimulateOptions:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     arrivals: Arrivals
-    duration_s: float
     says: str
-    slot_s: float | None
+    per_second: int | None
 
 
 def run(options: SimulateOptions) -> int:
     check(options)
-    setting = read_scenario(options.scenario)
-    if options.objective_s is not None:
-        setting = replace(setting, objective_s=options.objective_s)
-    traffic = _traffic(options)
-    if traffic.slot_s is not None and traffic.slot_s >= setting.objective_s / 2:
-        raise UserError(
-            f"--slot {traffic.slot_s:g} is half of the objective or more: what happens within it would not show"
-        )
-    outcomes = [
-        _outcome(policy.name, setting, traffic, options)
-        for policy in POLICIES
-        if policy.name in (options.policies or _ALL)
-    ]
+    setting = _setting(options)
+    traffic = _traffic(options, setting)
+    outcomes: list[Outcome] = []
+    for policy in POLICIES:
+        if policy.name in (options.policies or _ALL):
+            outcomes.append(_outcome(policy, setting, traffic, options, outcomes))
     if options.picture is not None:
         options.picture.write_text(
             draw(outcomes, f"what-if: {traffic.says}, objective {setting.objective_s:g} s"), encoding="utf-8"
         )
     if options.as_json:
         facts = {"scenario": str(options.scenario), "traffic": traffic.says, "objective_s": setting.objective_s}
-        print(json.dumps(as_json(outcomes, {**facts, "slot_s": traffic.slot_s, "seed": options.seed}), indent=2))
+        print(
+            json.dumps(as_json(outcomes, {**facts, "per_second": traffic.per_second, "seed": options.seed}), indent=2)
+        )
         return 0
-    slots = f", counted in slots of {traffic.slot_s:g} s" if traffic.slot_s is not None else ""
+    part = f", {traffic.per_second} of each second looked at" if traffic.per_second is not None else ""
     print(
-        f"{traffic.says}{slots}; objective {setting.objective_s:g} s; what-if: curves and prices are those of {options.scenario}"
+        f"{traffic.says}{part}; objective {setting.objective_s:g} s; what-if: curves and prices are those of {options.scenario}"
     )
     print(table(outcomes))
     return 0
@@ -92,51 +88,82 @@ def run(options: SimulateOptions) -> int:
 _ALL = tuple(policy.name for policy in POLICIES)
 
 
-def _outcome(name: str, setting: Setting, traffic: Traffic, options: SimulateOptions) -> Outcome:
-    policy = next(policy for policy in POLICIES if policy.name == name)
-    began = perf_counter()
-    chance = random.Random(options.seed + 1).random
-    outcome = simulate(setting, policy, traffic.arrivals, traffic.duration_s, chance=chance)
+def _setting(options: SimulateOptions) -> Setting:
+    setting = read_scenario(options.scenario)
+    if options.objective_s is not None:
+        setting = replace(setting, objective_s=options.objective_s)
+    if (noise := options.noise_ratio) is not None:
+        setting = replace(
+            setting, cpu=replace(setting.cpu, noise_ratio=noise), gpu=replace(setting.gpu, noise_ratio=noise)
+        )
+    return setting
+
+
+def _outcome(
+    policy: Policy, setting: Setting, traffic: Traffic, options: SimulateOptions, rivals: list[Outcome]
+) -> Outcome:
+    began = process_time()
+    outcome = simulate(
+        setting,
+        policy,
+        traffic.arrivals,
+        lambda: draws(options.seed),
+        per_second=traffic.per_second,
+        rivals=rivals,
+    )
     if not options.as_json:
-        print(f"{name}: {perf_counter() - began:.1f} s", file=sys.stderr)
+        print(f"{policy.name}: {process_time() - began:.1f} s of processor time", file=sys.stderr)
     return outcome
 
 
-def _traffic(options: SimulateOptions) -> Traffic:
-    return _made(options) if options.trace is None else _traced(options, options.trace)
+def draws(seed: int) -> Draws:
+    """Cold starts and the noise of executions have generators of their own: neither changes the other, nor the arrivals."""
+    cold_start, noise = random.Random(f"cold starts {seed}"), random.Random(f"noise {seed}")
+
+    def stretch(noise_ratio: float) -> float:
+        """Lognormal, with the mean 1."""
+        variance = log(1 + noise_ratio**2)
+        return exp(noise.gauss(-variance / 2, sqrt(variance)))
+
+    return Draws(cold_start.random, stretch)
 
 
-def _traced(options: SimulateOptions, path: Path) -> Traffic:
-    times = make.copies(read_trace(path), options.copies, options.jitter_s, random.Random(options.seed))
-    slot_s = options.slot_s or (SLOT_S if len(times) > MANY else None)
-    says = f"{len(times):,} requests of {path.name}" + (
+def _traffic(options: SimulateOptions, setting: Setting) -> Traffic:
+    return _made(options, setting) if options.trace is None else _traced(options, options.trace, setting)
+
+
+def _traced(options: SimulateOptions, path: Path, setting: Setting) -> Traffic:
+    came = make.copies(
+        read_trace(path, setting.rows), options.copies, options.jitter_s, random.Random(f"copies {options.seed}")
+    )
+    arrivals = make.Listed([at for at, _ in came], came[-1][0] + 1.0, [rows for _, rows in came])
+    says = f"{len(came):,} requests of {path.name}" + (
         f", each arrival {options.copies} times" if options.copies > 1 else ""
     )
-    if slot_s is None:
-        return Traffic(lambda: make.one_by_one(times), times[-1] + 1.0, says, None)
-    return Traffic(lambda: make.merged(times, slot_s), times[-1] + 1.0 + slot_s, says, slot_s)
+    return Traffic(arrivals, says, options.per_second or (PER_SECOND if len(came) > MANY else None))
 
 
-def _made(options: SimulateOptions) -> Traffic:
+def _made(options: SimulateOptions, setting: Setting) -> Traffic:
     rate, duration_s = options.rate_rps, options.duration_s
-    slot_s = options.slot_s or (SLOT_S if rate * duration_s > MANY else None)
-    kinds: dict[str, Callable[[random.Random], Callable[[float], float]]] = {
-        "poisson": lambda _: make.steady(rate),
-        "daily": lambda _: make.daily(rate, options.swing),
-        "bursts": lambda generator: make.bursts(
-            rate, options.burst_times, options.burst_every_s, options.burst_lasting_s, duration_s, generator
+    kinds: dict[str, Callable[[], Callable[[float], float]]] = {
+        "poisson": lambda: make.steady(rate),
+        "daily": lambda: make.daily(rate, options.swing),
+        "bursts": lambda: make.bursts(
+            rate,
+            options.burst_times,
+            options.burst_every_s,
+            options.burst_lasting_s,
+            duration_s,
+            random.Random(f"bursts {options.seed}"),
         ),
     }
-
-    def arrivals() -> Iterable[Arrival]:
-        generator = random.Random(options.seed)
-        return make.requests(kinds[options.arrivals](generator), duration_s, generator, slot_s)
-
+    arrivals = make.Made(
+        kinds[options.arrivals](), duration_s, lambda number: random.Random(f"{number} {options.seed}"), setting.rows
+    )
     return Traffic(
         arrivals,
-        duration_s,
         f"{options.arrivals} arrivals, {rate:g}/s for {duration_s:g} s, seed {options.seed}",
-        slot_s,
+        options.per_second or (PER_SECOND if rate * duration_s > MANY else None),
     )
 
 

@@ -16,6 +16,7 @@ import yaml
 from serving.errors import UserError
 from serving.planning.simulate.setting import ColdStart, PoolSetting, Setting
 from serving.planning.wake import WakeRules
+from serving.replay.curves import ALL, read_curves
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from serving.settings import nearest
@@ -35,7 +36,9 @@ POOL: dict[str, Any] = {
     "cold_start_s": None,
     "instances": 1,
     "max_batch": 1,
+    "noise_ratio": 0.0,
 }
+CURVE_FILE: dict[str, Any] = {"file": None, "variant": ALL}
 WAKE = ("max_load_ratio", "patience_s", "hold_s", "cpu_hold_s", "handover_s", "max_wakes_per_hour")
 POOLS = ("cpu", "gpu")
 
@@ -55,8 +58,8 @@ def read_scenario(path: Path) -> Setting:
     try:
         wake = _filled(top["wake"], dict.fromkeys(WAKE, 0), f"{path}: wake") and top["wake"]
         return Setting(
-            cpu=_pool("cpu", pools["cpu"], f"{path}: pools.cpu"),
-            gpu=_pool("gpu", pools["gpu"], f"{path}: pools.gpu"),
+            cpu=_pool("cpu", pools["cpu"], f"{path}: pools.cpu", path.parent),
+            gpu=_pool("gpu", pools["gpu"], f"{path}: pools.gpu", path.parent),
             objective_s=_number(top["objective_s"], f"{path}: objective_s"),
             rows=_number(top["rows"], f"{path}: rows"),
             cooldown_s=_number(top["cooldown_s"], f"{path}: cooldown_s"),
@@ -66,7 +69,7 @@ def read_scenario(path: Path) -> Setting:
         raise UserError(f"{path}: {error}") from None
 
 
-def _pool(name: str, raw: Any, where: str) -> PoolSetting:
+def _pool(name: str, raw: Any, where: str, folder: Path) -> PoolSetting:
     pool = _filled(raw, POOL, where)
     least, most = (
         _whole(value, f"{where}.replicas") for value in _list(pool["replicas"], 2, f"{where}.replicas", "[1, 8]")
@@ -75,21 +78,43 @@ def _pool(name: str, raw: Any, where: str) -> PoolSetting:
         _number(value, f"{where}.cold_start_s")
         for value in _list(pool["cold_start_s"], 3, f"{where}.cold_start_s", "[240, 300, 420]")
     ]
-    points = pool["curve"]
-    if not isinstance(points, list) or not all(isinstance(point, list) and len(point) == 2 for point in points):
-        raise UserError(f"{where}.curve must be a list of [rows, seconds], such as [[1, 0.005], [32, 0.010]]")
     try:
-        curve = Curve(tuple((_number(r, f"{where}.curve"), _number(s, f"{where}.curve")) for r, s in points))
         service = Service(
-            curve, _whole(pool["instances"], f"{where}.instances"), _whole(pool["max_batch"], f"{where}.max_batch")
+            _curve(pool["curve"], f"{where}.curve", folder),
+            _whole(pool["instances"], f"{where}.instances"),
+            _whole(pool["max_batch"], f"{where}.max_batch"),
         )
         made = PoolSetting(
-            name, service, _number(pool["price_per_hour"], f"{where}.price_per_hour"), least, most, ColdStart(*cold)
+            name,
+            service,
+            _number(pool["price_per_hour"], f"{where}.price_per_hour"),
+            least,
+            most,
+            ColdStart(*cold),
+            noise_ratio=_number(pool["noise_ratio"], f"{where}.noise_ratio"),
         )
         made.supply  # noqa: B018  (checks itself)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
     return made
+
+
+def _curve(raw: Any, where: str, folder: Path) -> Curve:
+    """Points, or a file of them beside the scenario."""
+    if isinstance(raw, dict):
+        of_file = _filled(raw, CURVE_FILE, where)
+        for key, value in of_file.items():
+            if not isinstance(value, str):
+                raise UserError(f"{where}.{key}: {value!r} is no text")
+        try:
+            return read_curves(folder / of_file["file"]).named(of_file["variant"])
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    if not isinstance(raw, list) or not all(isinstance(point, list) and len(point) == 2 for point in raw):
+        raise UserError(
+            f"{where} must be a list of [rows, seconds], such as [[1, 0.005], [32, 0.010]], or {{file: …, variant: …}}"
+        )
+    return Curve(tuple((_number(rows, where), _number(seconds, where)) for rows, seconds in raw))
 
 
 def _filled(raw: Any, known: Mapping[str, Any], where: str) -> dict[str, Any]:

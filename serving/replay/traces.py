@@ -1,7 +1,7 @@
 """When requests came, from a file: Azure's LLM inference traces (a column TIMESTAMP), or a CSV whose first column is seconds.
 
-Times are told from the first arrival, rising. Only they are used: what a request asked for is the scenario's. Rule: a row that is no time
-is an error with its number, never skipped.
+Times are told from the first arrival, rising; a column `rows` says how many rows each had. Nothing else is read: what a request asked for
+is the scenario's. Rule: a row that is no time is an error with its number, never skipped.
 """
 
 from __future__ import annotations
@@ -15,37 +15,51 @@ from pathlib import Path
 from serving.errors import UserError
 
 TIMESTAMP = "TIMESTAMP"
+ROWS = "rows"
 
 
-def read_trace(path: Path) -> list[float]:
-    """Seconds. Raises UserError."""
+def read_trace(path: Path, rows: float = 1.0) -> list[tuple[float, float]]:
+    """Seconds, and rows: so many where the file does not say. Raises UserError."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            times = list(_times(csv.reader(file), path))
+            arrivals = list(_arrivals(csv.reader(file), path, rows))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}") from None
-    if not times:
+    if not arrivals:
         raise UserError(f"{path} holds no arrival")
-    times.sort()
-    return [at - times[0] for at in times]
+    arrivals.sort()
+    first = arrivals[0][0]
+    return [(at - first, rows) for at, rows in arrivals]
 
 
-def _times(rows: Iterator[list[str]], path: Path) -> Iterator[float]:
-    column, is_stamp = 0, False
-    for number, row in enumerate(rows, start=1):
-        if not row or not any(cell.strip() for cell in row):
+def _arrivals(lines: Iterator[list[str]], path: Path, rows: float) -> Iterator[tuple[float, float]]:
+    column, rows_column, is_stamp = 0, None, False
+    for number, line in enumerate(lines, start=1):
+        if not line or not any(cell.strip() for cell in line):
             continue
-        if number == 1 and not _is_number(row[0]):
-            header = [cell.strip() for cell in row]
+        if number == 1 and not _is_number(line[0]):
+            header = [cell.strip() for cell in line]
             is_stamp = TIMESTAMP in header
             column = header.index(TIMESTAMP) if is_stamp else 0
+            rows_column = header.index(ROWS) if ROWS in header else None
             continue
-        text = row[column].strip() if column < len(row) else ""
+        text = _cell(line, column)
         try:
-            yield _stamp_s(text) if is_stamp else _seconds(text)
+            at = _stamp_s(text) if is_stamp else _seconds(text)
         except ValueError:
             what = "2023-11-16 18:17:03.97" if is_stamp else "12.5"
             raise UserError(f"{path}: row {number}: {text[:40]!r} is no time such as {what}") from None
+        yield at, rows if rows_column is None else _rows(_cell(line, rows_column), f"{path}: row {number}")
+
+
+def _cell(line: list[str], column: int) -> str:
+    return line[column].strip() if column < len(line) else ""
+
+
+def _rows(text: str, where: str) -> float:
+    if not _is_number(text) or not float(text) > 0:
+        raise UserError(f"{where}: rows {text[:40]!r} is no number above 0")
+    return float(text)
 
 
 def _is_number(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a file of service times may say, what an emulated pool serves, and that nobody gets one unasked."""
+"""What an emulated pool serves, and that nobody gets one unasked. Its file: tests/replay/test_curves.py."""
 
 from __future__ import annotations
 
@@ -26,71 +26,14 @@ PLAIN = {"cpu": EnginePython("cpu", Path("/e/bin/python3"), "9.9")}
 GOOD = 'version: 1\nname: t4\nvariants:\n  "*": [[1, 0.005], [9, 0.013]]\n'
 
 
-def read(tmp_path: Path, text: str, name: str = "t4.yaml") -> emulated.Curves:
-    (tmp_path / name).write_text(text)
-    return read_curves(tmp_path / name)
-
-
 def plan(tmp_path: Path, text: str) -> PoolPlan:
-    return plan_emulated(
-        Repository(ROOT / "model_repo"), "emulated-gpu", read(tmp_path, text), PLAIN, lambda line: None
-    )
+    (tmp_path / "t4.yaml").write_text(text)
+    curves = read_curves(tmp_path / "t4.yaml")
+    return plan_emulated(Repository(ROOT / "model_repo"), "emulated-gpu", curves, PLAIN, lambda line: None)
 
 
 def with_variants(**points: Any) -> str:
     return json.dumps({"version": 1, "name": "t4", "variants": {k.replace("_", "-"): v for k, v in points.items()}})
-
-
-# -- the file ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("t4.yaml", GOOD), ("t4.json", '{"version": 1, "name": "t4", "variants": {"*": [[1, 5e-3], [9, 13e-3]]}}')],
-)
-def test_a_good_file_is_a_name_and_curves(tmp_path: Path, name: str, text: str) -> None:
-    curves = read(tmp_path, text, name)
-    assert curves.name == "t4"
-    assert curves.by_variant["*"].seconds(5) == pytest.approx(0.009)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "expected a mapping"),
-        ("a: [", "not valid YAML"),
-        (GOOD.replace("version: 1", "version: 2"), "version 2 is not known"),
-        (GOOD.replace("version: 1", "version: true"), "version True is not known"),
-        (GOOD.replace("version: 1\n", ""), "'version' is missing"),
-        (GOOD.replace("variants", "variant"), "unknown key 'variant'; did you mean 'variants'?"),
-        (GOOD.replace("t4", "a b"), "name 'a b' must be a word"),
-        (GOOD.replace("t4", "4"), "name 4 must be a word"),
-        (GOOD.replace("t4", '"a\\r\\nb"'), "must be a word"),
-        ("version: 1\nname: t4\nvariants: {}\n", "'variants' must give the points"),
-        (with_variants(fp32=[]), "variants.fp32: must be a list of [rows, seconds]"),
-        (with_variants(fp32=[1, 0.005]), "must be a list of [rows, seconds]"),
-        (with_variants(fp32=[[1, 0.005, 2]]), "must be a list of [rows, seconds]"),
-        (GOOD.replace("0.005", "5e-3"), "'5e-3' is no number (YAML reads 5e-3 as text: write 0.005)"),
-        (with_variants(fp32=[[1, True]]), "True is no number"),
-        (with_variants(fp32=[[1, 0]]), "positive"),
-        (with_variants(fp32=[[2, 0.1], [1, 0.2]]), "ascend"),
-    ],
-)
-def test_a_wrong_file_is_one_line_with_the_place_and_the_way_out(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match=r"t4\.yaml") as error:
-        read(tmp_path, text)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.yaml: No such file"):
-        read_curves(tmp_path / "none.yaml")
-
-
-def test_json_that_is_none_is_told_as_json(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not valid JSON"):
-        read(tmp_path, "{", "t4.json")
 
 
 # -- what a pool serves -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from serving.cli import SIMULATED, cli
 from serving.errors import UserError
 from serving.planning.simulate.setting import POLICIES
+from serving.replay.command import draws
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = str(ROOT / "docs" / "scenarios" / "bert-large.yaml")
@@ -50,10 +51,37 @@ def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> Non
     assert row["num_requests"] == row["num_in_time"] + row["num_violations"]
 
 
-def test_the_same_seed_gives_the_same_object_and_another_another() -> None:
-    words = ("--duration", "60", "--policy", "tandem", "--seed")
+@pytest.mark.parametrize(
+    "more", [(), ("--arrivals", "bursts", "--burst-every", "20"), ("--noise", "0.3"), ("--per-second", "20")]
+)
+def test_the_same_seed_gives_the_same_object_and_another_another(more: tuple[str, ...]) -> None:
+    words = ("--duration", "90", "--rate", "150", "--policy", "tandem", "--policy", "hold", *more, "--seed")
     assert outcomes(*words, "1") == outcomes(*words, "1")
     assert outcomes(*words, "1")["policies"] != outcomes(*words, "2")["policies"]
+
+
+def test_chance_has_a_seed_and_one_kind_of_it_leaves_the_others_alone() -> None:
+    first, same, other = draws(1), draws(1), draws(2)
+    assert [first.cold_start() for _ in range(5)] == [same.cold_start() for _ in range(5)]
+    assert same.stretch is not None
+    same.stretch(0.2)
+    assert first.cold_start() == same.cold_start() != other.cold_start()
+
+
+@pytest.mark.parametrize("noise_ratio", [0.05, 0.3, 1.0])
+def test_noise_has_the_mean_of_the_curve_and_the_variation_that_was_asked_for(noise_ratio: float) -> None:
+    stretch = draws(1).stretch
+    assert stretch is not None
+    drawn = [stretch(noise_ratio) for _ in range(100_000)]
+    mean = sum(drawn) / len(drawn)
+    assert mean == pytest.approx(1.0, rel=0.02)
+    assert (sum((x - mean) ** 2 for x in drawn) / len(drawn)) ** 0.5 == pytest.approx(noise_ratio, rel=0.05)
+
+
+def test_noise_makes_latencies_spread() -> None:
+    words = ("--duration", "300", "--rate", "1", "--policy", "cpu-only")
+    plain, noisy = (outcomes(*words, *more)["policies"]["cpu-only"] for more in ((), ("--noise", "0.4")))
+    assert noisy["latency_p99_s"] > 1.3 * plain["latency_p99_s"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +92,8 @@ def test_the_same_seed_gives_the_same_object_and_another_another() -> None:
         ("--arrivals", "bursts", "--burst-every", "20"),
         ("--arrivals", "daily"),
         ("--objective", "0.06"),
-        ("--slot", "0.02"),
+        ("--per-second", "3"),
+        ("--noise", "0.5"),
     ],
 )
 def test_every_option_changes_something(words: tuple[str, ...]) -> None:
@@ -100,8 +129,6 @@ def test_a_trace_is_replayed_and_copied(tmp_path: Path) -> None:
     assert copied["policies"]["cpu-only"]["num_requests"] == 180
     later = outcomes("--trace", trace(tmp_path), "--policy", "cpu-only", "--copies", "3", "--jitter", "0.2")
     assert later["policies"] != copied["policies"]
-    slots = outcomes("--trace", trace(tmp_path), "--policy", "cpu-only", "--copies", "3", "--slot", "0.05")
-    assert slots["policies"]["cpu-only"]["num_requests"] == 180
 
 
 def test_the_picture_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
@@ -120,7 +147,6 @@ def test_the_picture_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
         (("--trace", "x.csv", "--rate", "5"), "leave out --arrivals, --rate"),
         (("--trace", "x.csv", "--arrivals", "daily"), "leave out"),
         (("--copies", "2"), "--copies is for a trace"),
-        (("--slot", "0.2"), "half of the objective"),
         (("--trace", "no-such-trace.csv"), "no-such-trace.csv"),
     ],
 )

@@ -22,6 +22,14 @@ def written(tmp_path: Path, raw: object) -> Path:
     return path
 
 
+def write_curves(folder: Path) -> None:
+    (folder / "fast.yaml").write_text(
+        'version: 1\nname: fast\nvariants: {"*": [[1, 0.005]], int8: [[1, 0.002]], digits-fp16: [[1, 0.001]]}\n',
+        encoding="utf-8",
+    )
+    (folder / "wrong.yaml").write_text("version: 1\nname: fast\nvariant: {}\n", encoding="utf-8")
+
+
 def pool(**changes: object) -> dict[str, Any]:
     return {**GOOD, "pools": {"cpu": {**POOL, **changes}, "gpu": POOL}}
 
@@ -48,6 +56,16 @@ def pool(**changes: object) -> dict[str, Any]:
         (pool(curve=[[1]]), "list of [rows, seconds]"),
         (pool(curve=[[8, 0.1], [1, 0.2]]), "rows ascend"),
         (pool(curve=[[1, "5e-3"]]), "is no number"),
+        (pool(curve="fast.yaml"), "list of [rows, seconds], such as [[1, 0.005], [32, 0.010]], or {file:"),
+        (pool(curve={"fil": "fast.yaml"}), "did you mean 'file'?"),
+        (pool(curve={"variant": "fp32"}), "pools.cpu.curve: 'file' is missing"),
+        (pool(curve={"file": 7}), "curve.file: 7 is no text"),
+        (pool(curve={"file": "none.yaml"}), "pools.cpu.curve: cannot read the curves"),
+        (pool(curve={"file": "fast.yaml", "variant": "int9"}), "did you mean 'int8'?"),
+        (pool(curve={"file": "fast.yaml", "variant": "fp16"}), "has no curve of 'fp16'"),
+        (pool(curve={"file": "wrong.yaml"}), "unknown key 'variant'; did you mean 'variants'?"),
+        (pool(noise_ratio=-0.1), "noise is a ratio of 0 or more"),
+        (pool(noise_ratio="much"), "noise_ratio: 'much' is no number"),
         (pool(replicas=4), "list of 2 numbers"),
         (pool(replicas=[4, 1]), "not between 0 and max_replicas"),
         (pool(replicas=[0, 1.5]), "no whole number"),
@@ -59,10 +77,30 @@ def pool(**changes: object) -> dict[str, Any]:
     ],
 )
 def test_what_is_wrong_in_a_scenario_is_named(tmp_path: Path, raw: object, said: str) -> None:
+    write_curves(tmp_path)
     with pytest.raises(UserError) as raised:
         read_scenario(written(tmp_path, raw))
     assert said in str(raised.value)
     assert "scenario.yaml" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 0.005),
+        ({"variant": "*"}, 0.005),
+        ({"variant": "fp32"}, 0.005),
+        ({"variant": "int8"}, 0.002),
+        ({"variant": "digits-fp16"}, 0.001),
+    ],
+)
+def test_a_curve_may_stand_in_the_file_of_an_emulated_pool_beside_the_scenario(
+    tmp_path: Path, given: dict[str, str], seconds: float
+) -> None:
+    write_curves(tmp_path)
+    setting = read_scenario(written(tmp_path, pool(curve={"file": "fast.yaml", **given})))
+    assert setting.cpu.service.curve.seconds(1) == seconds
 
 
 def test_a_scenario_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -71,13 +109,15 @@ def test_a_scenario_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_arrives(tmp_path: Path) -> None:
-    changed = pool(instances=3, max_batch=8, price_per_hour=0.25, replicas=[2, 5], cold_start_s=[1, 2, 3])
+    changed = pool(
+        instances=3, max_batch=8, price_per_hour=0.25, replicas=[2, 5], cold_start_s=[1, 2, 3], noise_ratio=0.2
+    )
     setting = read_scenario(
         written(tmp_path, {**changed, "rows": 2, "cooldown_s": 60, "wake": {"hold_s": 7, "handover_s": 8}})
     )
     cpu = setting.cpu
     assert (cpu.service.num_instances, cpu.service.max_batch, cpu.price_per_hour) == (3, 8, 0.25)
-    assert (cpu.min_replicas, cpu.max_replicas, cpu.cold_start.usual_s) == (2, 5, 2)
+    assert (cpu.min_replicas, cpu.max_replicas, cpu.cold_start.usual_s, cpu.noise_ratio) == (2, 5, 2, 0.2)
     assert (setting.rows, setting.cooldown_s, setting.wake.hold_s, setting.wake.handover_s) == (2, 60, 7, 8)
     assert setting.gpu.service.num_instances == 1
 

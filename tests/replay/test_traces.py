@@ -33,7 +33,22 @@ AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 def test_times_are_told_from_the_first_arrival(tmp_path: Path, text: str, times: list[float]) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(text, encoding="utf-8")
-    assert read_trace(path) == pytest.approx(times, abs=1e-5)
+    found = read_trace(path, rows=2)
+    assert [at for at, _ in found] == pytest.approx(times, abs=1e-5)
+    assert {rows for _, rows in found} == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "seconds,rows\n10,1\n12,32\n11,8\n",
+        "rows,what,TIMESTAMP\n1,a,2031-05-04 10:00:00\n8,b,2031-05-04 10:00:01\n32,c,2031-05-04 10:00:02\n",
+    ],
+)
+def test_a_column_of_rows_stays_with_its_times(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text, encoding="utf-8")
+    assert read_trace(path) == [(0.0, 1.0), (1.0, 8.0), (2.0, 32.0)]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +61,10 @@ def test_times_are_told_from_the_first_arrival(tmp_path: Path, text: str, times:
         ("1\ninf\n", "row 2"),
         ("TIMESTAMP\n2031-05-04 10:00:00\nyesterday\n", "row 3: 'yesterday' is no time such as 2023"),
         ("a,TIMESTAMP\n1,2031-05-04 10:00:00\n1\n", "row 3: '' is no time"),
+        ("seconds,rows\n1,2\n2,0\n", "row 3: rows '0' is no number above 0"),
+        ("seconds,rows\n1,2\n2,-1\n", "row 3: rows '-1'"),
+        ("seconds,rows\n1,2\n2\n", "row 3: rows ''"),
+        ("seconds,rows\n1,many\n", "row 2: rows 'many'"),
     ],
 )
 def test_a_row_that_is_no_time_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from serving.errors import UserError
 from serving.local.devices import processor_name
-from serving.local.emulated.curves import Curves
 from serving.local.environments import Say
 from serving.local.measure import place_here
 from serving.local.pool import UNMEASURED, PoolPlan, runnable, whole
 from serving.planning.engines import BASELINE, EnginePython
+from serving.replay.curves import Curves
 from serving.repository import Repository, Variant
 from serving.scheduling.curve import Curve
 

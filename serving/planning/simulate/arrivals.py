@@ -1,18 +1,22 @@
-"""When do requests come? Poisson, bursts, a day's rise and fall, or a trace; one by one or counted in slots.
+"""When do requests come, and of how many rows? Poisson, bursts, a day's rise and fall, or a list of times.
 
-Random numbers come in through a generator (`random.Random` has what it takes), so the same seed gives the same requests. An arrival is
-(now, came, count): `count` requests that are looked at at `now`, the first of which came at `came`. Rule: slots are looked at when they
-are over, never before their requests came.
+Arrivals are asked for by time: how many come in a second, and which come in a part of one. So a day of ten thousand a second need not be
+made where a part of each second is looked at. Random numbers come in through a generator (`random.Random` has what it takes). Rule: the
+same question has the same answer, whoever asks first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from math import exp, floor, pi, sin
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil, exp, pi, sin
 from typing import Protocol
 
-Arrival = tuple[float, float, int]
+Arrival = tuple[float, float]  # when, and rows
 DAY_S = 86_400.0
+STEP_S = 0.1  # in which a rate stands still
+STEPS = round(1 / STEP_S)
 EXACT_BELOW = 64.0  # a mean; above, a rounded normal is off by less than 1 in 100 at any count
 
 
@@ -20,6 +24,78 @@ class Generator(Protocol):
     def random(self) -> float: ...
     def gauss(self, mu: float, sigma: float) -> float: ...
     def expovariate(self, lambd: float) -> float: ...
+
+
+class Arrivals(Protocol):
+    duration_s: float
+
+    def asked(self, second: int) -> Mapping[float, int]:
+        """Rows -> how many requests of so many rows come in this second."""
+
+    def between(self, begin_s: float, end_s: float) -> Sequence[Arrival]:
+        """Those that come in this second, or part of one, rising."""
+
+
+class Listed:
+    """Times that are known, in any order; `rows` of each, or of all."""
+
+    def __init__(self, times: Iterable[float], duration_s: float, rows: float | Sequence[float] = 1.0) -> None:
+        self.duration_s = duration_s
+        times = list(times)
+        each = [rows] * len(times) if isinstance(rows, int | float) else rows
+        self._arrivals = sorted(zip(times, each, strict=True))
+        self._times = [at for at, _ in self._arrivals]
+
+    def asked(self, second: int) -> Mapping[float, int]:
+        return Counter(rows for _, rows in self.between(second, second + 1))
+
+    def between(self, begin_s: float, end_s: float) -> Sequence[Arrival]:
+        return self._arrivals[bisect_left(self._times, begin_s) : bisect_left(self._times, end_s)]
+
+
+class Made:
+    """A Poisson process. `generators`: a number -> its own generator, always in the same state."""
+
+    def __init__(
+        self,
+        rate: Callable[[float], float],
+        duration_s: float,
+        generators: Callable[[int], Generator],
+        rows: float = 1.0,
+    ) -> None:
+        self.duration_s = duration_s
+        self._rows, self._generators = rows, generators
+        generator = generators(0)
+        steps = [step * STEP_S for step in range(ceil(duration_s / STEP_S - 1e-9))]
+        counts = [poisson(rate(begin) * self._step_s(begin), generator) for begin in steps]
+        self._counts = [counts[at : at + STEPS] for at in range(0, len(counts), STEPS)]
+
+    def asked(self, second: int) -> Mapping[float, int]:
+        return {self._rows: sum(self._counts[second])}
+
+    def between(self, begin_s: float, end_s: float) -> Sequence[Arrival]:
+        """A part of a second has its share of the second's requests."""
+        second = int(begin_s)
+        generator = self._generators(1 + int(begin_s * 1e6))
+        draw, last_s = generator.random, min(second + 1.0, self.duration_s)
+        times: list[float] = []
+        if begin_s == second and end_s >= last_s - 1e-9:
+            for step, number in enumerate(self._counts[second]):
+                at = second + step * STEP_S
+                step_s = self._step_s(at)
+                times += sorted(at + draw() * step_s for _ in range(number))
+        else:
+            lasting_s = end_s - begin_s
+            number = poisson(sum(self._counts[second]) * lasting_s / (last_s - second), generator)
+            times = sorted(begin_s + draw() * lasting_s for _ in range(number))
+        return [(at, self._rows) for at in times]
+
+    def _step_s(self, begin: float) -> float:
+        return min(STEP_S, self.duration_s - begin)
+
+
+def num_seconds(arrivals: Arrivals) -> int:
+    return ceil(arrivals.duration_s - 1e-9)
 
 
 def steady(rate_rps: float) -> Callable[[float], float]:
@@ -34,14 +110,14 @@ def daily(mean_rps: float, swing: float = 0.8) -> Callable[[float], float]:
 def bursts(
     rate_rps: float, times: float, every_s: float, lasting_s: float, until_s: float, generator: Generator
 ) -> Callable[[float], float]:
-    """`times` the rate for `lasting_s` on average, `every_s` apart on average, both exponential."""
+    """`times` the rate for `lasting_s` on average, `every_s` apart on average, both exponential. To be asked for rising times."""
     switches, at = [], 0.0
     while at < until_s:
         begin = at + generator.expovariate(1 / every_s)
         at = begin + generator.expovariate(1 / lasting_s)
         switches.append((begin, at))
     spans = iter(switches)
-    span = next(spans)
+    span = next(spans, (float("inf"), float("inf")))
 
     def rate(now: float) -> float:
         nonlocal span
@@ -52,48 +128,15 @@ def bursts(
     return rate
 
 
-def requests(
-    rate: Callable[[float], float], duration_s: float, generator: Generator, slot_s: float | None = None
-) -> Iterator[Arrival]:
-    """A Poisson process whose rate is asked for once a slot, or ten times a second where requests come one by one.
-
-    `rate` is asked for rising times.
-    """
-    step_s = 0.1 if slot_s is None else slot_s
-    for number in range(round(duration_s / step_s)):
-        begin = number * step_s
-        count = poisson(rate(begin) * step_s, generator)
-        if count == 0:
-            continue
-        if slot_s is None:
-            for at in sorted(begin + generator.random() * step_s for _ in range(count)):
-                yield at, at, 1
-        else:
-            yield begin + step_s, begin, count
-
-
-def merged(times: Iterable[float], slot_s: float) -> Iterator[Arrival]:
-    """Rising times, counted in slots."""
-    end, came, count = 0.0, 0.0, 0
-    for at in times:
-        if at >= end:
-            if count:
-                yield end, came, count
-            end, came, count = (floor(at / slot_s) + 1) * slot_s, at, 0
-            if end <= at:  # rounded
-                end += slot_s
-        count += 1
-    if count:
-        yield end, came, count
-
-
-def one_by_one(times: Iterable[float]) -> Iterator[Arrival]:
-    return ((at, at, 1) for at in times)
-
-
-def copies(times: Iterable[float], number: int, jitter_s: float, generator: Generator) -> list[float]:
-    """Each arrival `number` times, each up to `jitter_s` later: more of the same traffic, with its bursts."""
-    return sorted(at + (generator.random() * jitter_s if number > 1 else 0.0) for at in times for _ in range(number))
+def copies(
+    arrivals: Iterable[tuple[float, float]], number: int, jitter_s: float, generator: Generator
+) -> list[tuple[float, float]]:
+    """Each arrival (when, rows) `number` times, each up to `jitter_s` later: more of the same traffic, with its bursts."""
+    return sorted(
+        (at + (generator.random() * jitter_s if number > 1 else 0.0), rows)
+        for at, rows in arrivals
+        for _ in range(number)
+    )
 
 
 def poisson(mean: float, generator: Generator) -> int:

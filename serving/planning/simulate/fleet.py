@@ -11,12 +11,14 @@ from collections.abc import Callable
 from serving.planning.simulate.servers import Server
 from serving.planning.simulate.setting import PoolSetting
 from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate
 
 
 class Fleet:
     def __init__(self, setting: PoolSetting) -> None:
         self.setting = setting
         self.queue = PoolQueue(setting.name)
+        self.candidate = Candidate(self.queue, setting.service, setting.price_per_hour)
         self.ready: list[Server] = []
         self.leaving: list[Server] = []
         self.coming: list[Server] = []
@@ -30,24 +32,31 @@ class Fleet:
             self.ready.append(self._new(0.0))
         self._tell()
 
+    @property
+    def num_asked(self) -> int:
+        """Ready or on their way."""
+        return len(self.ready) + len(self.coming)
+
     def scale(self, now: float, wanted: int, cold_start_s: Callable[[], float]) -> list[tuple[float, Server]]:
         """So many from now on; returns when servers that are new will be ready."""
         started = []
-        while len(self.ready) + len(self.coming) < wanted:
+        while self.num_asked < wanted:
             server = self._new(now)
             self.coming.append(server)
             self.num_starts += 1
             started.append((now + cold_start_s(), server))
-        while len(self.ready) + len(self.coming) > wanted:
+        while self.num_asked > wanted:
             self._let_go(now)
         return started
 
-    def came(self, server: Server) -> None:
+    def came(self, server: Server) -> bool:
         """It is ready, unless it was told to go before."""
-        if server in self.coming:
-            self.coming.remove(server)
-            self.ready.append(server)
-            self._tell()
+        if server not in self.coming:
+            return False
+        self.coming.remove(server)
+        self.ready.append(server)
+        self._tell()
+        return True
 
     def went_idle(self, now: float, server: Server) -> None:
         if server in self.leaving and server.is_idle:

@@ -1,21 +1,21 @@
-"""What would somebody who knows the future do? A plan of servers for every slot, and the peak that always-warm servers are sized for.
+"""Which servers does a known demand need? A plan for every slot of time, and the peak that always-warm servers are sized for.
 
-Dynamic programming over slots: the first aim is that nothing is short, the second the price, cold starts included. It sizes with the same
-rules as everybody, so it differs by what it knows and not by how close to the edge it goes. Rule: an oracle is for comparison alone.
+Dynamic programming over slots: the first aim is that nothing is short, the second the price, cold starts included. How close to the edge
+servers may be loaded comes in with the demand. Rule: what is known here beforehand is for comparison alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
 from serving.planning.prices import HOUR_S
-from serving.planning.simulate.arrivals import Arrival
+from serving.planning.simulate.arrivals import Arrivals, num_seconds
+from serving.planning.simulate.outcome import SLOT_S
 from serving.planning.simulate.setting import Setting
 from serving.planning.wake import Mix, Needed, mix
 
-SLOT_S = 10.0  # the window in which demand is measured, too
 SHORT_PRICE = 1e6  # of an hour in which all is short: more than any server
 
 
@@ -33,18 +33,38 @@ class Plan:
         return max(self.cpu[first:end]), max(self.gpu[first:end])
 
 
-def demands(arrivals: Iterable[Arrival], setting: Setting, duration_s: float) -> list[Needed]:
+class Costs:
+    """What a request takes of either pool, told once for each number of rows."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._known: dict[float, tuple[float, float, float]] = {}
+
+    def of(self, asked: Mapping[float, int]) -> tuple[float, float, float]:
+        """Seconds of one server on CPU, on GPU, and of the latter for those that only the GPU can answer in time."""
+        cpu_s = gpu_s = gpu_only_s = 0.0
+        for rows, number in asked.items():
+            on_cpu, on_gpu, only = self._known.get(rows) or self._add(rows)
+            cpu_s, gpu_s, gpu_only_s = cpu_s + on_cpu * number, gpu_s + on_gpu * number, gpu_only_s + only * number
+        return cpu_s, gpu_s, gpu_only_s
+
+    def _add(self, rows: float) -> tuple[float, float, float]:
+        cpu, gpu = self._setting.cpu.service, self._setting.gpu.service
+        on_gpu = gpu.cost_s(rows)
+        is_gpu_only = cpu.seconds(rows) > self._setting.objective_s
+        self._known[rows] = costs = (cpu.cost_s(rows), on_gpu, on_gpu if is_gpu_only else 0.0)
+        return costs
+
+
+def demands(arrivals: Arrivals, setting: Setting) -> list[Needed]:
     """What each slot needs, as `wake` is told it."""
-    counts = [0] * (int(duration_s / SLOT_S) + 1)
-    for now, _, count in arrivals:
-        counts[min(int(now / SLOT_S), len(counts) - 1)] += count
-    return [needed(setting, count / SLOT_S) for count in counts]
-
-
-def needed(setting: Setting, rate_rps: float) -> Needed:
-    rows, cpu, gpu = setting.rows, setting.cpu.service, setting.gpu.service
-    on_gpu = rate_rps * gpu.cost_s(rows)
-    return Needed(rate_rps * cpu.cost_s(rows), on_gpu, on_gpu if cpu.seconds(rows) > setting.objective_s else 0.0)
+    costs = Costs(setting)
+    slots = [[0.0, 0.0, 0.0] for _ in range(int(arrivals.duration_s / SLOT_S) + 1)]
+    for second in range(num_seconds(arrivals)):
+        slot = slots[int(second / SLOT_S)]
+        for at, seconds in enumerate(costs.of(arrivals.asked(second))):
+            slot[at] += seconds / SLOT_S
+    return [Needed(*slot) for slot in slots]
 
 
 def peak_gpus(slots: list[Needed], setting: Setting) -> int:

@@ -6,11 +6,15 @@ came is counted exactly once: in time, late, refused, or expired.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import ceil, exp, log
+from dataclasses import dataclass
+from math import ceil, exp, inf, log
+
+from serving.planning.prices import HOUR_S
 
 WIDTH = 0.02  # of a bucket, in logarithms
 SMALLEST_S = 1e-6
+SLOT_S = 10.0  # the window in which demand is measured, too
+ROUNDING_S = 1e-9
 
 
 class Latencies:
@@ -47,20 +51,93 @@ class Moment:
     num_cold: int = 0
 
 
-@dataclass(slots=True)
 class Tally:
-    """Counted while it runs."""
+    """Counted while it runs. Times are those of the clock on the wall."""
 
-    num_in_time: int = 0
-    num_late: int = 0
-    num_refused: int = 0
-    num_expired: int = 0
-    num_gpu_starts: int = 0
-    num_handovers: int = 0
-    server_s: dict[str, float] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-    latencies: Latencies = field(default_factory=Latencies)
-    timeline: list[Moment] = field(default_factory=list)
+    def __init__(self, objective_s: float, moment_s: float = inf) -> None:
+        self.num_requests = 0
+        self.num_in_time = 0
+        self.num_late = 0
+        self.num_refused = 0
+        self.num_expired = 0
+        self.num_handovers = 0
+        self.reasons: dict[str, int] = {}
+        self.latencies = Latencies()
+        self.timeline: list[Moment] = []
+        self.violations: dict[int, int] = {}  # in each ten seconds, by their number
+        self._in_time_s = objective_s + ROUNDING_S
+        self._moment = Moment(0.0)
+        self._moment_s = moment_s
+
+    def came(self, number: int) -> None:
+        self.num_requests += number
+        self._moment.num_requests += number
+
+    def answered(self, now: float, latency_s: float, number: int) -> None:
+        self.latencies.add(latency_s, number)
+        if latency_s <= self._in_time_s:
+            self.num_in_time += number
+        else:
+            self.num_late += number
+            self._violated(now, number)
+
+    def refused(self, now: float, number: int) -> None:
+        self.num_refused += number
+        self._violated(now, number)
+
+    def expired(self, now: float, number: int) -> None:
+        self.num_expired += number
+        self._violated(now, number)
+
+    def note(self, now: float, num_cpu: int, num_gpu: int, num_cold: int) -> None:
+        """The servers there are now."""
+        moment = self._moment
+        moment.num_cpu, moment.num_gpu, moment.num_cold = num_cpu, num_gpu, num_cold
+        if now - moment.at_s >= self._moment_s:
+            self.timeline.append(moment)
+            self._moment = Moment(now)
+
+    def close(self) -> None:
+        """The end: who is not answered by now was not in time."""
+        self.num_late += self.num_requests - self.num_in_time - self.num_late - self.num_refused - self.num_expired
+        if self._moment.num_requests or not self.timeline:
+            self.timeline.append(self._moment)
+
+    def outcome(
+        self,
+        policy: str,
+        duration_s: float,
+        paid_s: tuple[float, float],
+        prices_per_hour: tuple[float, float],
+        num_gpu_starts: int,
+    ) -> Outcome:
+        """`paid_s` and `prices_per_hour`: of CPU and GPU servers."""
+        answers = self.latencies
+        cpu_h, gpu_h = (seconds / HOUR_S for seconds in paid_s)
+        return Outcome(
+            policy=policy,
+            duration_s=duration_s,
+            num_requests=self.num_requests,
+            num_in_time=self.num_in_time,
+            num_late=self.num_late,
+            num_refused=self.num_refused,
+            num_expired=self.num_expired,
+            cost=cpu_h * prices_per_hour[0] + gpu_h * prices_per_hour[1],
+            cpu_hours=cpu_h,
+            gpu_hours=gpu_h,
+            num_gpu_starts=num_gpu_starts,
+            num_handovers=self.num_handovers,
+            latency_mean_s=answers.sum_s / answers.total if answers.total else None,
+            latency_p50_s=answers.quantile(0.5),
+            latency_p99_s=answers.quantile(0.99),
+            reasons=tuple(sorted(self.reasons.items())),
+            timeline=tuple(self.timeline),
+        )
+
+    def _violated(self, now: float, number: int) -> None:
+        self._moment.num_violated += number
+        slot = int(now / SLOT_S)
+        self.violations[slot] = self.violations.get(slot, 0) + number
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from math import ceil, inf
 
-from serving.planning.simulate.oracle import SLOT_S, Plan, first_mix
+from serving.planning.simulate.oracle import Plan, first_mix
+from serving.planning.simulate.outcome import SLOT_S
 from serving.planning.simulate.setting import Policy, Setting
 from serving.planning.wake import Needed, Wanted, want
 

@@ -57,6 +57,11 @@ class PoolSetting:
     max_replicas: int
     cold_start: ColdStart
     first_replicas: int | None = None
+    noise_ratio: float = 0.0  # coefficient of variation of the time that an execution takes, around its curve
+
+    def __post_init__(self) -> None:
+        if self.noise_ratio < 0:
+            raise ValueError(f"noise is a ratio of 0 or more, not {self.noise_ratio:g}")
 
     @property
     def supply(self) -> Supply:
@@ -92,7 +97,7 @@ class Setting:
     cpu: PoolSetting
     gpu: PoolSetting
     objective_s: float  # from arrival to answer
-    rows: float = 1.0  # of each request
+    rows: float = 1.0  # of each request, where arrivals do not say
     wake: WakeRules = WAKE_RULES
     bridge: Rules = RULES
     cooldown_s: float = 300.0  # of `hold`, without a request before the GPU goes: KEDA's default cooldownPeriod

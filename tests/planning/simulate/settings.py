@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.planning.simulate.arrivals import Arrival, requests, steady
+from serving.planning.simulate.arrivals import Arrivals, Listed, Made, steady
+from serving.planning.simulate.hindsight import simulate
 from serving.planning.simulate.outcome import Outcome
-from serving.planning.simulate.run import simulate
+from serving.planning.simulate.run import Draws
 from serving.planning.simulate.setting import POLICIES, ColdStart, Policy, PoolSetting, Setting
 from serving.planning.wake import WakeRules
 from serving.scheduling.bridge import Rules
@@ -46,23 +47,27 @@ def setting(objective_s: float = 1.0, **changes: Any) -> Setting:
     return Setting(objective_s=objective_s, **{**fields, **changes})
 
 
-def evenly(rate_rps: float, from_s: float, to_s: float) -> Callable[[], Iterable[Arrival]]:
+def evenly(rate_rps: float, from_s: float, to_s: float) -> list[float]:
     """Requests at equal distances."""
-    number = round((to_s - from_s) * rate_rps)
-    return lambda: [(from_s + n / rate_rps, from_s + n / rate_rps, 1) for n in range(number)]
+    return [from_s + n / rate_rps for n in range(round((to_s - from_s) * rate_rps))]
 
 
-def poisson(rate_rps: float, duration_s: float, seed: int = 1) -> Callable[[], Iterable[Arrival]]:
-    return lambda: requests(steady(rate_rps), duration_s, random.Random(seed))
+def made(rate: float | Callable[[float], float], duration_s: float, seed: int = 1) -> Made:
+    changing = rate if callable(rate) else steady(rate)
+    return Made(changing, duration_s, lambda number: random.Random(f"{number} {seed}"))
 
 
 def run(
     policy: str | Policy,
-    arrivals: Callable[[], Iterable[Arrival]],
+    arrivals: Arrivals | Sequence[float],
     duration_s: float,
     of: Setting | None = None,
+    *,
+    stretch: Callable[[float], float] | None = None,
+    seed: int = 2,
     **options: Any,
 ) -> Outcome:
+    """`arrivals`: times, or what makes them."""
     chosen = POLICY[policy] if isinstance(policy, str) else policy
-    chance = random.Random(2).random
-    return simulate(of or setting(), chosen, arrivals, duration_s, chance=chance, **options)
+    come = Listed(arrivals, duration_s) if isinstance(arrivals, Sequence) else arrivals
+    return simulate(of or setting(), chosen, come, lambda: Draws(random.Random(seed).random, stretch), **options)

@@ -9,7 +9,7 @@ import pytest
 
 from serving.planning.simulate.setting import Policy
 from serving.planning.wake import WakeRules
-from tests.planning.simulate.settings import cpu, evenly, gpu, poisson, run, setting
+from tests.planning.simulate.settings import cpu, evenly, gpu, made, run, setting
 
 CPU_ALONE = Policy("cpu", True, "none")
 
@@ -65,27 +65,25 @@ def test_an_oracle_is_late_for_nobody_and_pays_for_no_idle_hour() -> None:
 def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     service_s = 0.1
     of = setting(1e6, cpu=cpu(1, service_s))
-    found = run(CPU_ALONE, poisson(load / service_s, 6_000.0), 6_000.0, of)
+    found = run(CPU_ALONE, made(load / service_s, 6_000.0), 6_000.0, of)
     assert found.latency_mean_s == pytest.approx(service_s + load * service_s / (2 * (1 - load)), rel=0.08)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6])
 def test_waiting_is_that_of_an_m_m_1_queue_where_times_are_exponential(load: float) -> None:
     service_s, generator = 0.1, random.Random(5)
-    of = setting(1e6, cpu=cpu(1, service_s))
-    found = run(CPU_ALONE, poisson(load / service_s, 6_000.0), 6_000.0, of, stretch=lambda: generator.expovariate(1.0))
+    of = setting(1e6, cpu=cpu(1, service_s, noise_ratio=1.0))
+    found = run(CPU_ALONE, made(load / service_s, 6_000.0), 6_000.0, of, stretch=generator.expovariate)
     assert found.latency_mean_s == pytest.approx(service_s / (1 - load), rel=0.1)
 
 
 def test_overload_answers_what_the_servers_can_and_nothing_late() -> None:
-    found = run(CPU_ALONE, poisson(120.0, 300.0), 300.0)
+    found = run(CPU_ALONE, made(120.0, 300.0), 300.0)
     assert found.num_in_time == pytest.approx(40.0 * 300.0, rel=0.03)
     assert (found.num_late, found.num_expired) == (0, 0)
 
 
 def test_a_burst_that_is_over_before_a_node_would_be_there_wakes_none() -> None:
     of = setting(wake=WakeRules(patience_s=5.0))
-    found = run(
-        "tandem", lambda: [*evenly(30, 0.0, 50.0)(), *evenly(200, 50.0, 51.0)(), *evenly(30, 51.0, 100.0)()], 100.0, of
-    )
+    found = run("tandem", [*evenly(30, 0.0, 50.0), *evenly(200, 50.0, 51.0), *evenly(30, 51.0, 100.0)], 100.0, of)
     assert found.num_gpu_starts <= 1

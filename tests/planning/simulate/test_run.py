@@ -1,4 +1,4 @@
-"""Every request is counted once, the same seed gives the same result, and slots say what single requests say."""
+"""Every request is counted once, and the same seed gives the same result."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.planning.simulate.arrivals import (
-    bursts,
-    copies,
-    daily,
-    merged,
-    one_by_one,
-    poisson,
-    requests,
-    steady,
-)
+from serving.planning.simulate.arrivals import Listed, bursts, copies, daily, poisson
 from serving.planning.simulate.outcome import Latencies
 from serving.planning.simulate.setting import POLICIES, ColdStart
 from tests.planning.simulate import settings as small
@@ -59,17 +50,35 @@ def test_counts_have_the_mean_and_the_variance_of_poisson(mean: float) -> None:
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
-    first, same, other = (list(requests(steady(5), 60, random.Random(seed))) for seed in (1, 1, 2))
+    first, same, other = (
+        [a for n in range(60) for a in small.made(5, 60, seed).between(n, n + 1)] for seed in (1, 1, 2)
+    )
     assert first == same
     assert first != other
 
 
-def test_requests_come_in_order_and_in_slots_when_the_slot_is_over() -> None:
-    single = list(requests(daily(50), 60, random.Random(1)))
-    assert [now for now, _, _ in single] == sorted(now for now, _, _ in single)
-    for now, came, count in requests(steady(50), 60, random.Random(1), slot_s=0.5):
-        assert count > 0
-        assert now == pytest.approx(came + 0.5)
+def test_requests_come_in_order_as_many_as_were_told() -> None:
+    made = small.made(daily(50), 61.3)
+    for second in range(61):
+        come = made.between(second, second + 1)
+        assert list(come) == sorted(come)
+        assert all(second <= at < second + 1 for at, _ in come)
+        assert sum(made.asked(second).values()) == len(come)
+    assert all(61 <= at < 61.3 for at, _ in made.between(61, 61.3))
+
+
+def test_a_part_of_a_second_has_its_share_of_the_requests() -> None:
+    made = small.made(1000, 300)
+    parts = [len(made.between(second + 0.25, second + 0.35)) for second in range(300)]
+    assert sum(parts) / 300 == pytest.approx(100, rel=0.03)
+    assert made.between(7.25, 7.35) == made.between(7.25, 7.35)
+
+
+def test_listed_requests_are_found_by_time_each_with_its_rows() -> None:
+    listed = Listed([2.5, 0.0, 0.5, 1.0], 3.0, [4, 1, 2, 1])
+    assert listed.between(0, 1) == [(0.0, 1), (0.5, 2)]
+    assert listed.between(1, 1.5) == [(1.0, 1)]
+    assert (listed.asked(0), listed.asked(2)) == ({1: 1, 2: 1}, {4: 1})
 
 
 def test_a_day_has_its_mean_and_its_swing() -> None:
@@ -86,23 +95,12 @@ def test_bursts_are_as_many_times_the_rate_and_last_as_long_as_asked() -> None:
     assert rates.count(50) / len(rates) == pytest.approx(0.1, rel=0.1)
 
 
-@settings(deadline=None)  # of one example: machines are busy
-@given(st.lists(st.floats(0, 100), max_size=100), st.sampled_from([0.01, 0.5, 7.0]))
-def test_merging_loses_no_request_and_looks_at_none_before_it_came(times: list[float], slot_s: float) -> None:
-    times.sort()
-    slots = list(merged(times, slot_s))
-    assert sum(count for _, _, count in slots) == len(times)
-    assert all(now >= came for now, came, _ in slots)
-    assert [now for now, _, _ in slots] == sorted({now for now, _, _ in slots})
-    assert list(one_by_one(times)) == [(at, at, 1) for at in times]
-
-
-def test_copies_are_as_many_and_close_by() -> None:
-    made = copies([1.0, 2.0], 10, 0.5, random.Random(1))
+def test_copies_are_as_many_and_close_by_and_as_large() -> None:
+    made = copies([(1.0, 3), (2.0, 5)], 10, 0.5, random.Random(1))
     assert len(made) == 20
     assert made == sorted(made)
-    assert all(1.0 <= at < 2.5 for at in made)
-    assert copies([1.0, 2.0], 1, 0.5, random.Random(1)) == [1.0, 2.0]
+    assert all(at < 1.5 if rows == 3 else 2.0 <= at < 2.5 for at, rows in made)
+    assert copies([(1.0, 3), (2.0, 5)], 1, 0.5, random.Random(1)) == [(1.0, 3), (2.0, 5)]
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
@@ -110,7 +108,7 @@ def test_copies_are_as_many_and_close_by() -> None:
 
 @pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
 def test_no_requests_cost_only_what_stands_there(policy: str) -> None:
-    found = run(policy, list, 3600.0)
+    found = run(policy, [], 3600.0)
     assert (found.num_requests, found.attainment_ratio, found.num_gpu_starts) == (0, 1.0, 0)
     assert found.latency_p99_s is None
     assert found.cost_per_million is None
@@ -125,14 +123,10 @@ def test_no_requests_cost_only_what_stands_there(policy: str) -> None:
     st.booleans(),
 )
 def test_every_request_is_counted_once(
-    policy: str, rate: float, servers: int, objective_s: float, in_slots: bool
+    policy: str, rate: float, servers: int, objective_s: float, in_part: bool
 ) -> None:
     of = setting(objective_s, cpu=cpu(servers), gpu=gpu(2, cold_s=20.0))
-
-    def arrivals() -> object:
-        return requests(steady(rate), 60.0, random.Random(3), 0.05 if in_slots else None)
-
-    found = run(policy, arrivals, 60.0, of)  # type: ignore[arg-type]
+    found = run(policy, small.made(rate, 60.0, 3), 60.0, of, per_second=10 if in_part else None)
     counted = found.num_in_time + found.num_late + found.num_refused + found.num_expired
     assert counted == found.num_requests
     assert min(found.num_in_time, found.num_late, found.num_refused, found.num_expired) >= 0
@@ -141,40 +135,25 @@ def test_every_request_is_counted_once(
 
 @pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
 def test_the_same_inputs_give_the_same_outcome(policy: str) -> None:
-    first, second = (run(policy, small.poisson(60, 120.0), 120.0) for _ in range(2))
+    first, second = (run(policy, small.made(60, 120.0), 120.0) for _ in range(2))
     assert asdict(first) == asdict(second)
 
 
-@pytest.mark.parametrize("policy", ["tandem", "gpu-always", "hold"])
-def test_slots_say_nearly_what_single_requests_say(policy: str) -> None:
-    def outcome(slot_s: float | None) -> object:
-        return run(
-            policy,
-            lambda: requests(steady(120.0), 300.0, random.Random(4), slot_s),
-            600.0,
-            setting(gpu=gpu(cold_s=60.0)),
-        )
-
-    single, slots = outcome(None), outcome(0.02)
-    assert slots.attainment_ratio == pytest.approx(single.attainment_ratio, abs=0.02)  # type: ignore[attr-defined]
-    assert slots.cost == pytest.approx(single.cost, rel=0.03)  # type: ignore[attr-defined]
-
-
 def test_the_bridge_is_told_apart_from_what_the_cpu_does_cheaper() -> None:
-    reasons = dict(run("tandem", small.poisson(30, 300.0), 300.0, setting(gpu=gpu(cold_s=60.0))).reasons)
+    reasons = dict(run("tandem", small.made(30, 300.0), 300.0, setting(gpu=gpu(cold_s=60.0))).reasons)
     assert reasons["bridged"] > 0
     assert set(reasons) <= {"bridged", "cheapest_in_time", "spill"}
 
 
 def test_no_more_servers_are_paid_for_than_can_be_had() -> None:
-    found = run("tandem", small.poisson(500, 120.0), 120.0, setting(gpu=gpu(2, cold_s=10.0)))
+    found = run("tandem", small.made(500, 120.0), 120.0, setting(gpu=gpu(2, cold_s=10.0)))
     assert found.gpu_hours <= 2 * 120 / 3600 + 1e-9
     assert found.cpu_hours == pytest.approx(4 * 120 / 3600)
 
 
 def test_servers_come_and_go_with_the_demand() -> None:
     of = setting(cpu=replace(cpu(4), min_replicas=1, max_replicas=4, cold_start=ColdStart(5, 5, 5)), gpu=gpu(0))
-    found = run("cpu-only", lambda: [*small.evenly(5, 0, 300)(), *small.evenly(25, 300, 600)()], 600.0, of)
+    found = run("cpu-only", [*small.evenly(5, 0, 300), *small.evenly(25, 300, 600)], 600.0, of)
     assert {moment.num_cpu for moment in found.timeline} == {1, 2, 3, 4}
 
 

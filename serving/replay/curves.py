@@ -1,4 +1,4 @@
-"""Reads a file of service times: which variant takes how long for how many rows on the device that is emulated?
+"""Reads a file of service times: which variant takes how long for how many rows on a device that is emulated or simulated?
 
     version: 1
     name: h200                        # receipts say `emulated-h200`
@@ -27,6 +27,7 @@ from serving.scheduling.curve import Curve
 from serving.settings import nearest
 
 ALL = "*"
+CARD_ONLY = frozenset({"fp16"})  # no CPU pool would serve it
 KEYS = ("version", "name", "variants")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # it becomes part of a header and of a metric's label
 
@@ -43,6 +44,15 @@ class Curves:
         """The most exact that is given. `*` speaks of what a CPU pool would serve: what only a card may serve is to be named."""
         named = self.by_variant.get(variant.name) or self.by_variant.get(variant.record.variant)
         return named or (self.by_variant.get(ALL) if "cpu" in variant.loadable_pools else None)
+
+    def named(self, variant: str) -> Curve:
+        """By a word that stands in the file, or a precision that `*` speaks of. Raises UserError."""
+        if variant in self.by_variant:
+            return self.by_variant[variant]
+        if variant in PRECISIONS and variant not in CARD_ONLY and ALL in self.by_variant:
+            return self.by_variant[ALL]
+        known = ", ".join(self.by_variant)
+        raise UserError(f"{self.file} has no curve of '{variant}'{nearest(variant, self.by_variant)}; it has: {known}")
 
     def require_known(self, variants: Iterable[Variant]) -> None:
         """Raises UserError for a curve of something that is not in the repository."""
