@@ -18,6 +18,7 @@ DAY_S = 86_400.0
 STEP_S = 0.1  # in which a rate stands still
 STEPS = round(1 / STEP_S)
 EXACT_BELOW = 64.0  # a mean; above, a rounded normal is off by less than 1 in 100 at any count
+FEW = 1000  # above, a share with a mean below EXACT_BELOW is so small that Poisson's variance is off by less than 7 %
 
 
 class Generator(Protocol):
@@ -86,7 +87,7 @@ class Made:
                 times += sorted(at + draw() * step_s for _ in range(number))
         else:
             lasting_s = end_s - begin_s
-            number = poisson(sum(self._counts[second]) * lasting_s / (last_s - second), generator)
+            number = share_of(sum(self._counts[second]), lasting_s / (last_s - second), generator)
             times = sorted(begin_s + draw() * lasting_s for _ in range(number))
         return [(at, self._rows) for at in times]
 
@@ -137,6 +138,16 @@ def copies(
         for at, rows in arrivals
         for _ in range(number)
     )
+
+
+def share_of(number: int, ratio: float, generator: Generator) -> int:
+    """How many of so many, each with this probability: binomial."""
+    mean = number * ratio
+    if mean >= EXACT_BELOW:
+        return min(number, max(0, round(generator.gauss(mean, (mean * (1 - ratio)) ** 0.5))))
+    if number <= FEW:
+        return sum(generator.random() < ratio for _ in range(number))
+    return min(number, poisson(mean, generator))
 
 
 def poisson(mean: float, generator: Generator) -> int:

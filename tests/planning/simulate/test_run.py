@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.planning.simulate.arrivals import Listed, bursts, copies, daily, poisson
+from serving.planning.simulate.arrivals import Listed, bursts, copies, daily, poisson, share_of
 from serving.planning.simulate.outcome import Latencies
 from serving.planning.simulate.setting import POLICIES, ColdStart
 from tests.planning.simulate import settings as small
@@ -47,6 +47,20 @@ def test_counts_have_the_mean_and_the_variance_of_poisson(mean: float) -> None:
     average = sum(counts) / len(counts)
     assert average == pytest.approx(mean, rel=0.03)
     assert sum((c - average) ** 2 for c in counts) / len(counts) == pytest.approx(mean, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("number", "ratio"), [(0, 0.5), (40, 0.25), (900, 0.05), (5_000, 0.01), (5_000, 0.3), (300, 1.0)]
+)
+def test_shares_have_the_mean_and_the_variance_of_binomials(number: int, ratio: float) -> None:
+    generator = random.Random(1)
+    counts = [share_of(number, ratio, generator) for _ in range(4_000)]
+    average = sum(counts) / len(counts)
+    assert average == pytest.approx(number * ratio, rel=0.03)
+    assert sum((c - average) ** 2 for c in counts) / len(counts) == pytest.approx(
+        number * ratio * (1 - ratio), rel=0.08
+    )
+    assert all(0 <= count <= number for count in counts)
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
