@@ -17,6 +17,10 @@ from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
 
 HIGHEST, LOWEST, DEFAULT = 1, 5, 3  # priorities
+LATE_SHARE = 0.01  # of those that waited, that may be let in and then be too late
+LATE_STEP = (
+    0.05  # of a full execution, by which all are done earlier after one that was too late; a guess, not measured
+)
 
 
 class PoolQueue:
@@ -29,6 +33,8 @@ class PoolQueue:
         self._usable: list[Replica] = []
         self._usable_until = -inf
         self._share = 1.0  # of a cost, that the line takes: one over the number of usable servers
+        # How much earlier than due all in a line are to be done: what makes a pool that rides along its deadlines miss some.
+        self._early_s = [0.0] * len(self._lines)
         self.serve_with(replicas)
 
     def serve_with(self, replicas: Sequence[Replica]) -> None:
@@ -63,7 +69,7 @@ class PoolQueue:
         line = self._lines[priority - 1]
         start = self._start(now, priority)
         cost_s = service.cost_s(rows)
-        tail_s = self._tail_s(service, rows, cost_s)
+        tail_s = self._tail_s(service, rows, cost_s, priority)
         if not line.fits(start, deadline - tail_s, cost_s):
             return None
         return min(deadline, start + (line.total_s + cost_s) * self._share + tail_s)
@@ -79,7 +85,7 @@ class PoolQueue:
         start = self._start(now, priority)
         if first is None:
             cost_s = service.cost_s(rows)
-            due_in_s = deadline_in_s - self._tail_s(service, rows, cost_s)
+            due_in_s = deadline_in_s - self._tail_s(service, rows, cost_s, priority)
             flight_s = service.first_bound / service.rate_rows_per_s
             line, *lower = self._lines[priority - 1 :]
             opens = line.opens_at(now, start, due_in_s, cost_s, flight_s=flight_s, then=lower)
@@ -92,7 +98,7 @@ class PoolQueue:
     def admit(self, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT) -> Ticket:
         """Into the queue. Ask `finish` first; then `take` until it gives nothing more."""
         cost_s = service.cost_s(rows)
-        due = deadline - self._tail_s(service, rows, cost_s)
+        due = deadline - self._tail_s(service, rows, cost_s, priority)
         ticket = Ticket(request, service, rows, deadline, due, cost_s, priority)
         self._lines[priority - 1].add(ticket)
         return ticket
@@ -122,6 +128,7 @@ class PoolQueue:
                 return None
             line.remove(ticket)
             self._send(now, ticket, replica)
+            self._was_early(ticket, inf if ticket.replica is None else now + ticket.predicted_s)
             return ticket
         return None
 
@@ -147,6 +154,8 @@ class PoolQueue:
         replica, actual_s = _server(ticket), now - ticket.sent
         replica.ended(now, ticket.rows, ticket.cost_s)
         replica.learn(ticket.service, ticket.rows, actual_s)
+        if now > ticket.deadline:
+            self._was_early(ticket, now)
         if ticket.sent >= replica.health.ejected_until:  # what was sent before tells of the past
             replica.time(ticket.service, ticket.predicted_s, actual_s)
             if replica.is_on_trial and replica.name in slow(self._late_ratios(now)) and self._may_eject(now):
@@ -208,9 +217,20 @@ class PoolQueue:
                 before_s += left_s
         return now + before_s * self._share
 
-    def _tail_s(self, service: Service, rows: float, cost_s: float) -> float:
-        """What its execution takes beyond its share of the pool's work; in a queue executions are full."""
-        return service.careful_seconds(max(rows, service.batch)) - cost_s * self._share
+    def _tail_s(self, service: Service, rows: float, cost_s: float, priority: int) -> float:
+        """What its execution takes beyond its share of the pool's work, and what all are to be early; in a queue executions are full."""
+        full_s = service.careful_seconds(max(rows, service.batch))
+        return full_s - cost_s * self._share + self._early_s[priority - 1]
+
+    def _was_early(self, ticket: Ticket, ready: float) -> None:
+        """Moves to where one of a hundred is too late, by what is seen when they are sent and when they are answered."""
+        full_s = ticket.service.seconds(ticket.service.batch)
+        early_s = self._early_s[ticket.priority - 1]
+        if ready <= ticket.deadline:
+            early_s = max(0.0, early_s - LATE_SHARE * LATE_STEP * full_s)
+        else:
+            early_s = min(full_s, early_s + LATE_STEP * full_s)
+        self._early_s[ticket.priority - 1] = early_s
 
     def _alone_s(self, service: Service, rows: float, in_flight: float) -> float:
         """From its turn to its end on a server with so many rows in flight. Where there are none, a wrong correction does not count."""

@@ -53,17 +53,18 @@ class Replica:
         return self.health.num_trials_left > 0
 
     def sent(self, now: float, service: Service, rows: float, cost_s: float) -> float:
-        """Books it and returns how long it should take, neither carefully nor boldly: it is what answers are compared with."""
+        """Books it and returns how long it should take: what its answer is compared with.
+
+        Executions are shared, so all that is in flight takes its costs, its own among them, and no less than its own execution.
+        """
         wait_s = self.free_at - now if self.free_at > now else 0.0
-        execution = service.among(rows, self.in_flight)
-        self.free_at = now + wait_s + cost_s
-        # Who rides in its own execution is not waited for; where answers are replaced one by one that is all but one.
-        together_s = service.cost_s(self.in_flight % (service.batch * service.num_instances))
-        wait_s = wait_s - together_s if wait_s > together_s else 0.0
+        execution_s = service.seconds(service.among(rows, self.in_flight))
+        until_free_s = wait_s + cost_s
+        self.free_at = now + until_free_s
         self.in_flight += rows
         self.in_flight_s += cost_s
         self.num_in_flight += 1
-        return wait_s + service.seconds(execution)
+        return until_free_s if until_free_s > execution_s else execution_s
 
     def ended(self, now: float, rows: float, cost_s: float) -> None:
         """Answered or lost: what is left begins now."""
