@@ -20,6 +20,7 @@ from serving.planning.wake import Needed
 MAX_TRIES = 8
 FIRST_LOAD_RATIO = 0.9  # of a server; what that makes late is tried again with more
 MORE = 1.3  # servers for a slot that had too few
+MAX_RAISES = 10  # until the plan is another: 1.3¹⁰ is 14 times the servers
 
 
 def simulate(
@@ -50,25 +51,30 @@ def simulate(
 
 
 def _tries(setting: Setting, slots: list[Needed], attempt: Callable[[Plan], Run]) -> list[Outcome]:
-    free = replace(
-        setting, cpu=replace(setting.cpu, min_replicas=0), gpu=replace(setting.gpu, min_replicas=0)
-    )  # a reserve is for who does not know
+    # A reserve is for who does not know.
+    free = replace(setting, cpu=replace(setting.cpu, min_replicas=0), gpu=replace(setting.gpu, min_replicas=0))
     factors = [setting.wake.max_load_ratio / FIRST_LOAD_RATIO] * len(slots)
+    planned = plan(_more(slots, factors), free)
     outcomes: list[Outcome] = []
-    tried: set[Plan] = set()
     for _ in range(MAX_TRIES):
-        planned = plan([_times(slot, factor) for slot, factor in zip(slots, factors, strict=True)], free)
-        if planned in tried:
-            break
-        tried.add(planned)
         run = attempt(planned)
         outcomes.append(run.through())
-        if outcomes[-1].num_violations == 0:
+        if not run.tally.violations:
             break
         short = {near for slot in run.tally.violations for near in (slot - 1, slot)}
-        factors = [factor * MORE if at in short else factor for at, factor in enumerate(factors)]
+        before = planned
+        for _ in range(MAX_RAISES):
+            factors = [factor * MORE if at in short else factor for at, factor in enumerate(factors)]
+            planned = plan(_more(slots, factors), free)
+            if planned != before:
+                break
+        else:
+            break  # there are no more servers
     return outcomes
 
 
-def _times(slot: Needed, factor: float) -> Needed:
-    return Needed(slot.cpu * factor, slot.gpu * factor, slot.gpu_only * factor)
+def _more(slots: list[Needed], factors: list[float]) -> list[Needed]:
+    return [
+        Needed(slot.cpu * factor, slot.gpu * factor, slot.gpu_only * factor)
+        for slot, factor in zip(slots, factors, strict=True)
+    ]

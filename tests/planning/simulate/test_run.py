@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.planning.simulate.arrivals import Listed, bursts, copies, daily, poisson, share_of
+from serving.planning.simulate.backlog import Backlog
 from serving.planning.simulate.outcome import Latencies
 from serving.planning.simulate.setting import POLICIES, ColdStart
 from tests.planning.simulate import settings as small
@@ -183,3 +184,38 @@ def test_quantiles_are_right_to_two_percent_and_never_too_small() -> None:
         assert found is not None
         assert q <= found * (1 + 1e-9) <= q * 1.021
     assert Latencies().quantile(0.5) is None
+
+
+# -- requests that wait for however long ------------------------------------------------------------------------------
+
+
+def test_a_backlog_is_emptied_in_order_by_as_many_rows_as_could_be_done() -> None:
+    backlog = Backlog()
+    backlog.add(1.0, 2.0, 3)
+    backlog.add(2.0, 1.0, 1)
+    assert backlog.rows == 7.0
+    assert list(backlog.drain(0.0)) == []
+    assert list(backlog.drain(4.0)) == [(1.0, 2)]
+    assert list(backlog.drain(10.0)) == [(1.0, 1), (2.0, 1)]
+    assert backlog.rows == 0.0
+    backlog.add(3.0, 1.0, 1)
+    assert list(backlog.drain(0.0)) == []  # what was not needed then is over
+
+
+# -- requests of many rows --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "num_gpu_starts"), [(1, 0), (16, 1)])
+def test_requests_too_large_for_the_cpu_wake_the_gpu(rows: float, num_gpu_starts: int) -> None:
+    """Sixteen rows take a CPU server 1.6 s, and a second is the objective."""
+    come = Listed(small.evenly(2, 0, 120), 120.0, rows)
+    found = run("tandem", come, 120.0, setting(gpu=gpu(1, cold_s=20.0)))
+    assert found.num_gpu_starts == num_gpu_starts
+    assert found.num_refused == (pytest.approx(2 * 23, abs=8) if rows == 16 else 0)
+
+
+def test_each_request_has_its_own_rows() -> None:
+    of = setting(cpu=cpu(4), gpu=gpu(0))
+    rows = [16.0 if n % 4 == 0 else 1.0 for n in range(200)]
+    found = run("cpu-only", Listed(small.evenly(2, 0, 100), 100.0, rows), 100.0, of)
+    assert (found.num_refused, found.num_in_time) == (50, 150)
