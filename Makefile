@@ -5,6 +5,8 @@ PYTHON_HERE := .venv/bin/python
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models) or measures time (make bench, make prove).
 TESTS := not models
+# Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup up test check models test-models loadtest bench bench-variants prove image chart reference constraints clean
 
@@ -17,7 +19,7 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 	@exec .venv/bin/tandem up $(ARGS)
 
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
-	$(PYTHON_HERE) -m pytest -m "$(TESTS)" $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "$(TESTS)" $(SIDE_BY_SIDE) $(ARGS)
 
 check: .venv/.dev ## Lint, check types, run the tests that need no server: under a minute
 	.venv/bin/ruff check .
