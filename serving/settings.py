@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
@@ -99,6 +99,19 @@ class PoolSettings(Strict):
         description="What one of its servers costs an hour, in any currency; for all pools or for none. Without prices all servers "
         "cost the same.",
     )
+    min_replicas: int | None = Field(
+        default=None, ge=0, description="Fewest servers that are kept. Unset: 0 for a GPU pool, 1 for others."
+    )
+    max_replicas: int | None = Field(
+        default=None, ge=1, description="Most servers that can be had. Unset: as many as `urls` has, or `min_replicas`."
+    )
+    cold_start_s: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds from asking for a server to its first answer; the longer, the surer a GPU must pay before it is woken. "
+        "Unset: 300 for a GPU pool, 40 for others; guesses, not measured.",
+    )
 
 
 class LimitSettings(Strict):
@@ -155,8 +168,18 @@ class GatewaySettings(Strict):
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on one request.")
 
 
+def comes_and_goes(name: str, pool: PoolSettings) -> bool:
+    """Whether its servers are there only while they pay: GPU pools, and those that emulate one."""
+    return pool.device == "gpu" or name.startswith(f"{EMULATED}-gpu")
+
+
 def read_settings(path: Path) -> GatewaySettings:
     """tandem.yaml as settings. Raises UserError with the place and the nearest known name."""
+    return settings_of(read_yaml(path), path)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """What stands in the file, unchecked but for being a mapping."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -167,6 +190,11 @@ def read_settings(path: Path) -> GatewaySettings:
         raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(raw, dict):
         raise UserError(f"{path}: expected a mapping with 'version' and 'pools'")
+    return raw
+
+
+def settings_of(raw: dict[str, Any], path: Path) -> GatewaySettings:
+    """Checked. `path` is where it came from, for messages."""
     try:
         settings = GatewaySettings.model_validate(raw)
     except ValidationError as error:
@@ -178,6 +206,7 @@ def read_settings(path: Path) -> GatewaySettings:
                 f"'{EMULATED}' are for pools whose device is '{EMULATED}', and for no others"
             )
     _require_all_prices_or_none(settings.pools, path)
+    _require_possible_replicas(settings.pools, path)
     for model, of_model in settings.models.items():
         for pool in of_model.variants:
             if pool not in settings.pools:
@@ -188,9 +217,19 @@ def read_settings(path: Path) -> GatewaySettings:
 def _require_all_prices_or_none(pools: Mapping[str, PoolSettings], path: Path) -> None:
     without = [name for name, pool in pools.items() if pool.price_per_hour is None]
     if without and len(without) < len(pools):
+        have = next(name for name in pools if name not in without)
         raise UserError(
-            f"{path}: pools.{without[0]} has no price_per_hour and others have; prices are for all pools or none"
+            f"{path}: pools.{without[0]} has no price_per_hour and pools.{have} has one; give every pool a price, or none "
+            "(without prices all servers cost the same)"
         )
+
+
+def _require_possible_replicas(pools: Mapping[str, PoolSettings], path: Path) -> None:
+    for name, pool in pools.items():
+        if pool.min_replicas is not None and pool.max_replicas is not None and pool.min_replicas > pool.max_replicas:
+            raise UserError(
+                f"{path}: pools.{name}: min_replicas {pool.min_replicas} is more than max_replicas {pool.max_replicas}"
+            )
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -41,6 +41,13 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         (GOOD + "models: {digits: {variants: {gpuu: fp16}}}\n", "no pool 'gpuu'"),
         (GOOD.replace("cpu: {", "emulated-cpu: {"), "device 'cpu' does not go with this name"),
         (GOOD.replace("device: cpu", "device: emulated"), "device 'emulated' does not go with this name"),
+        (
+            GOOD.replace("device: cpu", "device: cpu, min_replicas: 3, max_replicas: 2"),
+            "min_replicas 3 is more than max_replicas 2",
+        ),
+        (GOOD.replace("device: cpu", "device: cpu, min_replica: 3"), "did you mean 'min_replicas'?"),
+        (GOOD.replace("device: cpu", "device: cpu, max_replicas: 0"), "pools.cpu.max_replicas"),
+        (GOOD.replace("device: cpu", "device: cpu, cold_start_s: -1"), "pools.cpu.cold_start_s"),
         ("version: 1\n  pools: [\n", "line 2"),
         ("- a\n", "expected a mapping"),
     ],
@@ -95,7 +102,9 @@ def test_prices_are_for_all_pools_or_for_none(tmp_path: Path) -> None:
     text = 'version: 1\npools:\n  a: {urls: ["http://h:1"], device: cpu, price_per_hour: 0.1}\n  b: {urls: ["http://h:2"], device: cpu%s}\n'
     file = tmp_path / "tandem.yaml"
     file.write_text(text % "")
-    with pytest.raises(UserError, match=r"pools\.b has no price_per_hour and others have"):
+    with pytest.raises(
+        UserError, match=r"pools\.b has no price_per_hour and pools\.a has one; give every pool a price, or none"
+    ):
         settings.read_settings(file)
     file.write_text(text % ", price_per_hour: 2")
     assert [pool.price_per_hour for pool in settings.read_settings(file).pools.values()] == [0.1, 2.0]

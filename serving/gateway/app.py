@@ -23,6 +23,7 @@ class Gateway:
     """The ASGI app that clients reach; `admin` is the one of the admin listener. Made inside a running event loop."""
 
     def __init__(self, settings: GatewaySettings, *, admin_here: bool, look_up: LookUp = addresses.look_up) -> None:
+        self._settings = settings
         self.state = State()
         self.catalogue = Catalogue(settings, self._fleet_changed, look_up)
         self.candidates = Candidates(settings, self.catalogue)
@@ -61,13 +62,18 @@ class Gateway:
         self.dispatch.fleet_changed()
 
     def _pool_gauges(self) -> list[PoolGauge]:
-        return [
-            PoolGauge(
-                name=pool.name,
-                state=self.candidates.state(pool.name),
-                in_flight=self.catalogue.in_flight(pool.name),
-                num_waiting=self.dispatch.num_waiting(pool.name),
-                demand_replicas=self.candidates.demands[pool.name].replicas(perf_counter()),
-            )
-            for pool in self.catalogue.fleet.pools
-        ]
+        now = perf_counter()
+        return [self._gauge(pool.name, now) for pool in self.catalogue.fleet.pools]
+
+    def _gauge(self, pool: str, now: float) -> PoolGauge:
+        return PoolGauge(
+            name=pool,
+            state=self.candidates.state(pool),
+            in_flight=self.catalogue.in_flight(pool),
+            num_waiting=self.dispatch.num_waiting(pool),
+            demand_replicas=self.candidates.demands[pool].replicas(now),
+            demand_only_replicas=self.candidates.only_demands[pool].replicas(now),
+            since=self.candidates.since(pool),
+            share=self.candidates.share(pool),
+            price_per_hour=self._settings.pools[pool].price_per_hour,
+        )

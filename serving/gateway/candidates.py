@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, time
 
 from serving.gateway import curves
 from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.curves import Facts
 from serving.gateway.upstream import Answer
+from serving.planning.prices import EQUAL_PER_HOUR
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
 from serving.scheduling.replica import Replica
-from serving.settings import EMULATED, GatewaySettings
-
-EQUAL_PRICE_PER_HOUR = 1.0  # where none is set: the pool whose server is busy for the shortest time is the cheapest
+from serving.settings import GatewaySettings, comes_and_goes
 
 
 @dataclass(slots=True)
@@ -36,16 +35,16 @@ class _Known:
 class Candidates:
     def __init__(self, settings: GatewaySettings, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._prices = {name: pool.price_per_hour or EQUAL_PRICE_PER_HOUR for name, pool in settings.pools.items()}
+        self._prices = {name: pool.price_per_hour or EQUAL_PER_HOUR for name, pool in settings.pools.items()}
         self.queues = {
             name: PoolQueue(name, [server.replica for server in servers]) for name, servers in catalogue.pools.items()
         }
         self.demands = {name: Demand() for name in settings.pools}
+        self.only_demands = {name: Demand() for name in settings.pools}  # of these, what no other pool may answer
+        self._since = {name: ("down", time()) for name in settings.pools}  # state of a pool, and when it began
         # Pools whose servers come and go, and what is known of that; None before the first look.
         self.bridges: dict[str, Bridge | None] = {
-            name: None
-            for name, pool in settings.pools.items()
-            if pool.device == "gpu" or name.startswith(f"{EMULATED}-gpu")
+            name: None for name, pool in settings.pools.items() if comes_and_goes(name, pool)
         }
         self.servers: dict[Replica, Server] = {}
         self._known: dict[tuple[str, str], _Known] = {}  # by pool and Triton's model name
@@ -78,10 +77,22 @@ class Candidates:
             return bridge.state
         return "ready" if self._num_answering(pool) else "down"
 
+    def since(self, pool: str) -> float:
+        """When its state began (time.time()), as far as anybody looked."""
+        return self._since[pool][1]
+
+    def share(self, pool: str) -> float:
+        """Of the requests, that may go there now."""
+        bridge = self.bridges.get(pool)
+        return bridge.share if bridge is not None else float(self._num_answering(pool) > 0)
+
     def look(self, now: float) -> None:
         """How much of the traffic may go to the pools that come and go; to be asked a few times a second."""
         for pool in self.bridges:
             self._look(pool, now)
+        for pool, (before, _) in self._since.items():
+            if (state := self.state(pool)) != before:
+                self._since[pool] = (state, time())
 
     def _look(self, pool: str, now: float) -> None:
         old, num_answering = self.bridges[pool], self._num_answering(pool)

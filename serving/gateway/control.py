@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
@@ -74,7 +75,7 @@ def add_admin(app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metr
 
     @app.get("/admin/status", tags=["admin"], summary="Pools and models as they are now, and what a name means.")
     async def status() -> dict[str, Any]:
-        return _status(catalogue, state)
+        return _status(catalogue, metrics, state)
 
 
 def build_admin(public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, required: list[str]) -> FastAPI:
@@ -282,14 +283,20 @@ def _index(catalogue: Catalogue) -> list[dict[str, str]]:
     return rows
 
 
-def _status(catalogue: Catalogue, state: State) -> dict[str, Any]:
+def _status(catalogue: Catalogue, metrics: Metrics, state: State) -> dict[str, Any]:
     now, pools = perf_counter(), {}
-    for pool in catalogue.fleet.pools:
+    for pool in metrics.pools():
         servers = catalogue.pools[pool.name]
         pools[pool.name] = {
             "device": catalogue.device(pool.name),
-            "state": "ready" if pool.ready else "down",
-            "in_flight": catalogue.in_flight(pool.name),
+            "state": pool.state,
+            "since": datetime.fromtimestamp(pool.since, UTC).isoformat(timespec="seconds"),
+            "share": round(pool.share, 3),
+            "in_flight": pool.in_flight,
+            "queued": pool.num_waiting,
+            "demand_replicas": round(pool.demand_replicas, 3),
+            "demand_only_replicas": round(pool.demand_only_replicas, 3),
+            "price_per_hour": pool.price_per_hour,
             "unresolved": catalogue.unknown[pool.name],
             "servers": [
                 {

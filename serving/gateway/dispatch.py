@@ -93,8 +93,12 @@ class Dispatch:
     def note(self, asked: Asked) -> None:
         """A request came that these pools may answer: demand, whatever becomes of it."""
         now, demands = perf_counter(), self._candidates.demands
-        for candidate in asked.route.candidates:
+        candidates = asked.route.candidates
+        for candidate in candidates:
             demands[candidate.name].note(now, candidate.service.cost_s(asked.rows))
+        if len(candidates) == 1 and len(demands) > 1:
+            candidate = candidates[0]
+            self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(asked.rows))
 
     async def place(self, asked: Asked, receive: Receive) -> Sent:
         """A server for this request, when it is its turn there.

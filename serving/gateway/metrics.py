@@ -75,6 +75,10 @@ class PoolGauge:
     in_flight: int
     num_waiting: int = 0  # in the gateway's own queue
     demand_replicas: float = 0.0  # servers that this gateway's traffic would keep busy there
+    demand_only_replicas: float = 0.0  # of these, by what no other pool may answer
+    since: float = 0.0  # when this state began, seconds of 1970
+    share: float = 1.0  # of the traffic, that may go there now
+    price_per_hour: float | None = None
 
 
 POOL_STATES = ("cold", "waking", "warming", "ready", "draining", "down")
@@ -84,7 +88,7 @@ class Metrics:
     """The counts, and their text for Prometheus."""
 
     def __init__(self, pools: Callable[[], list[PoolGauge]]) -> None:
-        self._pools = pools
+        self.pools = pools
         self._series: dict[tuple[str, str, str], Series] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -128,16 +132,21 @@ class Metrics:
             "Servers that this gateway's traffic would keep busy, were it all in this pool; gateways add up.",
             labels=["pool"],
         )
+        only = GaugeMetricFamily(
+            "tandem_demand_only_replicas", "Of these, by traffic that no other pool may answer.", labels=["pool"]
+        )
         states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
-        for pool in self._pools():
+        for pool in self.pools():
             in_flight.add_metric([pool.name], pool.in_flight)
             queued.add_metric([pool.name], pool.num_waiting)
             demand.add_metric([pool.name], pool.demand_replicas)
+            only.add_metric([pool.name], pool.demand_only_replicas)
             for state in POOL_STATES:
                 states.add_metric([pool.name, state], float(state == pool.state))
         yield in_flight
         yield queued
         yield demand
+        yield only
         yield states
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)

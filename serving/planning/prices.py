@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HOUR_S = 3600.0
+EQUAL_PER_HOUR = (
+    1.0  # of every pool where none is set: the one whose server is busy for the shortest time is the cheapest then
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from math import ceil, inf
 from serving.planning.prices import HOUR_S
 
 EPSILON = 1e-9
+A_LITTLE = 1e-3  # of a server: more than rounding, and nothing that anybody would notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,12 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Servers that all traffic would keep busy on either pool, were it there alone; `gpu_only` of the GPU's can go nowhere else."""
+    """Servers that all traffic would keep busy on either pool, were it there alone; `…_only` of them can go nowhere else."""
 
     cpu: float
     gpu: float
     gpu_only: float = 0.0
+    cpu_only: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def mix(num_gpu: int, needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules
     only_short = max(0.0, needed.gpu_only - carries)
     rest = max(0.0, needed.gpu - needed.gpu_only - max(0.0, carries - needed.gpu_only))
     share_on_cpu = rest / (needed.gpu - needed.gpu_only) if needed.gpu > needed.gpu_only else 0.0
-    for_cpu = needed.cpu * share_on_cpu / rules.max_load_ratio
+    for_cpu = ((needed.cpu - needed.cpu_only) * share_on_cpu + needed.cpu_only) / rules.max_load_ratio
     num_cpu = min(max(ceil(for_cpu - EPSILON), cpu.min_replicas), cpu.max_replicas)
     short = (share_on_cpu * (1 - num_cpu / for_cpu) if for_cpu > num_cpu else 0.0) + only_short
     price = num_cpu * cpu.price_per_hour + num_gpu * gpu.price_per_hour
@@ -128,6 +130,25 @@ def cheapest(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_R
     """The mix that carries the demand, or as much of it as any does, for the least money; of equals the one with fewer GPUs."""
     mixes = (mix(n, needed, cpu, gpu, rules) for n in range(gpu.min_replicas, gpu.max_replicas + 1))
     return min(mixes, key=lambda m: (round(m.short, 6), round(m.price_per_hour, 6), m.num_gpu))
+
+
+def break_even(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_RULES) -> float | None:
+    """The demand, in GPU servers, from which on a GPU more than the fewest pays, were there more or less of the same traffic.
+
+    None where it never does. The mix changes where one more CPU server would be needed, and nowhere else.
+    """
+    shared = needed.cpu - needed.cpu_only
+    if needed.gpu_only > 0:
+        return 0.0
+    if shared <= 0 or needed.gpu <= 0:
+        return None
+    for num_cpu in range(cpu.max_replicas + 1):
+        carried = max(0.0, num_cpu * rules.max_load_ratio - needed.cpu_only)
+        scale = (carried + A_LITTLE) / shared
+        more = Needed(shared * scale + needed.cpu_only, needed.gpu * scale, 0.0, needed.cpu_only)
+        if cheapest(more, cpu, gpu, rules).num_gpu > gpu.min_replicas:
+            return needed.gpu * carried / shared
+    return None
 
 
 def _cost_of_staying(old: Wanted, best: Mix, staying: Mix, passed_s: float) -> float:

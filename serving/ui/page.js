@@ -13,6 +13,8 @@ const WHY = {
   only_variant: "no FP32 is served there",
 };
 
+const HEALTH = { left_out: ", left out for a while", on_trial: ", on trial" };
+
 const named = (device) => /name="(.*)"/.exec(device ?? "")?.[1];
 const speed = (v) => (v.variant === "fp32" ? "1 (the yardstick)" : v.speed_ratio === null ? "not measured to be faster" : `${v.speed_ratio.toFixed(2)} × as fast`);
 
@@ -20,10 +22,17 @@ function pool(name, p, variants) {
   const mine = variants.find((v) => v.pool === name);
   const servers = p.servers.map((s) => {
     const refused = Object.entries(s.refused).map(([model, why]) => `; refuses ${model}: ${why}`);
-    return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? `answers, Triton ${s.triton}` : "does not answer"}${refused.join("")}`);
+    return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? `answers, Triton ${s.triton}` : "does not answer"}${HEALTH[s.health] ?? ""}${refused.join("")}`);
   });
-  const state = classed("state", el("span", p.state === "ready" ? "● ready" : `○ ${p.state}`));
-  const facts = el("dl", "", ...pairs([["Device", [p.device, named(mine?.device)].filter(Boolean).join(": ")], ["In flight", p.in_flight]]));
+  const state = classed("state", el("span", `${p.state === "ready" ? "●" : "○"} ${p.state} since ${new Date(p.since).toLocaleTimeString()}`));
+  const facts = el("dl", "", ...pairs([
+    ["Device", [p.device, named(mine?.device)].filter(Boolean).join(": ")],
+    ["Share", `${Math.round(p.share * 100)} % of the traffic may go there`],
+    ["In flight", p.in_flight],
+    ["Queued", p.queued],
+    ["Demand", `${p.demand_replicas.toPrecision(2)} servers, were all of it here`],
+    ["Price", p.price_per_hour === null ? "none set" : `${p.price_per_hour} an hour`],
+  ]));
   facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers)));
   return classed("card", el("article", "", el("h3", name, " ", state), facts));
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,11 @@ def test_the_status_says_what_is_served_where_and_by_which_triton(gateway: Runni
     assert (status["version"], status["closing"]) == (1, False)
     pool = status["pools"]["cpu"]
     assert (pool["device"], pool["state"]) == ("cpu", "ready")
+    assert datetime.fromisoformat(pool["since"]).tzinfo is UTC
+    assert (pool["share"], pool["queued"], pool["price_per_hour"]) == (1.0, 0, None)
+    assert pool["demand_replicas"] >= pool["demand_only_replicas"] >= 0.0
     assert pool["servers"][0]["triton"].startswith("2.")
+    assert pool["servers"][0]["health"] == "well"
     assert {v["name"] for v in status["models"]["digits"]["variants"]} == {"digits-fp32", "digits-int8"}
     assert status["models"]["digits"]["public"]["pool"] == "cpu"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,15 +104,20 @@ def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(
         wait_until(lambda: here.serves(gpu) and here.serves(SLOW), "both are seen")
         assert where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time")  # it was there before: no ramp
         assert metric(gateway, "tandem_pool_state", pool=gpu, state="ready") == 1
+        assert gateway.ask("/admin/status").json()["pools"][gpu]["price_per_hour"] == 1.0
         with load_on(gateway.port, "digits") as load:
             os.kill(server_of(triton), signal.SIGKILL)
             wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is missed")
             assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
+            assert gateway.ask("/admin/status").json()["pools"][gpu]["share"] == 0.0
             wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="warming"), "it answers again")
             assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
             wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="ready"), "it is warm")
             wait_until(lambda: where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time"), "it is handed over")
             assert metric(gateway, "tandem_demand_replicas", pool=SLOW) > 0
+            assert metric(gateway, "tandem_demand_only_replicas", pool=SLOW) == 0
+            gateway.infer(SAMPLE, headers={"Tandem-Pool": SLOW})
+            assert metric(gateway, "tandem_demand_only_replicas", pool=SLOW) > 0
         assert {answer for answer in load.answers if answer[0] != 200} == set()
 
 
@@ -122,7 +126,8 @@ def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not
     for _ in range(2):
         wait_until(lambda: two.serves(SLOW), "it serves")
         deadly = Asked(two.gateway, FULL, pin)
-        threading.Event().wait(0.1)  # it takes 0.32 s
+        # It takes 0.32 s; what the gateway asks for itself is over at the second look.
+        wait_until(lambda: all(metric(two.gateway, "tandem_in_flight", pool=SLOW) for _ in range(3)), "it is sent")
         os.kill(server_of(two.tritons[SLOW]), signal.SIGKILL)
         assert (deadly.done().status, deadly.done().headers["Tandem-Error"]) == (503, "upstream_lost")
     wait_until(lambda: two.serves(SLOW), "it serves")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.planning.wake import Needed, Supply, WakeRules, Wanted, cheapest, mix, want
+from serving.planning.wake import Needed, Supply, WakeRules, Wanted, break_even, cheapest, mix, want
 
 CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=20)
 FIXED_CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=4)
@@ -108,6 +108,42 @@ def test_too_little_wakes_it_within_seconds() -> None:
 
 def test_a_burst_of_a_second_wakes_nobody() -> None:
     assert changes(run([(1, 9.0), (30, 1.0)] * 5, FIXED_CPU)) == []
+
+
+def test_what_only_a_cpu_does_keeps_its_servers_whatever_the_gpus_take() -> None:
+    for num_gpu in (0, 1, 4):
+        assert mix(num_gpu, Needed(3.0, 0.0, 0.0, 3.0), CPU, GPU, EVEN).num_cpu == 3
+    assert mix(1, Needed(13.0, 1.0, 0.0, 3.0), CPU, GPU, EVEN).num_cpu == 3
+    assert cheapest(Needed(30.0, 0.0, 0.0, 30.0), CPU, GPU, EVEN).num_gpu == 0  # more than there is, and no GPU helps
+
+
+@pytest.mark.parametrize(
+    ("demand", "cpu", "gpu", "even"),
+    [
+        (needed(3.0), CPU, GPU, 0.6),  # above six CPU servers
+        (needed(30.0), CPU, GPU, 0.6),
+        (needed(0.1), FIXED_CPU, GPU, 0.4),  # there is no fifth
+        (needed(3.0), CPU, Supply(price_per_hour=0.1), 0.1),  # beside the one CPU server that is kept
+        (needed(3.0), CPU, Supply(price_per_hour=99.0), 2.0),  # only where CPUs end
+        (needed(3.0, gpu_only=0.1), CPU, GPU, 0.0),
+        (needed(0.0), CPU, GPU, None),
+        (needed(3.0), CPU, Supply(price_per_hour=1.0, max_replicas=0), None),
+    ],
+)
+def test_the_demand_from_which_on_a_gpu_pays(demand: Needed, cpu: Supply, gpu: Supply, even: float | None) -> None:
+    assert break_even(demand, cpu, gpu, EVEN) == (None if even is None else pytest.approx(even))
+
+
+@settings(deadline=None)  # of one example: machines are busy
+@given(st.floats(0.01, 30), st.floats(0.1, 5), st.integers(1, 30))
+def test_below_break_even_no_gpu_is_in_the_cheapest_mix_and_just_above_one_is(
+    cpu: float, price: float, most: int
+) -> None:
+    supply, gpu = Supply(0.2, 1, most), Supply(price, 0, 4)
+    even = break_even(needed(cpu), supply, gpu, EVEN)
+    assert even is not None
+    for times, has_gpu in ((0.999, False), (1.001, True)):
+        assert (cheapest(needed(10 * even * times), supply, gpu, EVEN).num_gpu > 0) is has_gpu
 
 
 def test_what_only_a_gpu_does_in_time_wakes_one() -> None:

@@ -1,0 +1,96 @@
+"""How many servers of each pool would pay now, going by what gateways publish, and what is said of it?
+
+Takes demands summed over gateways and what the settings say can be had; the deciding is `wake.want`. `tandem up` shows it, and whoever
+starts and stops servers asks the same function. Rule: values in, values out; the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serving.planning.prices import EQUAL_PER_HOUR
+from serving.planning.wake import WAKE_RULES, Needed, Supply, WakeRules, Wanted, break_even, want
+from serving.settings import PoolSettings, comes_and_goes
+
+GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
+COLD_START_S = 40.0  # an image that is there, and a model; a guess, not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Servers of one pool that the traffic it may answer would keep busy, those of them that nobody else may, and how many answer."""
+
+    replicas: float
+    only_replicas: float
+    num_ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The pool that is always there and the one that comes and goes, and what can be had of each."""
+
+    steady: str
+    coming: str
+    supply: Supply
+    coming_supply: Supply
+
+
+def pair_of(pools: Mapping[str, PoolSettings]) -> Pair | None:
+    """The first of each kind. None where one kind is missing: then there is nothing to weigh."""
+    steady = next((name for name, pool in pools.items() if not comes_and_goes(name, pool)), None)
+    coming = next((name for name, pool in pools.items() if comes_and_goes(name, pool)), None)
+    if steady is None or coming is None:
+        return None
+    return Pair(steady, coming, supply_of(steady, pools[steady]), supply_of(coming, pools[coming]))
+
+
+def supply_of(name: str, pool: PoolSettings) -> Supply:
+    is_coming = comes_and_goes(name, pool)
+    least = pool.min_replicas
+    if least is None:
+        least = 0 if is_coming else min(1, pool.max_replicas or 1)
+    most = pool.max_replicas
+    if most is None:
+        most = max(least, len(pool.urls))
+    cold_start_s = pool.cold_start_s
+    if cold_start_s is None:
+        cold_start_s = GPU_COLD_START_S if is_coming else COLD_START_S
+    return Supply(pool.price_per_hour or EQUAL_PER_HOUR, min(least, most), most, cold_start_s)
+
+
+def wanted(
+    old: Wanted | None, now: float, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
+) -> Wanted:
+    """To be asked every second or so; `old` None at the first time, when what is there is taken for wanted."""
+    steady, coming = demands[pair.steady], demands[pair.coming]
+    if old is None:
+        return Wanted(steady.num_ready, coming.num_ready, now)
+    return want(old, now, needed(pair, demands), pair.supply, pair.coming_supply, coming.num_ready, rules)
+
+
+def needed(pair: Pair, demands: Mapping[str, Demand]) -> Needed:
+    steady, coming = demands[pair.steady], demands[pair.coming]
+    return Needed(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas)
+
+
+def sentences(
+    old: Wanted, new: Wanted, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
+) -> list[str]:
+    """A line for each pool of which another number is wanted."""
+    said = []
+    if new.gpu != old.gpu:
+        pays_from = break_even(needed(pair, demands), pair.supply, pair.coming_supply, rules)
+        even = "" if pays_from is None else f", break-even {pays_from:.2g}"
+        said.append(f"{pair.coming}: {_servers(new.gpu)} would pay ({_demand(demands[pair.coming])}{even})")
+    if new.cpu != old.cpu:
+        said.append(f"{pair.steady}: {_servers(new.cpu)} would do ({_demand(demands[pair.steady])})")
+    return said
+
+
+def _servers(number: int) -> str:
+    return "no server" if number == 0 else f"{number} server" if number == 1 else f"{number} servers"
+
+
+def _demand(demand: Demand) -> str:
+    return f"demand {demand.replicas:.2g} servers"
