@@ -12,7 +12,8 @@ from itertools import pairwise
 import pytest
 
 from loadtest.bench.prove import open_loop as generator
-from loadtest.bench.prove.open_loop import Request, closed_loop, one_by_one, open_load, open_loop, probe
+from loadtest.bench.prove.line import Request
+from loadtest.bench.prove.open_loop import closed_loop, one_by_one, open_load, open_loop, probe
 
 GOOD = b"HTTP/1.1 200 OK\r\nTandem-Pool: cpu\r\nTandem-Reason: spill\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Busy\r\nTandem-Error: overloaded\r\nRetry-After: 1\r\nRetry-After-Ms: 250\r\nContent-Length: 0\r\n\r\n"

@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from loadtest.bench.prove.arrivals import poisson
 from loadtest.bench.prove.embedded import kill_stub, up
+from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
+from loadtest.bench.prove.open_loop import open_loop
+from loadtest.bench.prove.overload import hurried
 
 pytestmark = pytest.mark.triton
 ROOT = Path(__file__).parents[2]
@@ -54,3 +58,32 @@ def test_a_stub_that_is_killed_under_load_gets_its_verdicts(tmp_path: Path) -> N
     assert longest.value is not None
     assert longest.value > 0
     assert (wrong.value, wrong.note.split()[1]) == (0, "answered,"), wrong.note
+
+
+def test_a_part_of_make_prove_runs_alone_and_writes_its_verdicts(tmp_path: Path) -> None:
+    """The one part whose values no busy machine changes, because requests come one by one and prices decide."""
+    file = tmp_path / "prove.json"
+    command = [sys.executable, "-m", "loadtest.bench.prove", "--only", "crossover", "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(file.read_text())
+    assert result["machine"]["processor"] in done.stdout
+    assert result["not_measured"] == []
+    assert [verdict["outcome"] for verdict in result["verdicts"]] == ["met"] * 4
+    assert all(verdict["name"] in done.stdout for verdict in result["verdicts"])
+
+
+def test_a_load_beyond_what_an_emulated_pool_can_do_is_measured_and_refused(tmp_path: Path) -> None:
+    pool = Pool("emulated-cpu", ((1, 0.02), (8, 0.08), (32, 0.32)))
+    with triton(pool, tmp_path / "cpu") as server, gateway({pool: server.url}, tmp_path) as here:
+        wait_until(lambda: serves(here, pool), "the pool is seen")
+        before = server.spent()
+        load = open_loop([hurried(here, digits(), 0.25)], poisson(300, 1.0, 0))
+        spent = server.spent().since(before)
+    assert load.shots
+    assert all(shot.is_answered or shot.is_honest for shot in load.shots)
+    answers = [shot for shot in load.shots if shot.is_answered]
+    assert {(shot.pool, shot.reason) for shot in answers} == {(pool.name, "only_pool")}
+    assert any(shot.is_refused and shot.retry_after_ms for shot in load.shots)
+    assert len(answers) <= spent.num_requests <= len(load.shots)
+    assert spent.waited_ratio(pool) > 0

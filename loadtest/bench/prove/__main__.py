@@ -24,6 +24,7 @@ from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.embedded import restarts
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
+from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
 from loadtest.bench.verdicts import Verdict, exit_code, table
 from loadtest.machine import head, this_machine
@@ -38,7 +39,8 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
 }
 WHAT = (
     f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",
-    f"the rest: emulated pools, open loop with Poisson arrivals, deadline {DEADLINE_S * 1000:g} ms, times from when a request was due",
+    f"the rest: emulated pools, open loop with Poisson arrivals, deadline {DEADLINE_S * 1000:g} ms ({KILL_DEADLINE_S:g} s where a "
+    "pool is killed), times from when a request was due",
 )
 
 

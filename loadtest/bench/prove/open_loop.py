@@ -14,23 +14,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import httptools
-
 from loadtest.bench.prove.judging.shot import Shot
+from loadtest.bench.prove.line import Answer, Fired, Line, Request
 from loadtest.connection import address, request_bytes
 
 TIME_LIMIT_S = 10.0  # past it a request counts as hanging
 NUM_OPENED = 32  # connections for each address to begin with: opening one takes as long as an answer
 NUM_PROBES = 3000  # that are sent before a door counts as shut for good
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """To whom, and all its bytes. `kind` is the caller's."""
-
-    address: tuple[str, int]
-    data: bytes
-    kind: int = 0
 
 
 def infer(url: str, model: str, body: bytes, headers: dict[str, str] | None = None, kind: int = 0) -> Request:
@@ -123,9 +113,9 @@ class _Gun:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.idle: dict[tuple[str, int], list[_Line]] = {}
-        self.under_way: set[_Fired] = set()
-        self._lines: set[_Line] = set()
+        self.idle: dict[tuple[str, int], list[Line]] = {}
+        self.under_way: set[Fired] = set()
+        self._lines: set[Line] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: Callable[[Shot], None] = self.load.shots.append
         self._quiet = asyncio.Event()
@@ -168,17 +158,19 @@ class _Gun:
             await asyncio.sleep(pause_s)
 
     def fire(self, request: Request, due_s: float) -> None:
-        fired = _Fired(request, due_s, time.monotonic())
+        fired = Fired(request, due_s, time.monotonic())
         self.under_way.add(fired)
         idle = self.idle.setdefault(request.address, [])
-        if idle:
-            idle.pop().send(fired)
-            return
+        while idle:
+            line = idle.pop()
+            if line.is_open:
+                line.send(fired)
+                return
         task = asyncio.get_running_loop().create_task(self._send_anew(fired))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def ended(self, fired: _Fired, answer: _Answer | None, error: str = "") -> None:
+    def ended(self, fired: Fired, answer: Answer | None, error: str = "") -> None:
         """Written down once, whatever comes later."""
         if fired not in self.under_way:
             return
@@ -215,7 +207,10 @@ class _Gun:
                     if time.monotonic() - fired.sent_s >= TIME_LIMIT_S:
                         self.ended(fired, None, f"nothing for {TIME_LIMIT_S:g} s")
 
-    def lost(self, line: _Line) -> None:
+    def free(self, line: Line) -> None:
+        self.idle[line.address].append(line)
+
+    def lost(self, line: Line) -> None:
         self._lines.discard(line)
         idle = self.idle.get(line.address, [])
         if line in idle:
@@ -225,91 +220,17 @@ class _Gun:
         for line in list(self._lines):
             line.close()
 
-    async def _connect(self, to: tuple[str, int]) -> _Line:
-        _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self, to), *to)
+    async def _connect(self, to: tuple[str, int]) -> Line:
+        _, line = await asyncio.get_running_loop().create_connection(
+            lambda: Line(to, self.free, self.lost, self.ended), *to
+        )
         self._lines.add(line)
         return line
 
-    async def _send_anew(self, fired: _Fired) -> None:
+    async def _send_anew(self, fired: Fired) -> None:
         try:
             line = await self._connect(fired.request.address)
         except OSError as error:
             self.ended(fired, None, f"no connection: {error.strerror or error}")
         else:
             line.send(fired)
-
-
-@dataclass(eq=False, slots=True)
-class _Fired:
-    request: Request
-    due_s: float
-    sent_s: float
-
-
-@dataclass(slots=True)
-class _Answer:
-    status: int = 0
-    headers: dict[bytes, str] = field(default_factory=dict)
-
-
-class _Line(asyncio.Protocol):
-    """One connection, with at most one request under way."""
-
-    def __init__(self, gun: _Gun, to: tuple[str, int]) -> None:
-        self.address = to
-        self._gun = gun
-        self._transport: asyncio.Transport | None = None
-        self._fired: _Fired | None = None
-        self._answer = _Answer()
-        self._is_kept = True
-        self._parser = httptools.HttpResponseParser(self)
-
-    def send(self, fired: _Fired) -> None:
-        self._fired, self._answer = fired, _Answer()
-        fired.sent_s = time.monotonic()
-        if self._transport is None or self._transport.is_closing():
-            self._end("no connection: it was closed")
-        else:
-            self._transport.write(fired.request.data)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._end(f"not an HTTP answer: {error}")
-            self.close()
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._gun.lost(self)
-        self._end("closed before the answer was whole")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name.startswith((b"tandem-", b"retry-after")):
-            self._answer.headers[name] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        self._answer.status = self._parser.get_status_code()
-        self._is_kept = self._parser.should_keep_alive()
-
-    def on_message_complete(self) -> None:
-        fired, self._fired = self._fired, None
-        if self._is_kept:
-            self._gun.idle[self.address].append(self)
-        else:
-            self.close()
-        if fired is not None:
-            self._gun.ended(fired, self._answer)
-
-    def _end(self, error: str) -> None:
-        fired, self._fired = self._fired, None
-        if fired is not None:
-            self._gun.ended(fired, None, error)

@@ -20,7 +20,8 @@ from loadtest.bench.prove.judging import promise as promises
 from loadtest.bench.prove.judging.overload import Overload, overload
 from loadtest.bench.prove.judging.promise import Promise, promise
 from loadtest.bench.prove.judging.shot import MAX_LAG_RATIO, Shot, lag
-from loadtest.bench.prove.open_loop import Load, Request, closed_loop, infer, open_load, open_loop, probe
+from loadtest.bench.prove.line import Request
+from loadtest.bench.prove.open_loop import Load, closed_loop, infer, open_load, open_loop, probe
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.target import Gateway
 
@@ -36,8 +37,12 @@ STEADY_S = 1.0  # of a trial, in which queues fill: not counted
 CAPACITY_S = 5.0
 NUM_CLIENTS = 32  # in the closed loop, each pool: two full executions, and two that wait
 NUM_PROMISES = 5
+PROMISE_LOAD_S = 2.5
+BULK_ROWS, BULK_DEADLINE_S = (
+    32,
+    1.2,
+)  # one takes the pools 320 and 200 ms: the door is shut for so long that a promise means something
 BACKLOG_S = 1.5  # deadline of those that nobody is in a hurry for: the queue they make is as long as that
-BACKLOG_LOAD_S = 2.5
 PROBE_PAUSE_S = 0.002
 IN_TRITON = AtMost(1.25, "executions")  # one that runs; a quarter more is what `fill` takes for late
 
@@ -95,11 +100,16 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
         request = hurried(here, digits(), DEADLINE_S)
         trials = [trial([request], 3 * capacity_rps, capacity_rps, seed) for seed in range(NUM_TRIALS)]
         yield from judging.verdicts("3 × overload, one gateway, two pools", trials, said)
-        kept = [_promise(request, request, 3 * capacity_rps, seed) for seed in range(NUM_PROMISES)]
-        yield promises.verdict("Retry-After-Ms, the load's own kind: off by", kept)
+        bulk = hurried(here, digits(BULK_ROWS), BULK_DEADLINE_S)
+        yield promises.verdict(
+            f"Retry-After-Ms, {BULK_ROWS} rows among their like: off by",
+            _promises(bulk, bulk, 3 * capacity_rps / BULK_ROWS),
+        )
         backlog = hurried(here, digits(), BACKLOG_S, Tandem_Priority="2")
-        kept = [_promise(backlog, request, 3 * capacity_rps, seed) for seed in range(NUM_PROMISES)]
-        yield promises.verdict("Retry-After-Ms, behind a long queue of a higher priority: off by", kept)
+        yield promises.verdict(
+            "Retry-After-Ms, one row behind a long queue of a higher priority: off by",
+            _promises(backlog, request, 3 * capacity_rps),
+        )
 
 
 def two_gateways(folder: Path) -> Iterator[Verdict]:
@@ -121,9 +131,21 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
         yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
 
 
-def _promise(load: Request, request: Request, rate_rps: float, seed: int) -> Promise | None:
+def _promises(load: Request, request: Request, rate_rps: float) -> list[Promise | None]:
+    """Of trials at whose end the request was refused: where the door was open nothing was promised."""
+    kept: list[Promise | None] = []
+    for seed in range(3 * NUM_PROMISES):
+        probes = _after(load, request, rate_rps, seed)
+        if probes[0].is_refused:
+            kept.append(promise(probes))
+        if len(kept) == NUM_PROMISES:
+            break
+    return kept
+
+
+def _after(load: Request, request: Request, rate_rps: float, seed: int) -> list[Shot]:
     """The load stops with its last arrival and not with its last answer: then the door is asked."""
-    arrivals = list(poisson(rate_rps, BACKLOG_LOAD_S, seed))
+    arrivals = list(poisson(rate_rps, PROMISE_LOAD_S, seed))
     with open_load([load], arrivals) as running:
         time.sleep(max(0.0, running.began_s + arrivals[-1] - time.monotonic()))
-        return promise(probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S))
+        return probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S)

@@ -16,13 +16,14 @@ from loadtest.bench.prove.arrivals import poisson
 from loadtest.bench.prove.emulated import Triton, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.pool_death import verdicts
 from loadtest.bench.prove.open_loop import open_load
-from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried, on_time
+from loadtest.bench.prove.overload import CHEAP, DEAR, hurried, on_time
 from loadtest.bench.verdicts import Verdict
 from loadtest.target import Gateway
 
+DEADLINE_S = 1.0  # long enough for a second try at the other pool, and shorter than the dead one is away
 RATE_RPS = 140.0  # more than the cheap pool can do alone, less than the dear one can
-LOAD_S = 8.0
-STEADY_S = 2.0
+LOAD_S = 9.5
+STEADY_S = 3.5  # in which the queue of the cheap pool fills, so that the dear one has work too
 AWAY_S = 1.0  # after the kill, in which the others carry what they can: Triton needs about two to be back
 
 
