@@ -107,6 +107,11 @@ def gateway(**options: Any) -> None:
     metavar="NAME=FILE",
     help="For proofs: a pool whose times follow a file; its name begins with 'emulated'. Not in packages and images.",
 )
+@click.option(
+    "--config",
+    type=FILE,
+    help="A tandem.yaml: prices, objectives, limits. Its pools need neither urls, if they are started here, nor a device.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
 @MODEL_REPOSITORY

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import shutil
 import signal
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,17 +23,18 @@ from rich.console import Console
 from rich.status import Status
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
-from serving.local import welcome
+from serving.local import news, welcome
 from serving.local.devices import device_name, gpu_name
 from serving.local.launch import free_ports, require_free
-from serving.local.places import state_dir
 from serving.local.pool import loadable
 from serving.local.pools import Pool, read_pools
 from serving.local.probe import status
 from serving.local.processes import Child, Nursery, exit_text
+from serving.local.runs import last_line, run_folder
+from serving.local.told import Told
 from serving.local.triton import prepare
 from serving.repository import Repository, Variant, default_repository
-from serving.settings import EMULATED
+from serving.settings import EMULATED, is_loopback
 
 PROGRAM = (sys.executable, "-m", "serving")  # the command line of `tandem`, whatever is on PATH
 READY_POLL_S = 0.05  # how late we may notice that it is ready
@@ -45,17 +43,17 @@ GATEWAY_STOP_S = 15.0  # its own limits.drain_s is 10 s by default
 TRITON_EXIT_TIMEOUT_S = 5  # the gateway has left by then, so that nothing is in flight but what went past it
 TRITON_STOP_S = 15.0  # that, the kill after it, and a busy machine (guess, not measured)
 REMOTE_READY_S = 10.0  # a Triton that runs already is asked twice a second; one that serves is seen at once (guess)
-MAX_KEPT_RUNS = 20  # folders of logs; a few hundred kB each (guess, not measured)
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
     """What `tandem up` is asked to do. `pools` are `--pool` values; empty: cpu, and gpu where a card is found.
 
-    `emulate` are NAME=FILE: pools whose times follow a file.
+    `emulate` are NAME=FILE: pools whose times follow a file. `config` is a tandem.yaml: prices, objectives and limits.
     """
 
     model_repository: Path | None = None
+    config: Path | None = None
     pools: tuple[str, ...] = ()
     emulate: tuple[str, ...] = ()
     host: str = "127.0.0.1"
@@ -89,13 +87,16 @@ def run(options: UpOptions) -> int:
     began_s = time.monotonic()
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
-        pools = read_pools(options.pools, has_gpu=gpu_name() is not None, emulate=options.emulate)
+        told = Told(options.config)
+        values = told.values(options.pools, options.emulate)
+        pools = read_pools(values, has_gpu=gpu_name() is not None, emulate=options.emulate)
+        told.settings(pools)
         require_free(options.host, options.port, "--port")
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
             if pool.is_local:
                 prepare(pool.name, repository, progress.say, may_measure=options.may_measure, emulate=pool.curves)
-        session = Session(options, pools, repository, progress, began_s)
+        session = Session(options, told, pools, repository, progress, began_s)
         return asyncio.run(session.run(console))
 
 
@@ -140,9 +141,10 @@ class Session:
     """One run of `tandem up`."""
 
     def __init__(
-        self, options: UpOptions, pools: list[Pool], repository: Path, progress: Progress, began_s: float
+        self, options: UpOptions, told: Told, pools: list[Pool], repository: Path, progress: Progress, began_s: float
     ) -> None:
         self._options = options
+        self._told = told
         self._pools = pools
         self._repository = repository
         self._progress = progress
@@ -150,6 +152,8 @@ class Session:
         self._parts = Parts()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._url = welcome.base_url(options.host, options.port)
+        self._admin_port = None if is_loopback(options.host) else free_ports(1)[0]
+        self._admin_url = self._url if self._admin_port is None else welcome.base_url("127.0.0.1", self._admin_port)
         self._folder = run_folder()
 
     async def run(self, console: Console) -> int:
@@ -163,7 +167,7 @@ class Session:
                 if await self._wait_ready():
                     self._progress.done()
                     console.print("\n".join(self._welcome()), markup=False)
-                    await self._wait_end()
+                    await self._wait_end(lambda line: console.print(line, markup=False))
             finally:
                 self._progress.done()
                 await self._stop_all()
@@ -181,13 +185,12 @@ class Session:
                     raise UserError(f"--pool {pool.name}={url}: no Triton answers there")
 
     def _start(self, nursery: Nursery) -> None:
-        settings: dict[str, object] = {}
+        started: dict[str, str] = {}
         here = Path.cwd()
         for pool in self._pools:
-            urls = list(pool.urls)
             if pool.is_local:
                 http, grpc, metrics = free_ports(3)
-                urls.insert(0, f"http://127.0.0.1:{http}")
+                started[pool.name] = f"http://127.0.0.1:{http}"
                 log = self._folder / f"triton-{pool.name}.log"
                 command = [*PROGRAM, "triton", "--pool", pool.name, "--model-repository", str(self._repository)]
                 command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
@@ -197,12 +200,13 @@ class Session:
                 command += ["--emulate", str(pool.curves)] if pool.curves else []
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
-            settings[pool.name] = {"urls": urls, "device": pool.device}
+        self._settings = self._told.settings(self._pools, started)
         config = self._folder / "tandem.yaml"
-        config.write_text(yaml.safe_dump({"version": 1, "pools": settings}, sort_keys=False))
+        config.write_text(yaml.safe_dump(self._settings.model_dump(mode="json", exclude_unset=True), sort_keys=False))
         log = self._folder / "gateway.log"
         command = [*PROGRAM, "gateway", "--config", str(config)]
         command += ["--host", self._options.host, "--port", str(self._options.port)]
+        command += [] if self._admin_port is None else ["--admin-port", str(self._admin_port)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         self._parts.gateway = Part("gateway", nursery.start(command, os.environ, folder=here, log=log), log)
 
@@ -226,8 +230,7 @@ class Session:
 
     def _nothing_routable(self) -> UserError:
         """Why no model of Tritons that run already gets a request: the gateway knows."""
-        with urllib.request.urlopen(f"{self._url}/admin/status", timeout=REMOTE_READY_S) as answer:
-            pools = json.load(answer)["pools"]
+        pools = news.read_pools_status(self._admin_url, REMOTE_READY_S)
         refused = {
             name: why
             for pool in pools.values()
@@ -279,11 +282,13 @@ class Session:
         words = last_line(part.log) or exit_text(code)
         return kinds.get(code, EnvironmentFault)(f"{part.name}: {words} (log: {part.log})")
 
-    async def _wait_end(self) -> None:
+    async def _wait_end(self, say: Callable[[str], None]) -> None:
+        """Says what happens to the pools meanwhile."""
         ends = [asyncio.ensure_future(part.child.wait()) for part in self._parts]
         stopped = asyncio.ensure_future(self._stop.wait())
+        telling = asyncio.ensure_future(news.tell(self._admin_url, self._settings, say))
         await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*ends, stopped):
+        for task in (*ends, stopped, telling):
             task.cancel()
         self._raise_if_ended()
 
@@ -307,27 +312,3 @@ class Session:
         if not ending.done():
             part.child.send(signal.SIGKILL)
             await ending
-
-
-def run_folder() -> Path:
-    """A new folder for this run's logs and settings; the oldest ones go."""
-    runs = state_dir() / "runs"
-    folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"cannot write logs to {folder}: {error.strerror}; set TANDEM_STATE to another folder"
-        ) from None
-    for old in sorted(runs.iterdir())[:-MAX_KEPT_RUNS]:
-        shutil.rmtree(old, ignore_errors=True)
-    return folder
-
-
-def last_line(log: Path) -> str | None:
-    """The last thing a child said, without the program's name before it."""
-    with contextlib.suppress(OSError):
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        if lines:
-            return lines[-1].removeprefix("tandem triton: ").removeprefix("tandem: ")
-    return None

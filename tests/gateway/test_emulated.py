@@ -20,8 +20,8 @@ SECONDS = {"fast": 0.004, "slow": 0.030}
 
 
 @contextlib.contextmanager
-def up(folder: Path) -> Iterator[Running]:
-    options = []
+def up(folder: Path, *more: str) -> Iterator[Running]:
+    options = [*more]
     for pool, name in (("emulated-gpu", "fast"), ("emulated-cpu", "slow")):
         file = folder / f"{name}.json"
         points = [[1, SECONDS[name]], [32, SECONDS[name] * 2]]

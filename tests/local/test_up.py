@@ -19,7 +19,7 @@ import pytest
 from serving.local import welcome
 from serving.local.devices import gpu_name
 from serving.local.launch import free_ports
-from serving.local.up import MAX_KEPT_RUNS, last_line, run_folder
+from serving.local.runs import MAX_KEPT_RUNS, last_line, run_folder
 from serving.repository import Repository
 from tests.local.harness import ROOT, Program, segments, still_there, wait_until
 

@@ -1,0 +1,61 @@
+"""What is a gateway told by `tandem up`: the addresses of the pools here, and whatever else stands in the user's tandem.yaml?
+
+In that file a pool without `urls` is one that is started here, and `device` may be left out. Checking is `serving/settings.py`'s, before
+anything is started. Rule: nothing that stands there is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from serving.errors import UserError
+from serving.local.pools import Pool
+from serving.settings import GatewaySettings, read_yaml, settings_of
+
+PLACE = "http://127.0.0.1:1"  # of a Triton that is not started yet: settings are checked before
+
+
+class Told:
+    """A tandem.yaml, or nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        raw: dict[str, Any] = {"version": 1} if path is None else read_yaml(path)
+        pools = raw.get("pools") or {}
+        if not isinstance(pools, dict) or not all(isinstance(pool, dict) for pool in pools.values()):
+            raise UserError(f"{path}: pools: expected a mapping of names to what is said of each pool")
+        self._raw, self._pools = raw, pools
+
+    def values(self, given: Sequence[str], emulate: Iterable[str]) -> list[str]:
+        """`--pool` values: those that were given, else the pools of the file."""
+        emulated = {value.partition("=")[0] for value in emulate}
+        values = list(given)
+        if not given:
+            for name, pool in self._pools.items():
+                urls = pool.get("urls") or []
+                urls = urls if isinstance(urls, list) else [urls]
+                values += [f"{name}={url}" for url in urls] or ([] if name in emulated else [name])
+        return values
+
+    def settings(self, pools: Sequence[Pool], here: Mapping[str, str] | None = None) -> GatewaySettings:
+        """`here`: the addresses of Tritons that are started here. Raises UserError for what cannot be."""
+        path = self._path or Path("tandem.yaml")
+        names = {pool.name for pool in pools}
+        for name in self._pools:
+            if name not in names:
+                raise UserError(
+                    f"{path}: pools.{name} is not served here, where --pool names {', '.join(sorted(names))}; "
+                    f"add --pool {name}, or leave --pool away"
+                )
+        described = {}
+        for pool in pools:
+            of_file = self._pools.get(pool.name, {})
+            if of_file.get("device", pool.device) != pool.device:
+                raise UserError(
+                    f"{path}: pools.{pool.name}: its device here is '{pool.device}', not '{of_file['device']}'"
+                )
+            started = [(here or {}).get(pool.name, PLACE)] if pool.is_local else []
+            described[pool.name] = {**of_file, "urls": [*started, *pool.urls], "device": pool.device}
+        return settings_of({**self._raw, "pools": described}, path)

@@ -1,0 +1,76 @@
+"""What `tandem up` takes from a tandem.yaml, and how it says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.errors import UserError
+from serving.local.pools import read_pools
+from serving.local.told import Told
+from serving.settings import GatewaySettings
+
+
+def told(tmp_path: Path, pools: Any, given: tuple[str, ...] = (), **more: Any) -> GatewaySettings:
+    file = tmp_path / "tandem.yaml"
+    file.write_text(json.dumps({"version": 1, "pools": pools, **more}))
+    made = Told(file)
+    chosen = read_pools(made.values(given, ()), has_gpu=False)
+    return made.settings(chosen, {"cpu": "http://127.0.0.1:7"})
+
+
+def test_a_pool_without_urls_is_started_here_and_one_with_urls_runs_already(tmp_path: Path) -> None:
+    settings = told(tmp_path, {"gpu": {"urls": ["http://far:8000"], "price_per_hour": 2}, "cpu": {"price_per_hour": 1}})
+    assert {name: pool.urls for name, pool in settings.pools.items()} == {
+        "gpu": ("http://far:8000",),
+        "cpu": ("http://127.0.0.1:7",),
+    }
+    assert [pool.device for pool in settings.pools.values()] == ["gpu", "cpu"]
+    assert [pool.price_per_hour for pool in settings.pools.values()] == [2.0, 1.0]
+
+
+def test_objectives_and_limits_of_the_file_reach_the_gateway(tmp_path: Path) -> None:
+    settings = told(
+        tmp_path, {}, models={"digits": {"objective": {"latency_s": 0.2}}}, limits={"max_body_bytes": 5}, given=("cpu",)
+    )
+    assert settings.models["digits"].objective.latency_s == 0.2
+    assert settings.limits.max_body_bytes == 5
+
+
+def test_without_a_file_there_are_the_pools_alone() -> None:
+    made = Told(None)
+    assert made.values((), ()) == []
+    assert made.values(("cpu",), ()) == ["cpu"]
+    assert made.settings(read_pools(["cpu"], has_gpu=False)).pools["cpu"].price_per_hour is None
+
+
+@pytest.mark.parametrize(
+    ("pools", "given", "said"),
+    [
+        (
+            {"cpu": {"price_per_hour": 1}, "gpu": {}},
+            (),
+            "pools.gpu has no price_per_hour and pools.cpu has one; give every pool a price, or none",
+        ),
+        (
+            {"cpu": {"price_per_hour": 1}},
+            ("cpu", "gpu=http://far:1"),
+            "pools.gpu has no price_per_hour and pools.cpu has one",
+        ),
+        ({"cpu": {}, "gpu": {}}, ("cpu",), "pools.gpu is not served here, where --pool names cpu; add --pool gpu"),
+        ({"cpu": {"device": "gpu"}}, (), "pools.cpu: its device here is 'cpu', not 'gpu'"),
+        ({"cpu": {"prise_per_hour": 1}}, (), "did you mean 'price_per_hour'?"),
+        ({"cpu": []}, (), "pools: expected a mapping"),
+        ({"cpuu": {}}, (), "there is no pool 'cpuu'"),
+        ({"cpu": {"urls": ["grpc://x"]}}, (), "is not of the form http://HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_started(
+    tmp_path: Path, pools: Any, given: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        told(tmp_path, pools, given)
+    assert said in str(error.value)
