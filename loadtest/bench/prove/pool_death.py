@@ -48,7 +48,7 @@ def _kill(here: Gateway, victim: Triton, other: Triton, seed: int) -> Iterator[V
             raise CannotMeasure(f"{victim.pool.name} had nothing to do before it was killed")
         killed_s = time.monotonic()
         os.kill(server.pid, signal.SIGKILL)
-    shots = on_time(load)
+    shots = on_time(load, DEADLINE_S)
     left_rps = min(RATE_RPS, other.pool.rate_rps)
     name = f"SIGKILL of {victim.pool.name}"
     yield from verdicts(name, shots, killed_s, DEADLINE_S, left_rps, killed_s + AWAY_S)
