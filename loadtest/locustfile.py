@@ -1,16 +1,17 @@
-"""One run of one arm: closed-loop users that send real inputs to a Tandem gateway, every answer checked and written down as a row.
+"""One run of one arm on Locust's users, events and distribution: real inputs, every answer checked and written down as a row.
 
-    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --users 8 --spawn-rate 8 --rows rows.csv
+    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --users 8 --spawn-rate 8 ClosedLoop
+    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --rate 200 --measure 10 --rows rows.csv OpenLoop
 
-Without --rows it is an ordinary locustfile with Locust's own statistics (they round to 1 ms and more; rows do not). The only
-file that imports Locust, which patches its process: nothing may import this one. Rows stay in memory until the end, so that
-no disk write stalls a request.
+`ClosedLoop`: each user sends its next request when it has its answer. `OpenLoop`: one user a process sends what is due. With `--processes 2`
+or `--master` and `--worker` each worker sends its part of the one schedule, writes rows of its own and tells the master its histogram.
+Without --rows a closed loop is an ordinary locustfile with Locust's own statistics (they round to 1 ms and more; rows do not). The only file
+that imports Locust, which patches its process: nothing may import this one.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import random
 import time
@@ -18,24 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import gevent  # type: ignore[import-untyped]
-import orjson
 from locust import User, constant, events, task
 from locust.env import Environment
 from locust.exception import StopUser
+from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.bodies import HEADER_LENGTH, Body, bodies, images, signature, top1
-from loadtest.connection import Answer, Connection, request_bytes
-from loadtest.records import Row, write_json, write_rows
+from loadtest.arrivals import Arrivals, schedule
+from loadtest.generator import NETWORK_TIMEOUT_S, Generator, Task, histogram, sent
+from loadtest.open_loop import OpenLoop as Sender
+from loadtest.records import Row, write_json
 
-# A request that takes longer is an error (`timeout`). Longer than the gateway's own limit on work it has started (guess: 10 s would do).
-NETWORK_TIMEOUT_S = 30.0
-# Rows beyond this are written during the run: 400,000 rows hold about 150 MB.
-MAX_ROWS_IN_MEMORY = 400_000
 # Locust's own loop around a task costs 40 µs: a task sends for this long before it gives Locust a chance to stop it.
 SLICE_S = 0.1
-
-RECEIPT = (b"tandem-variant", b"tandem-pool", b"tandem-device")
-WANTED = frozenset((*RECEIPT, b"tandem-error", HEADER_LENGTH.lower().encode()))
+DONE = "tandem_done"  # a worker's message to the master: what its part of the run came to
 
 
 class Run:
@@ -44,77 +40,68 @@ class Run:
     def __init__(self, environment: Environment) -> None:
         options: argparse.Namespace = environment.parsed_options  # type: ignore[assignment]
         self.environment = environment
-        self.model: str = options.model
-        self.rows_file = Path(options.rows) if options.rows else None
-        self.end_s = options.warmup + options.measure if options.measure else float("inf")
-        self.seed: int = options.seed
+        self.options = options
+        runner = environment.runner
+        self.part = runner.worker_index if isinstance(runner, WorkerRunner) else None
         assert environment.host
-        self.host = environment.host.rstrip("/")
-        self.requests = self._requests(options)
-        self.rows: list[Row] = []
-        self.num_rows = 0
+        rows = Path(options.rows) if options.rows else None
+        if rows is not None and self.part is not None:
+            rows = rows.with_suffix(f".{self.part}.csv")
+        self.generator = Generator(
+            Task(
+                host=environment.host.rstrip("/"),
+                model=options.model,
+                variant=options.variant,
+                pool=options.pool,
+                data=options.data,
+                encoding=options.encoding,
+                batch_size=options.batch,
+                warmup_s=options.warmup,
+                measure_s=options.measure,
+                seed=options.seed,
+                rows=rows,
+            )
+        )
         self.num_active = 0
         self.user_numbers = itertools.count()
-        self.origin = time.perf_counter()
-        self.origin_cpu = time.process_time()
+        self.is_stopped = False
 
-    def _requests(self, options: argparse.Namespace) -> list[tuple[bytes, Body]]:
-        """Whole requests, made before the clock starts."""
-        connection = Connection(self.host, NETWORK_TIMEOUT_S)
-        answer = connection.send(request_bytes("GET", self.host, f"/v2/models/{self.model}", {}))
-        connection.close()
-        if answer.status != 200:
-            raise ValueError(f"no model {self.model} ({answer.status})")
-        model = signature(orjson.loads(answer.body))
-        pixels, labels = images(options.data, model.shape, self.seed)
-        pins = {k: v for k, v in (("Tandem-Variant", options.variant), ("Tandem-Pool", options.pool)) if v}
-        path = f"/v2/models/{self.model}/infer"
-        made = bodies(model, pixels, labels, options.encoding, options.batch)
-        return [(request_bytes("POST", self.host, path, {**body.headers, **pins}, body.data), body) for body in made]
+    @property
+    def is_over(self) -> bool:
+        return self.is_stopped or self.generator.now_s >= self.generator.task.end_s
 
-    def start(self) -> None:
-        gc.collect()
-        gc.freeze()  # the bodies outlive the run: a collection that walks them would stall requests
-        self.origin, self.origin_cpu = time.perf_counter(), time.process_time()
+    def schedule(self) -> Any:
+        options = self.options
+        times_s = tuple(map(float, Path(options.trace).read_text().split())) if options.trace else ()
+        bursts = {"burst_times": options.burst_times, "burst_every_s": options.burst_every}
+        bursts |= {"burst_lasting_s": options.burst_lasting}
+        kind = "trace" if options.trace else options.arrivals
+        arrivals = Arrivals(kind, options.rate, times_s=times_s, **bursts)
+        return schedule(
+            arrivals, self.generator.task.end_s, options.seed, self.part or 0, 1 if self.part is None else options.parts
+        )
 
     def add(self, row: Row) -> None:
-        if self.rows_file is None:
+        if self.generator.task.rows is None:
             self._tell_locust(row)
-            return
-        self.rows.append(row)
-        if len(self.rows) >= MAX_ROWS_IN_MEMORY:
-            self.write()
+        else:
+            self.generator.add(row)
 
     def _tell_locust(self, row: Row) -> None:
         self.environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="POST",
-            name=self.model,
+            name=self.generator.task.model,
             response_time=row.latency_s * 1000,
             response_length=row.num_bytes,
             exception=RuntimeError(row.error) if row.error else None,
             context={},
         )
 
-    def write(self) -> None:
-        if self.rows_file is not None:
-            rows, self.rows = self.rows, []
-            self.num_rows += len(rows)
-            write_rows(self.rows_file, rows)
-
-    def finish(self) -> None:
-        """Writes what is left, and beside the rows what the generator itself used; that file says that the rows are all there."""
-        if self.rows_file is None:
-            return
-        wall_s, cpu_s = time.perf_counter() - self.origin, time.process_time() - self.origin_cpu
-        self.write()
-        generator = {"version": 1, "num_rows": self.num_rows, "wall_s": wall_s, "cpu_s": cpu_s}
-        write_json(self.rows_file.with_suffix(".generator.json"), generator)
-
 
 run: Run
 
 
-class Inference(User):
+class ClosedLoop(User):
     """One connection, one request at a time."""
 
     wait_time = constant(0)
@@ -122,9 +109,10 @@ class Inference(User):
     def on_start(self) -> None:
         number = next(run.user_numbers)
         run.num_active += 1
-        self.connection = Connection(run.host, NETWORK_TIMEOUT_S, WANTED)
+        self.connection = run.generator.connect()
         # Each user begins at its own place and goes round: the same seed gives every arm the same images in the same order.
-        self.position = random.Random(run.seed * 4099 + number).randrange(len(run.requests))
+        requests = run.generator.requests
+        self.position = random.Random(run.generator.task.seed * 4099 + number).randrange(len(requests))
 
     def on_stop(self) -> None:
         self.connection.close()
@@ -132,46 +120,39 @@ class Inference(User):
 
     @task
     def infer(self) -> None:
+        generator = run.generator
         slice_end = time.perf_counter() + SLICE_S
-        end = run.origin + run.end_s
-        while (now := time.perf_counter()) < slice_end:
-            if now >= end:
+        while time.perf_counter() < slice_end:
+            if run.is_over:
                 raise StopUser
-            request, body = run.requests[self.position]
-            self.position = (self.position + 1) % len(run.requests)
-            run.add(self.send(request, body.labels))
-
-    def send(self, request: bytes, labels: tuple[int, ...]) -> Row:
-        start = time.perf_counter()
-        try:
-            answer = self.connection.send(request)
-        except OSError as error:
-            row = lost(start - run.origin, time.perf_counter() - start, error)
-            gevent.sleep(0.05)  # a refused connection must not become a busy loop
-            return row
-        return judged(start - run.origin, time.perf_counter() - start, answer, labels)
+            request, body = generator.requests[self.position]
+            self.position = (self.position + 1) % len(generator.requests)
+            row = sent(self.connection, request, body.labels, generator.origin, None)
+            run.add(row)
+            if row.error == "connection":
+                gevent.sleep(0.05)  # a refused connection must not become a busy loop
 
 
-def lost(start_s: float, latency_s: float, error: OSError) -> Row:
-    return Row(
-        start_s, latency_s, 0, 0, None, "", "", "", "timeout" if isinstance(error, TimeoutError) else "connection"
-    )
+class OpenLoop(User):
+    """Sends this process's part of the schedule, and ends when all of it is answered. One a process."""
 
+    wait_time = constant(0)
 
-def judged(start_s: float, latency_s: float, answer: Answer, labels: tuple[int, ...]) -> Row:
-    """The row of an answer. `correct` is 1 only if every image of the batch got its true label, None where no truth is known."""
-    correct, error = None, ""
-    if answer.status == 200:
-        try:
-            length = answer.headers.get(HEADER_LENGTH.lower().encode())
-            predicted = top1(answer.body, int(length) if length else None)
-            correct = int(tuple(predicted) == labels) if labels else None
-        except (ValueError, KeyError, IndexError, TypeError):
-            error = "body"
-    else:
-        error = answer.headers.get(b"tandem-error") or f"http_{answer.status}"
-    variant, pool, device = (answer.headers.get(name, "") for name in RECEIPT)
-    return Row(start_s, latency_s, answer.status, len(answer.body), correct, variant, pool, device, error)
+    def on_start(self) -> None:
+        run.num_active += 1
+        self.sender = Sender(run.generator, run.options.max_in_flight)
+
+    def on_stop(self) -> None:
+        run.num_active -= 1
+
+    @task
+    def send(self) -> None:
+        self.sender.run(run.schedule(), lambda: run.is_over)
+        end_s = time.perf_counter() + NETWORK_TIMEOUT_S
+        while self.sender.num_in_flight and time.perf_counter() < end_s:
+            gevent.sleep(0.02)
+        self.sender.close()
+        raise StopUser
 
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
@@ -187,32 +168,88 @@ def add_arguments(parser: Any) -> None:
     group.add_argument("--measure", type=float, default=0.0, help="seconds that count; 0: until stopped")
     group.add_argument("--seed", type=int, default=1)
     group.add_argument("--rows", default="", help="CSV file for the raw rows")
+    opened = parser.add_argument_group("Tandem, OpenLoop")
+    opened.add_argument("--arrivals", default="poisson", choices=["constant", "poisson", "bursts"])
+    opened.add_argument("--rate", type=float, default=0.0, help="requests per second, of all workers together")
+    opened.add_argument("--burst-times", type=float, default=4.0, help="rate within a burst, in rates outside")
+    opened.add_argument("--burst-every", type=float, default=10.0, help="seconds between starts of bursts, on average")
+    opened.add_argument("--burst-lasting", type=float, default=2.0, help="seconds, on average")
+    opened.add_argument("--trace", default="", help="file of seconds, one a line, instead of a rate")
+    opened.add_argument("--parts", type=int, default=1, help="workers that share the schedule")
+    opened.add_argument("--max-in-flight", type=int, default=512, help="in each worker; what is due beyond is dropped")
+
+
+@events.init.add_listener  # type: ignore[untyped-decorator]
+def on_init(environment: Environment, **_: Any) -> None:
+    if isinstance(environment.runner, MasterRunner):
+        environment.runner.register_message(DONE, Together(environment).on_done)
+
+
+class Together:
+    """At the master: what the workers' parts come to."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.latencies = histogram()
+        self.num_done = 0
+
+    def on_done(self, environment: Environment, msg: Any, **_: Any) -> None:
+        options = environment.parsed_options
+        assert options
+        self.latencies.decode_and_add(msg.data["latencies_us"].encode("ascii"))
+        self.num_done += 1
+        if self.num_done < options.parts:
+            return
+        if options.rows:
+            facts = {"version": 1, "latencies_us": self.latencies.encode().decode("ascii")}
+            write_json(Path(options.rows).with_suffix(".together.json"), facts)
+        assert environment.runner
+        gevent.spawn(environment.runner.quit)
 
 
 @events.test_start.add_listener  # type: ignore[untyped-decorator]
 def on_test_start(environment: Environment, **_: Any) -> None:
+    if isinstance(environment.runner, MasterRunner):
+        return
     global run
     try:
         run = Run(environment)
     except (ValueError, KeyError, OSError) as error:  # Locust would log it and go on without a run
         raise SystemExit(f"{environment.host}: {error}") from error
-    run.start()
-    if run.end_s != float("inf"):
+    run.generator.start()
+    if run.generator.task.end_s != float("inf"):
         gevent.spawn(quit_after, environment)
 
 
 def quit_after(environment: Environment) -> None:
     """Ends the run once every user has got its last answer, so that the slowest requests are not cut off."""
-    while (left_s := run.origin + run.end_s - time.perf_counter()) > 0:
+    generator = run.generator
+    while (left_s := generator.task.end_s - generator.now_s) > 0:
         gevent.sleep(left_s)  # wakes too early after work that kept the event loop from looking at its clock
     deadline = time.perf_counter() + NETWORK_TIMEOUT_S
     while run.num_active and time.perf_counter() < deadline:
         gevent.sleep(0.02)
-    assert environment.runner
-    environment.runner.quit()
+    runner = environment.runner
+    assert runner
+    if isinstance(runner, WorkerRunner):
+        finish()  # the master ends it when all have told it
+    else:
+        runner.quit()
 
 
 @events.test_stop.add_listener  # type: ignore[untyped-decorator]
-def on_test_stop(**_: Any) -> None:
+def on_test_stop(environment: Environment, **_: Any) -> None:
     if "run" in globals():  # not if it was stopped while it was being prepared
-        run.finish()
+        finish()
+
+
+def finish() -> None:
+    """Once."""
+    if run.is_stopped:
+        return
+    run.is_stopped = True
+    if run.generator.task.rows is None:
+        return
+    facts = run.generator.finish()
+    if isinstance(run.environment.runner, WorkerRunner):
+        run.environment.runner.send_message(DONE, {"latencies_us": facts["latencies_us"]})

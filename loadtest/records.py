@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from loadtest.errors import ResultsError
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 RUNS = "runs"
 
@@ -27,15 +27,16 @@ State = Literal["done", "interrupted", "failed"]
 class Row(NamedTuple):
     """One request. A tuple, because a generator makes thousands of them a second."""
 
-    start_s: float  # when it was sent, from the start of the warm-up
-    latency_s: float  # from just before the send until the whole answer was read
+    start_s: float  # when it was to be sent, from the start of the warm-up
+    lag_s: float  # how much later it was sent; 0 in a closed loop, where nobody says when
+    latency_s: float  # from when it was to be sent until the whole answer was read
     status: int  # 0: no answer came
     num_bytes: int  # of the answer's body
     correct: int | None  # 1 or 0: the answer's first label is the true one; None: no true label, or no answer
     variant: str  # the receipt: Tandem-Variant, Tandem-Pool, Tandem-Device
     pool: str
     device: str
-    error: str  # "" for a good answer; else Tandem-Error's value, `http_<status>`, `timeout`, `connection` or `body`
+    error: str  # "" for a good answer; else Tandem-Error's value, `http_<status>`, `timeout`, `connection`, `body` or `dropped`
 
     @property
     def is_ok(self) -> bool:
@@ -51,7 +52,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
             writer.writerow(Row._fields)
         for r in rows:
             correct = "" if r.correct is None else r.correct
-            timing = (f"{r.start_s:.6f}", f"{r.latency_s:.6f}")
+            timing = (f"{r.start_s:.6f}", f"{r.lag_s:.6f}", f"{r.latency_s:.6f}")
             writer.writerow((*timing, r.status, r.num_bytes, correct, r.variant, r.pool, r.device, r.error))
 
 
@@ -78,9 +79,9 @@ def read_rows(path: Path) -> list[Row]:
 def _row(cells: list[str]) -> Row:
     if len(cells) != len(Row._fields):
         raise ValueError(f"{len(cells)} cells instead of {len(Row._fields)}")
-    start_s, latency_s, status, num_bytes, correct, *receipt = cells
+    start_s, lag_s, latency_s, status, num_bytes, correct, *receipt = cells
     is_correct = int(correct) if correct else None
-    return Row(float(start_s), float(latency_s), int(status), int(num_bytes), is_correct, *receipt)
+    return Row(float(start_s), float(lag_s), float(latency_s), int(status), int(num_bytes), is_correct, *receipt)
 
 
 @dataclass(frozen=True, slots=True)
