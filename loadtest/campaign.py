@@ -1,16 +1,13 @@
 """Runs a campaign: every arm, repeat by repeat, one Locust process at a time, rows to disk, then the report.
 
 `run` and `report` are what the command line calls. Arms take turns within each repeat, so that a machine that gets slower or faster with
-time does so to all of them. Locust is only ever a subprocess: importing it would patch this one. What a run means is not decided here.
+time does so to all of them. One run is `one_run.py`'s; what it means is not decided here.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,15 +19,16 @@ from types import FrameType
 
 from loadtest import page, records
 from loadtest import report as reporting
+from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
 from loadtest.machine import this_machine, versions
+from loadtest.one_run import ARRIVALS, Planned, generate, generator_cpu_ratio
 from loadtest.progress import Progress
-from loadtest.target import Gateway, find_gateway, last_line, not_run_reason, own_gateway, stop, triton_names
+from loadtest.summaries import Report
+from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
+from loadtest.wording import point_label
 
-LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
-# Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
-GENERATOR_GRACE_S = 60.0
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
@@ -58,16 +56,6 @@ class CampaignOptions:
         return shlex.join(["tandem", "campaign", "run", str(self.file), *given])
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One run to come."""
-
-    arm: Arm
-    repeat: int  # from 1
-    seed: int
-    rows: str
-
-
 def run(options: CampaignOptions) -> int:
     """Exit code: 0 every arm that could run has a valid run, 1 one has none, 2 and 3 as everywhere, 130 interrupted."""
     try:
@@ -82,20 +70,22 @@ def report(directory: Path) -> Path:
     return _rebuild(directory)[1]
 
 
-def _rebuild(directory: Path) -> tuple[reporting.Report, Path]:
+def _rebuild(directory: Path) -> tuple[Report, Path]:
     built = reporting.build(directory)
     reporting.write(directory, built)
     return built, page.write(directory, built)
 
 
-def plan(arms: tuple[Arm, ...], repeats: int, seed: int) -> list[Planned]:
-    """Every arm once per repeat. Each repeat begins with another arm, so that none is always the first one after a pause."""
+def plan(arms: tuple[Arm, ...], load: records.Load) -> list[Planned]:
+    """Every arm once per point and repeat. Each repeat begins with another arm, so that none is always the first one after a pause."""
     runs: list[Planned] = []
-    for repeat in range(repeats):
-        turn = repeat % len(arms) if arms else 0
-        for arm in (*arms[turn:], *arms[:turn]):
-            rows = f"{records.RUNS}/{len(runs):03d}-{arm.name}-repeat{repeat + 1}.csv"
-            runs.append(Planned(arm, repeat + 1, seed + repeat, rows))
+    for repeat in range(load.repeats):
+        for index, point in enumerate(load.points):
+            turn = (repeat + index) % len(arms) if arms else 0
+            for arm in (*arms[turn:], *arms[:turn]):
+                at = f"-{point:g}" if len(load.points) > 1 else ""
+                rows = f"{records.RUNS}/{len(runs):03d}-{arm.name}{at}-repeat{repeat + 1}.csv"
+                runs.append(Planned(arm, point, repeat + 1, load.seed + repeat, rows))
     return runs
 
 
@@ -177,12 +167,17 @@ def _execute(
     for arm in manifest.arms:
         if arm.not_run:
             progress.say(f"{arm.variant} on {arm.pool}: not run: {arm.not_run}")
-    runs = plan(tuple(arm for arm in campaign.arms if arm.name in able), campaign.load.repeats, campaign.load.seed)
+    runs = plan(tuple(arm for arm in campaign.arms if arm.name in able), campaign.load)
+    times_s = campaign.times_s
+    if times_s:
+        text = "".join(f"{at:.6f}\n" for at in times_s)
+        (directory / records.RUNS / ARRIVALS).write_text(text, encoding="utf-8")
     manifest = replace(manifest, num_planned=len(runs))
     records.write_manifest(directory, manifest)
     for number, planned in enumerate(runs, start=1):
-        title = f"run {number}/{len(runs)}: {planned.arm.variant} on {planned.arm.pool}, repeat {planned.repeat}"
-        record = _one(campaign, planned, gateway, directory, progress, title)
+        at = f" at {point_label(campaign.load, planned.point)}" if len(campaign.load.points) > 1 else ""
+        title = f"run {number}/{len(runs)}: {planned.arm.variant} on {planned.arm.pool}{at}, repeat {planned.repeat}"
+        record = _one(campaign, planned, times_s, gateway, directory, progress, title)
         manifest = replace(manifest, runs=(*manifest.runs, record), is_interrupted=record.state == "interrupted")
         records.write_manifest(directory, manifest)
         progress.say(f"{title}: {reporting.describe(record, directory, manifest)}")
@@ -192,15 +187,22 @@ def _execute(
 
 
 def _one(
-    campaign: Campaign, planned: Planned, gateway: Gateway, directory: Path, progress: Progress, title: str
+    campaign: Campaign,
+    planned: Planned,
+    times_s: list[float],
+    gateway: Gateway,
+    directory: Path,
+    progress: Progress,
+    title: str,
 ) -> records.RunRecord:
     names = triton_names(gateway.status(), campaign.model, planned.arm.variant)
     before = gateway.num_requests(), gateway.num_inferences(names)
     started = datetime.now().astimezone()
-    state, reason = _generate(campaign, planned, gateway.url, directory, progress, title)
+    state, reason = generate(campaign, planned, gateway.url, directory, progress, title)
     after = gateway.num_requests(), gateway.num_inferences(names)
     return records.RunRecord(
         arm=planned.arm.name,
+        point=planned.point,
         repeat=planned.repeat,
         rows=planned.rows,
         seed=planned.seed,
@@ -210,83 +212,17 @@ def _one(
         is_reachable_after=gateway.is_ready(),
         gateway_counted=_difference(before[0], after[0]),
         triton_counted=_difference(before[1], after[1]),
-        generator_cpu_ratio=_generator_cpu_ratio(directory / planned.rows),
+        generator_cpu_ratio=generator_cpu_ratio(directory / planned.rows),
+        num_scheduled=_num_scheduled(campaign.load, planned, times_s),
     )
 
 
-def _generate(
-    campaign: Campaign, planned: Planned, url: str, directory: Path, progress: Progress, title: str
-) -> tuple[records.State, str | None]:
-    """Runs Locust to its end; on Ctrl-C ends it early, which keeps its rows."""
-    rows = (directory / planned.rows).resolve()
-    log = rows.with_suffix(".log")
-    length_s = campaign.load.warmup_s + campaign.load.duration_s
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            locust_command(campaign, planned, url, rows),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            cwd=rows.parent,  # no locust.conf of the user's lies there
-            env=_locust_environment(),
-            start_new_session=True,
-        )
-    try:
-        progress.wait(process, title, length_s, GENERATOR_GRACE_S)
-    except KeyboardInterrupt:
-        stop(process, signal.SIGTERM, timeout_s=10.0)
-        return "interrupted", f"stopped by Ctrl-C in run {planned.rows}"
-    except subprocess.TimeoutExpired:
-        stop(process, signal.SIGKILL, timeout_s=10.0)
-        return "failed", f"the generator did not end within {length_s + GENERATOR_GRACE_S:.0f} s"
-    if process.returncode or not rows.with_suffix(".generator.json").exists():
-        return "failed", f"the generator ended with exit code {process.returncode}: {last_line(log)}"
-    log.unlink()
-    return "done", None
-
-
-def locust_command(campaign: Campaign, planned: Planned, url: str, rows: Path) -> list[str]:
-    users = str(campaign.load.users)
-    return [
-        *(
-            sys.executable,
-            "-m",
-            "locust",
-            "-f",
-            str(LOCUSTFILE),
-            "--headless",
-            "--only-summary",
-            "--loglevel",
-            "WARNING",
-        ),
-        *("--host", url, "--users", users, "--spawn-rate", users),
-        *("--model", campaign.model, "--variant", planned.arm.variant, "--pool", planned.arm.pool),
-        *(
-            "--data",
-            campaign.payload.data,
-            "--encoding",
-            campaign.payload.encoding,
-            "--batch",
-            str(campaign.payload.batch_size),
-        ),
-        *("--warmup", str(campaign.load.warmup_s), "--measure", str(campaign.load.duration_s)),
-        *("--seed", str(planned.seed), "--rows", str(rows)),
-    ]
-
-
-def _locust_environment() -> dict[str, str]:
-    """Without LOCUST_… variables, which would change the run behind the campaign file's back."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")}
-    root = str(LOCUSTFILE.parent.parent)
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))}
-
-
-def _generator_cpu_ratio(rows: Path) -> float | None:
-    try:
-        facts = json.loads(rows.with_suffix(".generator.json").read_text(encoding="utf-8"))
-        return float(facts["cpu_s"]) / float(facts["wall_s"])
-    except (OSError, ValueError, KeyError, ZeroDivisionError):
+def _num_scheduled(load: records.Load, planned: Planned, times_s: list[float]) -> int | None:
+    """By the schedule, not by what the generator says that it did."""
+    if load.kind == "closed":
         return None
+    times = schedule(load.at(planned.point, times_s), load.end_s, planned.seed)
+    return sum(1 for at in times if at >= load.warmup_s)
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

@@ -16,7 +16,12 @@ import yaml
 
 from loadtest.errors import CampaignFileError
 from loadtest.records import Load, Payload
+from serving.errors import UserError
+from serving.replay.traces import read_trace
 
+KINDS = ("closed", "open")
+OPEN_ONLY = ("rate_rps", "arrivals", "trace", "max_in_flight", "processes")
+BURSTS_ONLY = ("burst_times", "burst_every_s", "burst_lasting_s")
 ENCODINGS = ("json", "binary")
 DATA = ("digits", "random")
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")  # as the gateway's public names; also a directory's and a header's
@@ -38,6 +43,12 @@ class Campaign:
     load: Load
     payload: Payload
     note: str | None
+    folder: Path = Path()  # of the file: where a trace is looked for
+
+    @property
+    def times_s(self) -> list[float]:
+        """Of the trace, empty without one. Raises UserError."""
+        return read_trace(self.folder / self.load.trace) if self.load.trace else []
 
 
 # A check takes the value and returns what is wrong with it, or None.
@@ -70,6 +81,18 @@ def _text(value: Any) -> str | None:
     return None if isinstance(value, str) and value.strip() else "must be text"
 
 
+def _some(check: Check) -> Check:
+    """One, or a list of different ones."""
+
+    def check_all(value: Any) -> str | None:
+        values = value if isinstance(value, list) else [value]
+        if not values or len(set(map(str, values))) < len(values):
+            return "must be one value or a list of different ones"
+        return next((problem for one in values if (problem := check(one))), None)
+
+    return check_all
+
+
 REQUIRED = object()
 
 # key -> (check, default), or the form of what is nested. The limits: users and repeats beyond these are a typing mistake on
@@ -81,7 +104,17 @@ FORM: dict[str, Any] = {
     "note": (_text, None),
     "baseline": (_name, None),
     "load": {
-        "users": (_number(1, 4096, int), 8),
+        "kind": (_one_of(*KINDS), "closed"),
+        "users": (_some(_number(1, 4096, int)), [8]),
+        "rate_rps": (_some(_number(0.01, 100_000)), []),
+        "arrivals": (_one_of("constant", "poisson", "bursts"), "poisson"),
+        "burst_times": (_number(1, 1000), 4.0),
+        "burst_every_s": (_number(0.1, 86400), 10.0),
+        "burst_lasting_s": (_number(0.01, 86400), 2.0),
+        "trace": (_text, None),
+        "objective_s": (_number(0.0001, 3600), None),
+        "max_in_flight": (_number(1, 100_000, int), 512),
+        "processes": (_number(1, 256, int), 1),
         "warmup_s": (_number(0, 3600), 1.0),
         "duration_s": (_number(0.2, 86400), 4.0),
         "repeats": (_number(1, 100, int), 3),
@@ -127,10 +160,61 @@ def parse_campaign(text: str, file: str) -> Campaign:
         values["model"],
         arms,
         baseline,
-        Load(**values["load"]),
+        _load(reader, reader.key(root, "load"), values["load"], Path(file).parent),
         Payload(**values["payload"]),
         values["note"],
+        Path(file).parent,
     )
+
+
+def _load(reader: _Reader, node: yaml.Node, values: dict[str, Any], folder: Path) -> Load:
+    """What one kind of load cannot use is an error, not a word without effect."""
+    given = {key.value: key for key, _ in node.value} if isinstance(node, yaml.MappingNode) else {}
+    is_open = values["kind"] == "open"
+    unused = ["users"] if is_open else [*OPEN_ONLY, *BURSTS_ONLY]
+    if values["arrivals"] != "bursts":
+        unused += BURSTS_ONLY
+    if values["trace"]:
+        unused += ["rate_rps", "arrivals"]
+    for key in unused:
+        if key in given:
+            why = (
+                "a trace has its own times"
+                if values["trace"] and key in ("rate_rps", "arrivals")
+                else ("arrivals are not bursts" if is_open and key in BURSTS_ONLY else f"the loop is {values['kind']}")
+            )
+            raise reader.error(given[key], f"{key!r} does nothing here: {why}")
+    if is_open and values["objective_s"] is None:
+        raise reader.error(
+            node, "'objective_s' is missing in 'load': an open loop is judged by the latency that is wanted"
+        )
+    if is_open and not values["trace"] and not values["rate_rps"]:
+        raise reader.error(node, "'rate_rps' is missing in 'load': an open loop sends so many requests per second")
+    rates = values["rate_rps"] if isinstance(values["rate_rps"], list) else [values["rate_rps"]]
+    users = values["users"] if isinstance(values["users"], list) else [values["users"]]
+    end_s = values["warmup_s"] + values["duration_s"]
+    if values["trace"]:
+        rates = [_mean_rate(reader, given["trace"], folder / values["trace"], end_s)]
+    shared = {
+        **values,
+        "users": () if is_open else tuple(users),
+        "rate_rps": tuple(map(float, rates)) if is_open else (),
+    }
+    load = Load(**(shared | {"arrivals": "trace"} if values["trace"] else shared))
+    try:
+        for rate in load.rate_rps:
+            load.at(rate, (0.0,))
+    except ValueError as error:
+        raise reader.error(node, f"'load': {error}") from None
+    return load
+
+
+def _mean_rate(reader: _Reader, node: yaml.Node, file: Path, end_s: float) -> float:
+    try:
+        times_s = read_trace(file)
+    except UserError as error:
+        raise reader.error(node, str(error).rstrip(".")) from None
+    return max(0.01, sum(1 for at in times_s if at < end_s) / end_s)
 
 
 class _Reader:

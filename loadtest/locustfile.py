@@ -1,12 +1,13 @@
 """One run of one arm on Locust's users, events and distribution: real inputs, every answer checked and written down as a row.
 
-    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --users 8 --spawn-rate 8 ClosedLoop
-    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --rate 200 --measure 10 --rows rows.csv OpenLoop
+    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --users 8 --spawn-rate 8
+    python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --rate 200 --measure 10 --rows rows.csv
 
-`ClosedLoop`: each user sends its next request when it has its answer. `OpenLoop`: one user a process sends what is due. With `--processes 2`
-or `--master` and `--worker` each worker sends its part of the one schedule, writes rows of its own and tells the master its histogram.
-Without --rows a closed loop is an ordinary locustfile with Locust's own statistics (they round to 1 ms and more; rows do not). The only file
-that imports Locust, which patches its process: nothing may import this one.
+A closed loop: each user sends its next request when it has its answer. With --rate or --trace an open one: one user a process sends what
+is due, whether or not earlier requests were answered. With several processes or machines (`--processes`, `--master`, `--worker`, and
+`--parts` for how many) each worker sends its part of one schedule, writes rows of its own and tells the master its histogram. Without
+--rows Locust's own statistics are all there is (they round to 1 ms and more; rows do not). The only file that imports Locust, which patches
+its process: nothing may import this one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import itertools
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,9 @@ from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.arrivals import Arrivals, schedule
+from loadtest.arrivals import Arrivals, Kind, schedule
 from loadtest.generator import NETWORK_TIMEOUT_S, Generator, Task, histogram, sent
-from loadtest.open_loop import OpenLoop as Sender
+from loadtest.open_loop import OpenLoop
 from loadtest.records import Row, write_json
 
 # Locust's own loop around a task costs 40 µs: a task sends for this long before it gives Locust a chance to stop it.
@@ -65,17 +67,18 @@ class Run:
         self.num_active = 0
         self.user_numbers = itertools.count()
         self.is_stopped = False
+        self.is_open = bool(options.rate or options.trace)
 
     @property
     def is_over(self) -> bool:
         return self.is_stopped or self.generator.now_s >= self.generator.task.end_s
 
-    def schedule(self) -> Any:
+    def schedule(self) -> Iterator[float]:
         options = self.options
         times_s = tuple(map(float, Path(options.trace).read_text().split())) if options.trace else ()
         bursts = {"burst_times": options.burst_times, "burst_every_s": options.burst_every}
         bursts |= {"burst_lasting_s": options.burst_lasting}
-        kind = "trace" if options.trace else options.arrivals
+        kind: Kind = "trace" if options.trace else options.arrivals
         arrivals = Arrivals(kind, options.rate, times_s=times_s, **bursts)
         return schedule(
             arrivals, self.generator.task.end_s, options.seed, self.part or 0, 1 if self.part is None else options.parts
@@ -101,8 +104,8 @@ class Run:
 run: Run
 
 
-class ClosedLoop(User):
-    """One connection, one request at a time."""
+class Client(User):
+    """In a closed loop one connection and one request at a time; in an open one all that this process is to send."""
 
     wait_time = constant(0)
 
@@ -119,7 +122,13 @@ class ClosedLoop(User):
         run.num_active -= 1
 
     @task
-    def infer(self) -> None:
+    def act(self) -> None:
+        if run.is_open:
+            self.send_what_is_due()
+        else:
+            self.send_one_after_the_other()
+
+    def send_one_after_the_other(self) -> None:
         generator = run.generator
         slice_end = time.perf_counter() + SLICE_S
         while time.perf_counter() < slice_end:
@@ -132,26 +141,13 @@ class ClosedLoop(User):
             if row.error == "connection":
                 gevent.sleep(0.05)  # a refused connection must not become a busy loop
 
-
-class OpenLoop(User):
-    """Sends this process's part of the schedule, and ends when all of it is answered. One a process."""
-
-    wait_time = constant(0)
-
-    def on_start(self) -> None:
-        run.num_active += 1
-        self.sender = Sender(run.generator, run.options.max_in_flight)
-
-    def on_stop(self) -> None:
-        run.num_active -= 1
-
-    @task
-    def send(self) -> None:
-        self.sender.run(run.schedule(), lambda: run.is_over)
+    def send_what_is_due(self) -> None:
+        sender = OpenLoop(run.generator, run.add, run.options.max_in_flight)
+        sender.run(run.schedule(), lambda: run.is_over)
         end_s = time.perf_counter() + NETWORK_TIMEOUT_S
-        while self.sender.num_in_flight and time.perf_counter() < end_s:
+        while sender.num_in_flight and time.perf_counter() < end_s:
             gevent.sleep(0.02)
-        self.sender.close()
+        sender.close()
         raise StopUser
 
 
@@ -168,7 +164,7 @@ def add_arguments(parser: Any) -> None:
     group.add_argument("--measure", type=float, default=0.0, help="seconds that count; 0: until stopped")
     group.add_argument("--seed", type=int, default=1)
     group.add_argument("--rows", default="", help="CSV file for the raw rows")
-    opened = parser.add_argument_group("Tandem, OpenLoop")
+    opened = parser.add_argument_group("Tandem, open loop")
     opened.add_argument("--arrivals", default="poisson", choices=["constant", "poisson", "bursts"])
     opened.add_argument("--rate", type=float, default=0.0, help="requests per second, of all workers together")
     opened.add_argument("--burst-times", type=float, default=4.0, help="rate within a burst, in rates outside")
@@ -238,7 +234,7 @@ def quit_after(environment: Environment) -> None:
 
 
 @events.test_stop.add_listener  # type: ignore[untyped-decorator]
-def on_test_stop(environment: Environment, **_: Any) -> None:
+def on_test_stop(**_: Any) -> None:
     if "run" in globals():  # not if it was stopped while it was being prepared
         finish()
 

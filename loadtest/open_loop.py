@@ -13,13 +13,17 @@ import gevent  # type: ignore[import-untyped]
 
 from loadtest.connection import Connection
 from loadtest.generator import Generator, dropped, sent
+from loadtest.records import Row
 
 ALWAYS_S = 0.002  # behind or not, the loop has its turn so often
 
 
 class OpenLoop:
-    def __init__(self, generator: Generator, max_in_flight: int) -> None:
+    """`add` takes each request's row."""
+
+    def __init__(self, generator: Generator, add: Callable[[Row], None], max_in_flight: int) -> None:
         self._generator = generator
+        self._add = add
         self._max_in_flight = max_in_flight
         self._idle: list[Connection] = []
         self.num_in_flight = 0
@@ -28,7 +32,9 @@ class OpenLoop:
         """Returns when the last has been sent, not answered."""
         generator, turn_s = self._generator, 0.0
         for number, due_s in enumerate(schedule):
-            while due_s > (now_s := generator.now_s) or now_s > turn_s:  # the loop's clock may be old, and wake too early
+            while (
+                due_s > (now_s := generator.now_s) or now_s > turn_s
+            ):  # the loop's clock may be old, and wake too early
                 turn_s = now_s + ALWAYS_S
                 gevent.sleep(max(0.0, due_s - now_s))
             if is_over():
@@ -36,7 +42,7 @@ class OpenLoop:
             generator.num_scheduled += 1
             if self.num_in_flight >= self._max_in_flight:
                 generator.num_dropped += 1
-                generator.add(dropped(due_s))
+                self._add(dropped(due_s))
                 continue
             self.num_in_flight += 1
             gevent.spawn(self._send, number, due_s)
@@ -46,7 +52,7 @@ class OpenLoop:
         request, body = generator.requests[number % len(generator.requests)]
         connection = self._idle.pop() if self._idle else generator.connect()
         try:
-            generator.add(sent(connection, request, body.labels, generator.origin, due_s))
+            self._add(sent(connection, request, body.labels, generator.origin, due_s))
         finally:
             self.num_in_flight -= 1
             self._idle.append(connection)

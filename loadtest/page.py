@@ -1,27 +1,26 @@
 """How a report looks: one HTML file that opens offline, on a phone and on paper, in light and dark, for colour-blind eyes too.
 
-Only drawing; every number comes from `report.py`, every text from outside goes through `_e`. Curves differ by dash and by the label at
-their end as well as by colour. No script, no font, no link to anywhere.
+Only drawing; every number comes from `report.py`, every text from outside goes through `_e`. Figures are drawn in
+`plots.py`. No script, no font, no link to anywhere.
 """
 
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from loadtest import plots
 from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate, chance_apart, range_coverage
 from loadtest.records import Load, Payload
-from loadtest.report import ArmSummary, Report, RunSummary, label, milliseconds, number
+from loadtest.summaries import ArmSummary, Report, RunSummary, milliseconds, number
+from loadtest.wording import label, point_label
 
 PAGE = "report.html"
 # Okabe and Ito's colours, told apart by all common kinds of colour blindness; darkened (light page) or lightened to 3:1 against the page.
 LIGHT = ("#0072B2", "#C04A00", "#007A5A", "#A3457F", "#8A6A00", "#444444")
 DARK = ("#56B4E9", "#F0853B", "#2FC79B", "#E39AC4", "#E6C84A", "#BBBBBB")
-DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "4 2")
-WIDE, NARROW = 760, 340  # a column on a desk, a column on a phone
 
 
 def write(directory: Path, report: Report) -> Path:
@@ -31,17 +30,41 @@ def write(directory: Path, report: Report) -> Path:
 
 
 def render(report: Report) -> str:
-    ran = [arm for arm in report.arms if arm.num_runs]
-    body = [_head(report), _caveats(report), _absent(report), _table(report.arms)]
-    if ran:
-        body += [_bars(ran), _curves(ran)]
-    body += [_ratios(report), _runs(report.runs), _method(report)]
+    load = report.manifest.load
+    body = [_head(report), _caveats(report), _absent(report)]
+    if len(load.points) > 1:
+        body.append(_against_load(report))
+    for point in load.points:
+        if len(load.points) > 1:
+            body.append(f'<h2 class="point">At {_e(point_label(load, point))}</h2>')
+        body += _point(report, [arm for arm in report.arms if arm.point == point])
+    body += [_runs(report.runs), _method(report)]
     title = _e(f"{report.manifest.name}: load test report")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_css()}</style></head><body><main>{''.join(body)}</main></body></html>\n"
     )
+
+
+def _point(report: Report, arms: Sequence[ArmSummary]) -> list[str]:
+    """What there is to say of one point of the load."""
+    ran = [arm for arm in arms if arm.num_runs]
+    is_open = report.manifest.load.kind == "open"
+    body = [_table(arms, is_open=is_open)]
+    if ran:
+        body += [plots.curves(ran)] if is_open else [plots.bars(ran), plots.curves(ran)]
+    return [*body, _ratios(report, arms)]
+
+
+def _against_load(report: Report) -> str:
+    by_name = {
+        arm.name: [one for one in sorted(report.arms, key=lambda a: a.point) if one.name == arm.name and one.num_runs]
+        for arm in report.arms
+    }
+    drawn = {name: points for name, points in by_name.items() if len(points) > 1}
+    unit = "requests per second" if report.manifest.load.kind == "open" else "users"
+    return plots.against_load(drawn, unit) if drawn else ""
 
 
 def _e(text: object) -> str:
@@ -79,8 +102,17 @@ def _payload(payload: Payload) -> str:
 
 
 def _load(load: Load) -> str:
+    what = " then ".join(point_label(load, point) for point in load.points)
+    if load.kind == "open":
+        kinds = {
+            "constant": "evenly spaced",
+            "poisson": "Poisson arrivals",
+            "bursts": "in bursts",
+            "trace": f"as in {load.trace}",
+        }
+        what += f", {kinds[load.arrivals]}"
     return (
-        f"{load.users} users, closed loop; {load.duration_s:g} s per run after {load.warmup_s:g} s of warm-up; "
+        f"{load.kind} loop, {what}; {load.duration_s:g} s per run after {load.warmup_s:g} s of warm-up; "
         f"{load.repeats} repeat{'' if load.repeats == 1 else 's'}, arms in turn"
     )
 
@@ -101,11 +133,15 @@ def _caveats(report: Report) -> str:
 
 def _absent(report: Report) -> str:
     """Arms that were not run and runs that do not count: never left out in silence."""
-    lines = [f"<strong>{_e(label(arm))}</strong>: not run: {_e(arm.not_run)}" for arm in report.arms if arm.not_run]
+    first = [arm for arm in report.arms if arm.point == report.manifest.load.points[0]]
+    lines = [f"<strong>{_e(label(arm))}</strong>: not run: {_e(arm.not_run)}" for arm in first if arm.not_run]
     names = {arm.name: label(arm) for arm in report.arms}
     for run in report.runs:
         if run.void:
-            lines.append(f"<strong>{_e(names[run.arm])}</strong>, repeat {run.repeat}: {_kind(run)}: {_e(run.void)}")
+            at = f" at {point_label(report.manifest.load, run.point)}" if len(report.manifest.load.points) > 1 else ""
+            lines.append(
+                f"<strong>{_e(names[run.arm])}</strong>{at}, repeat {run.repeat}: {_kind(run)}: {_e(run.void)}"
+            )
     if not lines:
         return ""
     return f'<section class="absent"><h2>Not in the numbers</h2><ul>{"".join(f"<li>{x}</li>" for x in lines)}</ul></section>'
@@ -129,12 +165,14 @@ def _row(heads: Sequence[str], name: str, cells: Sequence[str]) -> str:
     return f"<tr><th>{name}</th>{filled}</tr>"
 
 
-def _table(arms: Sequence[ArmSummary]) -> str:
-    heads = ("Arm", "Requests/s", "p50 ms", "p90 ms", "p99 ms", "Ratio", "Right", "Errors", "Ran on")
-    return f"<h2>The arms side by side</h2>{_grid(heads, [_arm(arm, heads) for arm in arms], ends_in_words=True)}"
+def _table(arms: Sequence[ArmSummary], *, is_open: bool) -> str:
+    ratio = "In time" if is_open else "Ratio"
+    heads = ("Arm", "Requests/s", "p50 ms", "p90 ms", "p99 ms", ratio, "Right", "Errors", "Ran on")
+    rows = [_arm(arm, heads, is_open=is_open) for arm in arms]
+    return f"<h2>The arms side by side</h2>{_grid(heads, rows, ends_in_words=True)}"
 
 
-def _arm(arm: ArmSummary, heads: Sequence[str]) -> str:
+def _arm(arm: ArmSummary, heads: Sequence[str], *, is_open: bool) -> str:
     name = f"<strong>{_e(label(arm))}</strong>" + (' <span class="tag">baseline</span>' if arm.is_baseline else "")
     if not arm.num_runs:
         why = f"not run: {arm.not_run}" if arm.not_run else "no valid run"
@@ -144,7 +182,9 @@ def _arm(arm: ArmSummary, heads: Sequence[str]) -> str:
         _interval(arm.latency_p50_s, milliseconds),
         _interval(arm.latency_p90_s, milliseconds),
         _interval(arm.latency_p99_s, milliseconds),
-        "1" if arm.is_baseline else _interval(arm.throughput_ratio, _two_digits),
+        _interval(arm.within_objective_ratio, _percent)
+        if is_open
+        else ("1" if arm.is_baseline else _interval(arm.throughput_ratio, _two_digits)),
         "–" if arm.accuracy is None else f"{arm.accuracy:.2%}",
         _e(", ".join(f"{num:,} {kind}" for kind, num in arm.errors.items()) or "0"),
         "<br>".join(_e(_device(device)) for device in arm.devices) or "no receipt",
@@ -171,14 +211,22 @@ def _two_digits(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _ratios(report: Report) -> str:
-    others = [arm for arm in report.arms if arm.throughput_ratio]
+def _percent(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def _ratios(report: Report, arms: Sequence[ArmSummary]) -> str:
+    others = [arm for arm in arms if arm.throughput_ratio]
     if not others:
         return ""
-    baseline = next(arm for arm in report.arms if arm.is_baseline)
+    baseline = next(arm for arm in arms if arm.is_baseline)
     repeats = sorted({run.repeat for run in report.runs})
     heads = ("Arm", *(f"Repeat {n}" for n in repeats), "Speed-up of the median latency")
-    valid = {(run.arm, run.repeat): run.throughput_rps for run in report.runs if run.void is None}
+    valid = {
+        (run.arm, run.repeat): run.throughput_rps
+        for run in report.runs
+        if run.void is None and run.point == baseline.point
+    }
     rows = []
     for arm in others:
         pairs = [(valid.get((arm.name, n)), valid.get((baseline.name, n))) for n in repeats]
@@ -202,18 +250,31 @@ def _runs(runs: Sequence[RunSummary]) -> str:
             "–" if run.generator_cpu_ratio is None else f"{run.generator_cpu_ratio:.0%} of a core",
             f"<code>{_e(Path(run.rows).name)}</code>",
         )
-        rows.append(_row(heads, f"{_e(run.arm)}, repeat {run.repeat}{tag}", cells))
+        rows.append(_row(heads, f"{_e(run.arm)}, {number(run.point)}, repeat {run.repeat}{tag}", cells))
     table = _grid(heads, rows, ends_in_words=True)
     return f"<details><summary>Every run ({len(runs)})</summary>{table}</details>" if runs else ""
+
+
+_CLOSED = (
+    "Closed loop: each user sends its next request when the last one is answered. So throughput and latency are two "
+    "sides of one number, and a slow server is asked less; it shows what saturates a server, not what independent "
+    "clients live through.",
+    "Latency is from just before the send to the last byte of the answer, seen by the generator, to the microsecond.",
+)
+_OPEN = (
+    "Open loop: requests are sent when they are due, whether or not earlier ones were answered, as independent clients send. "
+    "The same seed gives every arm the same arrivals.",
+    "Latency is from when the request was due to the last byte of the answer, seen by the generator, to the microsecond: what "
+    "waited in the generator counts. In time: good answers within the objective, of all requests that were due.",
+    "A run is void if the generator lagged (99th percentile over 5 % of the objective), used over 90 % of a core in any of its "
+    "processes, or sent less than 99 % of what was due.",
+)
 
 
 def _method(report: Report) -> str:
     num_runs = max((arm.num_runs for arm in report.arms), default=0)
     lines = (
-        "Closed loop: each user sends its next request when the last one is answered. So throughput and latency are two "
-        "sides of one number, and a slow server is asked less; it shows what saturates a server, not what independent "
-        "clients live through.",
-        "Latency is from just before the send to the last byte of the answer, seen by the generator, to the microsecond. "
+        *(_OPEN if report.manifest.load.kind == "open" else _CLOSED),
         "Throughput counts the good answers that arrived within the measured seconds.",
         f"A number is the median over runs. The range under it is a {CONFIDENCE:.0%} bootstrap interval across runs, because "
         f"requests of one run are not independent. It can be no wider than from the smallest run to the largest, which "
@@ -231,107 +292,7 @@ def _method(report: Report) -> str:
     return f"<h2>Method</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
 
 
-# -- plots: each drawn for a desk and for a phone, so that letters keep their size ------------------------------------
-
-
-def _figure(title: str, caption: str, wide: str, narrow: str) -> str:
-    drawn = f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
-    return f"<figure><h2>{title}</h2>{drawn}<figcaption>{caption}</figcaption></figure>"
-
-
-def _svg(width: int, height: int, name: str, parts: Sequence[str]) -> str:
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    return f'<svg {size} role="img" aria-label="{_e(name)}">{"".join(parts)}</svg>'
-
-
-def _bars(arms: Sequence[ArmSummary]) -> str:
-    caption = "Good answers per second: the bar is the median over runs, the line its interval, each dot one run."
-    return _figure("Throughput", caption, _draw_bars(arms, WIDE), _draw_bars(arms, NARROW))
-
-
-def _draw_bars(arms: Sequence[ArmSummary], width: int) -> str:
-    row, top, right = 58, 6, 72
-    most = max(max(arm.throughput_rps.runs) for arm in arms if arm.throughput_rps) or 1.0
-    parts = []
-    for index, arm in enumerate(arms):
-        assert arm.throughput_rps
-        y, scale = top + index * row, (width - right) / most
-        value = arm.throughput_rps
-        end = value.median * scale
-        parts.append(f'<text x="0" y="{y + 13}" class="name">{_e(label(arm))}</text>')
-        parts.append(f'<rect x="0" y="{y + 20}" width="{end:.1f}" height="22" rx="2" class="fill c{index % 6}"/>')
-        reach = max(end, (value.high or 0) * scale, max(value.runs) * scale)
-        if value.low is not None and value.high is not None:
-            low, high, middle = value.low * scale, value.high * scale, y + 31
-            parts.append(
-                f'<path d="M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 6}v12M{high:.1f} {middle - 6}v12" class="whisker"/>'
-            )
-        parts += [f'<circle cx="{run * scale:.1f}" cy="{y + 31}" r="3" class="dot"/>' for run in value.runs]
-        parts.append(f'<text x="{reach + 8:.1f}" y="{y + 36}">{number(value.median)}</text>')
-    return _svg(width, top + row * len(arms), "Throughput of each arm", parts)
-
-
-def _curves(arms: Sequence[ArmSummary]) -> str:
-    key = "".join(_key(index, arm) for index, arm in enumerate(arms))
-    words = (
-        "Share of requests answered within a time, on a logarithmic scale: further left is faster. All valid runs together, "
-        "without the fastest and the slowest 0.1 %."
-    )
-    caption = f'<span class="keys">{key}</span>{words}'
-    return _figure("Latency", caption, _draw_curves(arms, WIDE, 320), _draw_curves(arms, NARROW, 260))
-
-
-def _key(index: int, arm: ArmSummary) -> str:
-    path = f'<path d="M1 5H33" class="line c{index % 6}" stroke-dasharray="{DASHES[index % 6]}"/>'
-    line = f'<svg width="34" height="10" aria-hidden="true">{path}</svg>'
-    return f'<span class="key">{line} {_e(label(arm))}</span>'
-
-
-def _draw_curves(arms: Sequence[ArmSummary], width: int, height: int) -> str:
-    left, right, top, bottom = 44, 14, 10, 40
-    curves = [arm.latency_curve for arm in arms]
-    # From the fastest 0.1 % to the slowest 0.1 %: single requests beyond would squeeze the rest.
-    low = min(_at(curve, 0.001) for curve in curves) * 1000
-    high = max(max(_at(curve, 0.999) for curve in curves) * 1000, low * 1.5)
-    span = math.log(high / low)
-
-    def x(ms: float) -> float:
-        return left + (width - left - right) * math.log(max(ms, low) / low) / span
-
-    def y(share: float) -> float:
-        return top + (height - top - bottom) * (1 - share)
-
-    parts = []
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(f'<path d="M{left} {y(share):.1f}H{width - right}" class="rule"/>')
-        parts.append(f'<text x="{left - 6}" y="{y(share) + 4:.1f}" class="end">{share:.0%}</text>')
-    for tick in _ticks(low, high, 4 if width == NARROW else 9):
-        parts.append(f'<path d="M{x(tick):.1f} {top}V{height - bottom}" class="rule"/>')
-        parts.append(f'<text x="{x(tick):.1f}" y="{height - bottom + 16}" class="middle">{tick:g}</text>')
-    parts.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 6}" class="middle">latency, ms</text>')
-    for index, curve in enumerate(curves):
-        points = " ".join(f"{x(v * 1000):.1f},{y(s):.1f}" for v, s in curve if v * 1000 <= high)
-        parts.append(f'<polyline points="{points}" class="line c{index % 6}" stroke-dasharray="{DASHES[index % 6]}"/>')
-    return _svg(width, height, "Distribution of latency of each arm", parts)
-
-
-def _at(curve: Sequence[tuple[float, float]], share: float) -> float:
-    return next((value for value, at in curve if at >= share), curve[-1][0])
-
-
-def _ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers of a logarithmic axis; as many kinds of digits as fit."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
-        ticks = [
-            round(digit * 10.0**decade, 9)
-            for decade in decades
-            for digit in digits
-            if low <= digit * 10.0**decade <= high
-        ]
-        if len(ticks) <= most:
-            return ticks
-    return ticks[:: math.ceil(len(ticks) / most)]
+# -- how it looks ------------------------------------------------------------------------------------------------------
 
 
 def _css() -> str:

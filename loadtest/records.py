@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from loadtest.arrivals import Arrivals, Kind
 from loadtest.errors import ResultsError
 
 VERSION = 2
@@ -99,6 +100,7 @@ class RunRecord:
     """One run of one arm. What the servers counted is the difference over the run, warm-up included; None where it could not be read."""
 
     arm: str
+    point: float  # of the load: users, or requests per second
     repeat: int  # from 1
     rows: str  # file, relative to the results directory
     seed: int
@@ -108,19 +110,43 @@ class RunRecord:
     is_reachable_after: bool = True
     gateway_counted: int | None = None  # requests
     triton_counted: int | None = None  # requests of this variant; None too where several servers hold it
-    generator_cpu_ratio: float | None = None  # of one core, over the whole run
+    generator_cpu_ratio: float | None = None  # of one core, over the whole run; of several processes the busiest
+    num_scheduled: int | None = None  # open loop: requests that were due in the measured time
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Closed loop: every user sends its next request when the last one is answered."""
+    """`closed`: every user sends its next request when the last one is answered. `open`: requests are sent when they are due."""
 
-    users: int
     warmup_s: float
     duration_s: float
     repeats: int
     seed: int
-    kind: Literal["closed"] = "closed"
+    kind: Literal["closed", "open"] = "closed"
+    users: tuple[int, ...] = ()  # closed: one run for each number
+    rate_rps: tuple[float, ...] = ()  # open: one run for each rate; of a trace its mean
+    arrivals: Kind = "poisson"  # open, like all below
+    burst_times: float = 4.0
+    burst_every_s: float = 10.0
+    burst_lasting_s: float = 2.0
+    trace: str | None = None  # the file whose times were used, as the campaign file names it
+    objective_s: float | None = None  # a later answer is worth nothing
+    max_in_flight: int = 512  # of each process
+    processes: int = 1
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return self.users if self.kind == "closed" else self.rate_rps
+
+    @property
+    def end_s(self) -> float:
+        return self.warmup_s + self.duration_s
+
+    def at(self, rate_rps: float, times_s: Sequence[float] = ()) -> Arrivals:
+        """`times_s`: those of the trace. Raises ValueError."""
+        return Arrivals(
+            self.arrivals, rate_rps, self.burst_times, self.burst_every_s, self.burst_lasting_s, tuple(times_s)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +221,7 @@ def read_manifest(directory: Path) -> Manifest:
             machine=Machine(
                 **{**machine, "instruction_sets": tuple(machine["instruction_sets"]), "cards": tuple(machine["cards"])}
             ),
-            load=Load(**raw.pop("load")),
+            load=_load(raw.pop("load")),
             payload=Payload(**raw.pop("payload")),
             arms=tuple(ArmRecord(**a) for a in raw.pop("arms")),
             runs=tuple(RunRecord(**r) for r in raw.pop("runs")),
@@ -203,3 +229,7 @@ def read_manifest(directory: Path) -> Manifest:
         )
     except (KeyError, TypeError) as error:
         raise ResultsError(f"{path} is not a manifest of version {VERSION}: {error}.") from error
+
+
+def _load(raw: dict[str, Any]) -> Load:
+    return Load(**{**raw, "users": tuple(raw["users"]), "rate_rps": tuple(raw["rate_rps"])})

@@ -198,7 +198,7 @@ def find_gateway(url: str | None) -> Gateway | None:
 @contextmanager
 def own_gateway(log: Path) -> Iterator[Gateway]:
     """A `tandem up` on a free port until the block ends. Its words go to `log`."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "serving", "up", "--port", str(port)]
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
@@ -255,7 +255,7 @@ def last_line(log: Path) -> str:
     return said[-1] if said else "it said nothing"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -9,7 +9,7 @@ from typing import Any
 from loadtest import records
 from loadtest.records import ArmRecord, Load, Machine, Manifest, Payload, Row, RunRecord
 
-LOAD = Load(users=2, warmup_s=1.0, duration_s=2.0, repeats=2, seed=7)
+LOAD = Load(warmup_s=1.0, duration_s=2.0, repeats=2, seed=7, users=(2,))
 CPU = 'cpu; name="A Processor"'
 ARMS = (
     ArmRecord("fp32-cpu", "fp32", "cpu"),
@@ -19,7 +19,7 @@ ARMS = (
 
 
 def row(start_s: float = 1.5, latency_s: float = 0.01, **changes: Any) -> Row:
-    good = Row(start_s, latency_s, 200, 100, 1, "fp32", "cpu", CPU, "")
+    good = Row(start_s, 0.0, latency_s, 200, 100, 1, "fp32", "cpu", CPU, "")
     return good._replace(**changes)
 
 
@@ -35,7 +35,7 @@ def run(arm: str = "fp32-cpu", repeat: int = 1, **changes: Any) -> RunRecord:
         "started": "2026-11-21T04:00:00.000+00:00",
         "state": "done",
     }
-    return RunRecord(arm, repeat, **(defaults | changes))
+    return RunRecord(arm, changes.pop("point", 2), repeat, **(defaults | changes))
 
 
 def manifest(runs: Sequence[RunRecord] = (), **changes: Any) -> Manifest:

@@ -13,13 +13,19 @@ from loadtest.campaign_file import Arm
 from loadtest.connection import address
 from loadtest.errors import ResultsError
 from loadtest.machine import instruction_sets, num_cores, processor_name
+from loadtest.records import Load
 from loadtest.target import not_run_reason, triton_names
 
 ARMS = tuple(Arm(name, name, "cpu") for name in "abc")
 
 
+def load(repeats: int, seed: int = 1, points: tuple[int, ...] = (8,)) -> Load:
+    return Load(1.0, 4.0, repeats, seed, users=points)
+
+
 def test_arms_take_turns_and_each_repeat_begins_with_another() -> None:
-    assert ["".join(p.arm.name for p in plan(ARMS, 4, 1) if p.repeat == n) for n in (1, 2, 3, 4)] == [
+    runs = plan(ARMS, load(4))
+    assert ["".join(p.arm.name for p in runs if p.repeat == n) for n in (1, 2, 3, 4)] == [
         "abc",
         "bca",
         "cab",
@@ -29,14 +35,23 @@ def test_arms_take_turns_and_each_repeat_begins_with_another() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 2, 7])
 def test_every_arm_runs_once_per_repeat_with_the_same_seed_as_the_others(repeats: int) -> None:
-    runs = plan(ARMS, repeats, 10)
+    runs = plan(ARMS, load(repeats, seed=10))
     assert Counter((p.arm.name, p.repeat) for p in runs) == {(a, n): 1 for a in "abc" for n in range(1, repeats + 1)}
     assert all(p.seed == 9 + p.repeat for p in runs)
     assert len({p.rows for p in runs}) == len(runs)
 
 
+def test_every_point_of_the_load_is_run_in_every_repeat() -> None:
+    runs = plan(ARMS, load(2, points=(1, 8)))
+    assert Counter((p.arm.name, p.point, p.repeat) for p in runs) == {
+        (a, n, r): 1 for a in "abc" for n in (1, 8) for r in (1, 2)
+    }
+    assert [p.point for p in runs] == [1, 1, 1, 8, 8, 8] * 2
+    assert len({p.rows for p in runs}) == len(runs)
+
+
 def test_no_arms_are_no_runs() -> None:
-    assert plan((), 3, 1) == []
+    assert plan((), load(3)) == []
 
 
 @pytest.mark.parametrize(

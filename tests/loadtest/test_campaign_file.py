@@ -30,7 +30,7 @@ def test_a_good_file_is_read_with_its_defaults() -> None:
     campaign = parse_campaign(GOOD, "c.yaml")
     assert [arm.name for arm in campaign.arms] == ["fp32-cpu", "small"]
     assert campaign.baseline == "fp32-cpu"
-    assert (campaign.load.users, campaign.load.repeats, campaign.load.kind) == (4, 2, "closed")
+    assert (campaign.load.users, campaign.load.repeats, campaign.load.kind) == ((4,), 2, "closed")
     assert (campaign.payload.encoding, campaign.payload.batch_size, campaign.payload.data) == ("binary", 1, "digits")
 
 
@@ -52,6 +52,9 @@ def test_the_committed_campaigns_are_good(file: Path) -> None:
         ("users: 4", "users: 2.5", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not 2.5."),
         ("users: 4", "warmup_s: long", "c.yaml, line 9: 'warmup_s' must be a number from 0 to 3600, not 'long'."),
         ("users: 4", "duration_s: .nan", "c.yaml, line 9: 'duration_s' must be a number from 0.2 to 86400, not nan."),
+        ("users: 4", "users: [1, 0]", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not [1, 0]."),
+        ("users: 4", "users: [4, 4]", "c.yaml, line 9: 'users' must be one value or a list of different ones, not [4, 4]."),
+        ("users: 4", "rate_rps: 10", "c.yaml, line 9: 'rate_rps' does nothing here: the loop is closed."),
         ("encoding: binary", "encoding: xml", "c.yaml, line 12: 'encoding' must be one of json, binary, not 'xml'."),
         ("encoding: binary", "data: cats", "c.yaml, line 12: 'data' must be one of digits, random, not 'cats'."),
         ("name: mine", "name: ../mine", "c.yaml, line 2: 'name' must be a name of letters, digits, '.', '_' and '-', not '../mine'."),
@@ -79,3 +82,51 @@ def test_what_is_no_campaign_at_all_is_refused(text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CampaignFileError, match=r"gone\.yaml cannot be read: No such file"):
         read_campaign(tmp_path / "gone.yaml")
+
+
+OPEN = """\
+version: 1
+name: mine
+model: digits
+arms: [{variant: fp32, pool: cpu}]
+load:
+  kind: open
+  rate_rps: [50, 100.5]
+  objective_s: 0.02
+"""
+
+
+def test_an_open_loop_has_rates_and_an_objective() -> None:
+    load = parse_campaign(OPEN, "c.yaml").load
+    assert (load.kind, load.points, load.users, load.arrivals) == ("open", (50.0, 100.5), (), "poisson")
+    bursts = OPEN.replace("rate_rps: [50, 100.5]", "rate_rps: 50\n  arrivals: bursts\n  burst_times: 9")
+    assert parse_campaign(bursts, "c.yaml").load.at(50.0).burst_times == 9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("  objective_s: 0.02\n", "", "'objective_s' is missing in 'load'"),
+        ("  rate_rps: [50, 100.5]\n", "", "'rate_rps' is missing in 'load'"),
+        ("objective_s: 0.02", "users: 3", "'users' does nothing here: the loop is open"),
+        ("objective_s: 0.02", "objective_s: 0.02\n  burst_times: 3", "'burst_times' does nothing here: arrivals are not bursts"),
+        ("objective_s: 0.02", "objective_s: 0.02\n  arrivals: bursts\n  burst_every_s: 1", "ends before the next one begins"),
+        ("objective_s: 0.02", "objective_s: 0.02\n  trace: t.csv", "'rate_rps' does nothing here: a trace has its own times"),
+        ("rate_rps: [50, 100.5]", "trace: gone.csv", "cannot read the trace"),
+    ],
+)  # fmt: skip
+def test_what_an_open_loop_cannot_use_is_refused(old: str, new: str, message: str) -> None:
+    assert old in OPEN
+    with pytest.raises(CampaignFileError, match=r"^c\.yaml, line \d+: ") as error:
+        parse_campaign(OPEN.replace(old, new, 1), "c.yaml")
+    assert message in str(error.value)
+
+
+def test_a_trace_is_looked_for_beside_the_campaign_and_has_a_mean_rate(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("seconds\n" + "".join(f"{n / 20}\n" for n in range(200)))
+    file = tmp_path / "c.yaml"
+    file.write_text(OPEN.replace("rate_rps: [50, 100.5]", "trace: t.csv"))
+    campaign = read_campaign(file)
+    assert campaign.load.arrivals == "trace"
+    assert campaign.load.points[0] == pytest.approx(20.0, rel=0.05)
+    assert len(campaign.times_s) == 200

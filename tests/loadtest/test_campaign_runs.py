@@ -15,7 +15,9 @@ import psutil
 import pytest
 
 from loadtest import records, report
-from loadtest.campaign import LOCUSTFILE, CampaignOptions, run
+from loadtest.arrivals import schedule
+from loadtest.campaign import CampaignOptions, run
+from loadtest.one_run import LOCUSTFILE
 from loadtest.target import Gateway, own_gateway
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]  # a first start makes Triton's environment
@@ -73,6 +75,51 @@ def test_a_campaign_measures_the_arms_it_was_asked_for(
         assert min(row.latency_s for row in written) > 0
     assert {p.name for p in out.iterdir()} == {"manifest.json", "report.json", "report.html", "runs"}
     assert not list(out.rglob("*.log"))
+
+
+OPEN = """\
+{version: 1, name: open, model: digits, arms: [{variant: fp32, pool: cpu}],
+ load: {kind: open, rate_rps: [40, RATE], objective_s: OBJECTIVE, warmup_s: 0.3, duration_s: 2, repeats: 1, PROCESSES}}
+"""
+
+
+def open_file(folder: Path, rate: float, objective_s: float, more: str = "processes: 1") -> Path:
+    file = folder / "open.yaml"
+    text = OPEN.replace("RATE", f"{rate:g}").replace("OBJECTIVE", f"{objective_s:g}").replace("PROCESSES", more)
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_open_loop_sends_what_is_due_alone_or_with_others(gateway: Gateway, tmp_path: Path, processes: int) -> None:
+    out = tmp_path / "out"
+    file = open_file(tmp_path, 80, 10.0, f"processes: {processes}")  # a busy machine's lag is no matter here
+    assert run(CampaignOptions(file, gateway.url, out)) == 0
+    built = report.build(out)
+    assert [(r.point, r.void) for r in built.runs] == [(40.0, None), (80.0, None)]
+    for ran in built.manifest.runs:
+        rows = records.read_rows(out / ran.rows)
+        whole = list(schedule(built.manifest.load.at(ran.point), 2.3, ran.seed))
+        assert sorted(row.start_s for row in rows) == pytest.approx(whole, abs=1e-6)
+        assert ran.num_scheduled == sum(1 for at in whole if at >= 0.3)
+        assert all(row.latency_s >= row.lag_s >= 0 for row in rows)
+        assert {row.error for row in rows} == {""}
+    assert "within 10,000 ms" in built.sentence
+    parts = sorted(path.name for path in (out / "runs").iterdir() if "generator" in path.name)
+    assert len(parts) == 2 * processes
+    assert len(list((out / "runs").glob("*.together.json"))) == (2 if processes > 1 else 0)
+
+
+def test_a_throttled_generator_voids_its_run_and_says_so(gateway: Gateway, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    file = open_file(tmp_path, 20_000, 0.05)  # more than any Python process sends
+    assert run(CampaignOptions(file, gateway.url, out)) == 1 or report.build(out).runs[0].void is None
+    fast = report.build(out).runs[1]
+    assert fast.void is not None
+    assert fast.void.startswith("the generator ")
+    assert "No valid run at 20,000 requests per second: " in report.build(
+        out
+    ).sentence or "Nothing can be compared" in (report.build(out).sentence)
 
 
 def test_the_plain_sentence_goes_to_standard_output_and_progress_beside_it(gateway: Gateway, tmp_path: Path) -> None:

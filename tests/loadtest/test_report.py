@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from loadtest import campaign, page, records, report
-from loadtest.records import ArmRecord, Row
+from loadtest import campaign, page, records, report, voids, wording
+from loadtest.records import ArmRecord, Load, Row, RunRecord
+from loadtest.summaries import Report
 from tests.loadtest import rows as make
 
 
@@ -24,8 +25,8 @@ def test_throughput_counts_answers_that_arrived_in_the_window() -> None:
         make.row(2.9, 0.2),  # answered after the end
         make.row(2.0, 0.1, status=503, error="overloaded"),
     ]
-    assert report.throughput_rps(rows, make.LOAD) == 1.0  # two in two seconds
-    assert [r.start_s for r in report.sent_in_window(rows, make.LOAD)] == [2.9, 2.9, 2.0]
+    assert voids.throughput_rps(rows, make.LOAD) == 1.0  # two in two seconds
+    assert [r.start_s for r in voids.sent_in_window(rows, make.LOAD)] == [2.9, 2.9, 2.0]
 
 
 def test_two_arms_give_the_known_numbers() -> None:
@@ -99,7 +100,7 @@ def test_a_run_that_cannot_be_trusted_is_void_with_its_reason(
     changes: dict[str, Any], arm: int, rows: list[Row], reason: str | None
 ) -> None:
     asked = make.ARMS[arm]
-    assert report.void_reason(make.run(asked.name, **changes), asked, make.LOAD, rows) == reason
+    assert voids.void_reason(make.run(asked.name, **changes), asked, make.LOAD, rows) == reason
 
 
 def test_a_void_run_is_in_no_number_but_is_listed() -> None:
@@ -207,7 +208,7 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
     assert campaign.report(directory) == first
     assert {name: (directory / name).read_bytes() for name in files} == files
     told = json.loads(files["report.json"])
-    assert told["version"] == 1
+    assert told["version"] == 2
     assert told == json.loads(json.dumps(asdict(report.build(directory))))
 
 
@@ -259,7 +260,7 @@ def test_the_page_shows_every_arm_and_the_first_screen() -> None:
     built = report.summarise(*make.two_arms())
     html = page.render(built)
     for arm in built.arms:
-        assert report.label(arm) in html
+        assert wording.label(arm) in html
     head = html[: html.index("</header>")]
     for fact in (
         "A Processor",
@@ -299,3 +300,116 @@ def test_any_speed_and_number_of_arms_can_be_drawn(num_arms: int, latency_s: flo
     html = page.render(report.summarise(make.manifest(runs, arms=arms, baseline="a0"), by_run))
     assert "nan" not in html
     assert html.count("<polyline") == 2 * num_arms
+
+
+# -- open loops -------------------------------------------------------------------------------------------------------
+
+OPEN = Load(1.0, 2.0, 2, 7, kind="open", rate_rps=(50.0,), objective_s=0.02)
+
+
+def open_run(**changes: Any) -> RunRecord:
+    return make.run(**({"point": 50.0, "num_scheduled": 100, "generator_cpu_ratio": 0.5} | changes))
+
+
+def late_by(lag_s: float, count: int = 100) -> list[Row]:
+    return [make.row(1.0 + 2 * index / count, 0.01 + lag_s, lag_s=lag_s) for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "reason"),
+    [
+        ({}, late_by(0.0009), None),
+        ({}, late_by(0.002), "the generator sent one in a hundred requests more than 2.00 ms late, which is over 5% of the objective of 20.0 ms"),
+        ({}, late_by(0.0, 98), "the generator sent 98 of 100 requests that were due"),
+        ({}, late_by(0.0, 99), None),
+        ({"generator_cpu_ratio": 0.95}, late_by(0.0), "the generator used 95% of a core; give it more processes, or send less"),
+        ({"num_scheduled": 103}, late_by(0.0) + [make.row(1.5, 0.0, status=0, error="dropped")] * 3,
+         "the generator sent 100 of 103 requests that were due; 3 were due while 512 waited for their answers"),
+    ],
+)  # fmt: skip
+def test_a_run_that_measured_its_generator_is_void(
+    changes: dict[str, Any], rows: list[Row], reason: str | None
+) -> None:
+    assert voids.void_reason(open_run(**changes), make.ARMS[0], OPEN, rows) == reason
+
+
+def test_a_few_slow_sends_void_nothing_but_count_as_latency() -> None:
+    rows = [*late_by(0.0, 99), make.row(2.99, 0.51, lag_s=0.5)]
+    summary = report.summarise_run(open_run(), make.ARMS[0], OPEN, rows)
+    assert summary.void is not None  # one in a hundred of a hundred is one
+    rows = late_by(0.0, 1990) + [make.row(2.99, 0.51, lag_s=0.5)] * 10
+    summary = report.summarise_run(open_run(num_scheduled=2000), make.ARMS[0], OPEN, rows)
+    assert summary.void is None
+    assert summary.within_objective_ratio == pytest.approx(1990 / 2000)
+
+
+def test_what_was_never_sent_or_refused_is_not_in_time() -> None:
+    rows = late_by(0.0, 99)[:-9] + [make.row(2.9, 0.01, status=503, error="overloaded")] * 9
+    summary = report.summarise_run(open_run(), make.ARMS[0], OPEN, rows)
+    assert summary.void is None
+    assert (summary.num_ok, summary.num_errors) == (90, 9)
+    assert summary.within_objective_ratio == pytest.approx(0.9)
+
+
+def a_stall(begin_s: float, stall_s: float, rate_rps: float, service_s: float) -> list[Row]:
+    """A server that stands still once, asked at a constant rate: who came meanwhile waited for its end."""
+    times = [1.0 + n / rate_rps for n in range(round(2 * rate_rps))]
+    return [make.row(at, service_s + (max(0.0, begin_s + stall_s - at) if at >= begin_s else 0.0)) for at in times]
+
+
+def test_a_stall_of_a_second_is_seen_as_long_as_it_was() -> None:
+    """Of 2 s at 1,000 a second 1,000 requests come into the stall, and wait for 1,000, 999, … 1 ms."""
+    load = replace(OPEN, rate_rps=(1000.0,), objective_s=0.5)
+    rows = a_stall(1.5, 1.0, 1000, 0.001)
+    summary = report.summarise_run(open_run(num_scheduled=2000), make.ARMS[0], load, rows)
+    assert summary.latency_p99_s == pytest.approx(
+        1.0 - 0.020 + 0.001, abs=0.002
+    )  # one in a hundred of 2,000 waited longer
+    assert summary.latency_p90_s == pytest.approx(1.0 - 0.200 + 0.001, abs=0.002)
+    assert summary.within_objective_ratio == pytest.approx(0.75, abs=0.002)
+
+
+def two_rates() -> Report:
+    load = replace(OPEN, rate_rps=(50.0, 100.0))
+    runs = [
+        open_run(
+            arm=arm, repeat=repeat, point=rate, num_scheduled=round(2 * rate), rows=f"runs/{arm}-{rate:g}-{repeat}.csv"
+        )
+        for rate in load.rate_rps
+        for repeat in (1, 2)
+        for arm in ("fp32-cpu", "int8-cpu")
+    ]
+    times_s = {
+        ("fp32-cpu", 50.0): 0.010,
+        ("fp32-cpu", 100.0): 0.030,
+        ("int8-cpu", 50.0): 0.008,
+        ("int8-cpu", 100.0): 0.012,
+    }
+    by_run = {
+        run.rows: make.rows(times_s[run.arm, run.point], round(2 * run.point), variant=run.arm.split("-")[0])
+        for run in runs
+    }
+    return report.summarise(replace(make.manifest(runs), load=load), by_run)
+
+
+def test_each_rate_is_told_by_itself() -> None:
+    built = two_rates()
+    assert [(arm.name, arm.point) for arm in built.arms if arm.num_runs] == [
+        ("fp32-cpu", 50.0),
+        ("int8-cpu", 50.0),
+        ("fp32-cpu", 100.0),
+        ("int8-cpu", 100.0),
+    ]
+    assert "At 50.0 requests per second: fp32 on cpu answers 100.00% within 20.0 ms" in built.sentence
+    assert "At 100 requests per second: fp32 on cpu answers 0.00% within 20.0 ms" in built.sentence
+    assert "its median is 2.50 times as fast, faster in every repeat." in built.sentence
+    assert built.sentence.count("no GPU on this machine") == 1
+
+
+def test_the_page_of_several_rates_has_each_and_the_latency_against_them() -> None:
+    html = page.render(two_rates())
+    assert "Latency against load" in html
+    assert "At 50.0 requests per second" in html
+    assert "In time" in html
+    assert "Open loop: requests are sent when they are due" in html
+    assert "Closed loop:" not in html

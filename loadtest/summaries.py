@@ -1,0 +1,91 @@
+"""What a report holds: runs, arms at each point of the load, and numbers as they are read. No computing here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadtest.estimates import Estimate
+from loadtest.records import Manifest
+
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run. `void` says why it does not count; None if it counts. Latencies of good answers to requests sent after the warm-up."""
+
+    arm: str
+    point: float  # of the load: users, or requests per second
+    repeat: int
+    state: str
+    void: str | None
+    rows: str
+    started: str
+    num_ok: int
+    num_errors: int
+    num_wrong: int | None  # good answers with another label than the true one; None where no truth is known
+    throughput_rps: float
+    latency_p50_s: float | None
+    latency_p90_s: float | None
+    latency_p99_s: float | None
+    within_objective_ratio: float | None  # of all that were due; None without an objective
+    lag_p99_s: float | None  # open loop: how much later than due requests were sent
+    num_dropped: int
+    generator_cpu_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSummary:
+    """One arm at one point of the load, over its valid runs. Ratios are per repeat against the baseline's run of the same point and repeat;
+    above 1 is faster."""
+
+    name: str
+    point: float
+    variant: str
+    pool: str
+    is_baseline: bool
+    not_run: str | None
+    devices: tuple[str, ...]  # as the receipts tell
+    num_runs: int
+    num_void: int
+    num_ok: int
+    num_errors: int
+    errors: dict[str, int]
+    accuracy: float | None
+    throughput_rps: Estimate | None
+    latency_p50_s: Estimate | None
+    latency_p90_s: Estimate | None
+    latency_p99_s: Estimate | None
+    within_objective_ratio: Estimate | None
+    throughput_ratio: Estimate | None  # this arm's requests per second / the baseline's
+    speed_ratio: Estimate | None  # the baseline's median latency / this arm's
+    latency_curve: tuple[tuple[float, float], ...]  # (seconds, share of requests at or below)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`verdict` is None where none is given: what a device costs is not known here."""
+
+    sentence: str
+    verdict: str | None
+    caveats: tuple[str, ...]
+    is_partial: bool
+    manifest: Manifest
+    arms: tuple[ArmSummary, ...]
+    runs: tuple[RunSummary, ...]
+    version: int = VERSION
+
+
+def device_kind(device: str) -> str:
+    """`cpu; name="…"` -> `cpu`"""
+    return device.partition(";")[0].strip()
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def milliseconds(value_s: float) -> str:
+    """Three significant digits: what the repeats of such a run agree on at best."""
+    value = value_s * 1000
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,142 @@
+"""What does a report say in plain words? Each arm against the baseline, what is missing, and what a reader must know first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadtest.estimates import is_apart
+from loadtest.records import ArmRecord, Load, Manifest
+from loadtest.summaries import ArmSummary, RunSummary, device_kind, milliseconds, number
+from loadtest.voids import BUSY_GENERATOR
+
+EMULATED = "emulated"  # how names of pools and devices begin whose times follow a file (docs/emulated.md)
+WHAT_IF = "inconclusive (what-if)"
+
+
+def label(arm: ArmSummary | ArmRecord) -> str:
+    plain = f"{arm.variant} on {arm.pool}"
+    return plain if arm.name == f"{arm.variant}-{arm.pool}" else f"{arm.name} ({plain})"
+
+
+def emulated(arms: Sequence[ArmSummary]) -> list[str]:
+    """The pools and devices of a report whose times follow a file: by name, because a pool that gave no answer has no receipt."""
+    names = {name for arm in arms for name in (arm.pool, *map(device_kind, arm.devices))}
+    return sorted(name for name in names if name.startswith(EMULATED))
+
+
+def verdict(arms: Sequence[ArmSummary]) -> str | None:
+    """Whatever the numbers are: a file's times prove nothing about a device, so with one of them in it nothing ever pays."""
+    return WHAT_IF if emulated(arms) else None
+
+
+def point_label(load: Load, point: float) -> str:
+    if load.kind == "open":
+        return f"{number(point)} requests per second"
+    return f"{point:g} user{'' if point == 1 else 's'}"
+
+
+def sentence(arms: Sequence[ArmSummary], load: Load) -> str:
+    """The result in plain words: each arm against the baseline, at each point of the load, then what is missing."""
+    parts = []
+    if names := emulated(arms):
+        parts.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
+    for point in load.points:
+        here = [arm for arm in arms if arm.point == point]
+        said = _at_point(here, load)
+        parts += (
+            [f"At {point_label(load, point)}: {said[0]}", *said[1:]]
+            if len(load.points) > 1 or load.kind == "open"
+            else said
+        )
+    parts += _missing([arm for arm in arms if arm.point == load.points[0]])
+    for point in load.points:
+        empty = [label(a) for a in arms if a.point == point and not a.not_run and not a.num_runs and not a.is_baseline]
+        if empty:
+            at = f" at {point_label(load, point)}" if len(load.points) > 1 else ""
+            parts.append(f"No valid run{at}: {', '.join(empty)}.")
+    return " ".join(parts)
+
+
+def _at_point(arms: Sequence[ArmSummary], load: Load) -> list[str]:
+    baseline = next(arm for arm in arms if arm.is_baseline)
+    if baseline.throughput_rps is None:
+        why = f"not run: {baseline.not_run}" if baseline.not_run else "without a valid run"
+        return [f"Nothing can be compared: the baseline, {label(baseline)}, was {why}."]
+    others = [arm for arm in arms if not arm.is_baseline and arm.throughput_rps]
+    if load.kind == "open":
+        return [f"{label(baseline)} {_answers(baseline, load)}.", *(_in_time(arm, load) for arm in others)]
+    rate = number(baseline.throughput_rps.median)
+    first = f"{label(baseline)} answers {rate} requests per second{_median_ms(baseline)}."
+    return [first, *(_against(arm, baseline) for arm in others)]
+
+
+def _missing(arms: Sequence[ArmSummary]) -> list[str]:
+    baseline = next(arm for arm in arms if arm.is_baseline)
+    missing = [arm for arm in arms if arm.not_run and not (arm.is_baseline and baseline.throughput_rps is None)]
+    reasons: dict[str, list[str]] = {}
+    for arm in missing:
+        reasons.setdefault(arm.not_run or "", []).append(label(arm))
+    return [f"Not run: {', '.join(names)} ({reason})." for reason, names in reasons.items()]
+
+
+def _answers(arm: ArmSummary, load: Load) -> str:
+    assert load.objective_s
+    assert arm.within_objective_ratio
+    share = f"{arm.within_objective_ratio.median:.2%} within {milliseconds(load.objective_s)} ms"
+    median = "" if arm.latency_p50_s is None else f", half of them within {milliseconds(arm.latency_p50_s.median)} ms"
+    slowest = "" if arm.latency_p99_s is None else f", 99 % within {milliseconds(arm.latency_p99_s.median)} ms"
+    return f"answers {share}{median}{slowest}"
+
+
+def _in_time(arm: ArmSummary, load: Load) -> str:
+    said = f"{label(arm)} {_answers(arm, load)}"
+    ratio = arm.speed_ratio
+    if ratio is None or len(ratio.runs) == 1:
+        return f"{said}; one repeat cannot say how much of the difference is noise."
+    faster = all(one > 1 for one in ratio.runs) - all(one < 1 for one in ratio.runs)
+    if not faster:
+        return (
+            f"{said}, not to be told apart: its median is {min(ratio.runs):.2f} to {max(ratio.runs):.2f} times as fast."
+        )
+    return f"{said}; its median is {ratio.median:.2f} times as fast, {'faster' if faster > 0 else 'slower'} in every repeat."
+
+
+def _against(arm: ArmSummary, baseline: ArmSummary) -> str:
+    ratio = arm.throughput_ratio
+    assert arm.throughput_rps
+    assert baseline.throughput_rps
+    if ratio is None:
+        mine = f"{label(arm)} answers {number(arm.throughput_rps.median)}{_median_ms(arm)}"
+        return f"{mine}, but no repeat has a valid baseline run beside it."
+    times = f"{label(arm)} answers {ratio.median:.2f} times as many{_median_ms(arm)}"
+    if len(ratio.runs) == 1:
+        return f"{times}; one repeat cannot say how much of that is noise."
+    between = f"{min(ratio.runs):.2f} to {max(ratio.runs):.2f} times over {len(ratio.runs)} repeats"
+    if order := is_apart(arm.throughput_rps.runs, baseline.throughput_rps.runs):
+        return f"{times}: {between}, {'more' if order > 0 else 'fewer'} in every run."
+    return f"{label(arm)} cannot be told apart from it: {between}{_median_ms(arm)}."
+
+
+def _median_ms(arm: ArmSummary) -> str:
+    return "" if arm.latency_p50_s is None else f" (median latency {milliseconds(arm.latency_p50_s.median)} ms)"
+
+
+def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSummary]) -> tuple[str, ...]:
+    """What a reader must know before believing the sentence."""
+    said = [] if manifest.note is None else [manifest.note]
+    if manifest.is_interrupted or len(manifest.runs) < manifest.num_planned:
+        done = sum(1 for run in manifest.runs if run.state == "done")
+        said.append(f"Partial: {done} of {manifest.num_planned} runs were made before the campaign was interrupted.")
+    if manifest.is_local:
+        cores = f"{manifest.machine.num_cores:g} cores"
+        said.append(f"The load generator ran on the same {cores} as the server and took its share of them.")
+    busy = max((run.generator_cpu_ratio or 0.0 for run in runs if run.void is None), default=0.0)
+    if busy > BUSY_GENERATOR:
+        limit = "it may limit the throughput of the fastest arms, so ratios are understated"
+        said.append(f"The generator used up to {busy:.0%} of a core: {limit}.")
+    if any(arm.num_errors for arm in arms):
+        said.append("Some requests failed; throughput and latency count good answers only.")
+    unproven = sorted({device_kind(d) for arm in arms for d in arm.devices} - {"cpu", "gpu"})
+    if unproven:
+        said.append(f"Receipts tell of devices that are no proven CPU or GPU: {', '.join(unproven)}.")
+    return tuple(said)
