@@ -48,7 +48,7 @@ class Campaign:
     @property
     def times_s(self) -> list[float]:
         """Of the trace, empty without one. Raises UserError."""
-        return read_trace(self.folder / self.load.trace) if self.load.trace else []
+        return [at for at, _ in read_trace(self.folder / self.load.trace)] if self.load.trace else []
 
 
 # A check takes the value and returns what is wrong with it, or None.
@@ -211,7 +211,7 @@ def _load(reader: _Reader, node: yaml.Node, values: dict[str, Any], folder: Path
 
 def _mean_rate(reader: _Reader, node: yaml.Node, file: Path, end_s: float) -> float:
     try:
-        times_s = read_trace(file)
+        times_s = [at for at, _ in read_trace(file)]
     except UserError as error:
         raise reader.error(node, str(error).rstrip(".")) from None
     return max(0.01, sum(1 for at in times_s if at < end_s) / end_s)
