@@ -36,6 +36,8 @@ class Request:
 
 class Answering:
     def __init__(self, fleets: Sequence[Fleet], objective_s: float, tally: Tally, stretch: Stretch | None) -> None:
+        if stretch is None and any(fleet.setting.noise_ratio for fleet in fleets):
+            raise ValueError("a pool with noise needs a `stretch` that draws it")
         self._fleets = {fleet.candidate.name: fleet for fleet in fleets}
         self._offered = [fleet.candidate for fleet in fleets]
         self._objective_s, self._tally, self._stretch = objective_s, tally, stretch
@@ -135,7 +137,7 @@ class Answering:
         noise = fleet.setting.noise_ratio
         while (begun := server.begin()) is not None:
             seconds, batch = begun
-            if noise and self._stretch is not None:
+            if noise and self._stretch:
                 seconds *= self._stretch(noise)
             heapq.heappush(self._executions, (now + seconds, next(self._number), fleet, server, batch))
 

@@ -58,5 +58,8 @@ def test_servers_are_as_many_as_were_said() -> None:
 
 def test_noise_stretches_executions() -> None:
     noisy = FixedPool("cpu", SLOW.service, 0.1, noise_ratio=0.5)
-    plain, slower = (replay([noisy], poisson(10, 60.0), 0.3, stretch) for stretch in (None, lambda cv: 1 + cv))
+    plain = replay([SLOW], poisson(10, 60.0), 0.3)
+    slower = replay([noisy], poisson(10, 60.0), 0.3, lambda noise_ratio: 1 + noise_ratio)
     assert slower.latency_p50_s == pytest.approx(1.5 * plain.latency_p50_s, rel=0.05)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="draws it"):
+        replay([noisy], poisson(10, 60.0), 0.3)

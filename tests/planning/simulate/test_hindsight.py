@@ -16,6 +16,7 @@ OTHERS = [policy.name for policy in POLICIES if policy.scaler != "oracle"]
 OF = setting(0.5, cpu=cpu(6, min_replicas=1, cold_start=ColdStart(5, 10, 20)), gpu=gpu(2, cold_s=40.0))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     st.lists(st.tuples(st.floats(0, 170), st.floats(1, 30), st.floats(1, 120)), min_size=1, max_size=4),

@@ -35,6 +35,7 @@ def assert_alike(whole: Outcome, part: Outcome) -> None:
     assert part.latency_p99_s == pytest.approx(whole.latency_p99_s, rel=0.2)  # a few dozen requests lie beyond it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "rate"),
     [
@@ -50,6 +51,7 @@ def test_where_servers_come_and_go_a_part_says_what_the_whole_says(policy: str, 
     assert_alike(*both(policy, EASY, made(rate, 300.0, 4)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [150.0, 260.0, 600.0])  # at 200, queues need longer to come to rest than is looked at
 def test_where_servers_are_saturated_a_part_says_what_the_whole_says(rate: float) -> None:
     whole, part = both("cpu-only", SATURATED, made(rate, 300.0, 4))
@@ -57,6 +59,7 @@ def test_where_servers_are_saturated_a_part_says_what_the_whole_says(rate: float
     assert part.num_refused == pytest.approx(whole.num_refused, rel=0.05, abs=0.02 * whole.num_requests)
 
 
+@pytest.mark.slow
 def test_bursts_are_seen_although_a_part_is_looked_at() -> None:
     rate = bursts(60, 8, every_s=60, lasting_s=10, until_s=600, generator=random.Random(3))
     assert_alike(*both("tandem", EASY, made(rate, 600.0, 4)))
