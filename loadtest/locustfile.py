@@ -33,6 +33,7 @@ from loadtest.records import Row, write_json
 
 # Locust's own loop around a task costs 40 µs: a task sends for this long before it gives Locust a chance to stop it.
 SLICE_S = 0.1
+GIVE_UP_S = 1.0  # after the end on sending what was due before it; a guess: such a run is void anyway
 DONE = "tandem_done"  # a worker's message to the master: what its part of the run came to
 
 
@@ -143,7 +144,8 @@ class Client(User):
 
     def send_what_is_due(self) -> None:
         sender = OpenLoop(run.generator, run.add, run.options.max_in_flight)
-        sender.run(run.schedule(), lambda: run.is_over)
+        last_s = run.generator.task.end_s + GIVE_UP_S
+        sender.run(run.schedule(), lambda: run.is_stopped or run.generator.now_s > last_s)
         end_s = time.perf_counter() + NETWORK_TIMEOUT_S
         while sender.num_in_flight and time.perf_counter() < end_s:
             gevent.sleep(0.02)
