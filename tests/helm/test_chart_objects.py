@@ -49,6 +49,7 @@ SHAPES: dict[str, Object] = {
             "replicas": 2,
             "env": [{"name": "TANDEM_ADMIN_PORT", "value": "9000"}],
             "variants": {"digits": {"cpu": "int8"}},
+            "objectives": {"digits": {"latencyS": 0.5}},
             "limits": {"maxBodyBytes": 2**30, "upstreamTimeoutS": 2.5},
             "service": {"type": "LoadBalancer", "port": 8080},
             "podAnnotations": {"example.com/team": "a"},
@@ -57,6 +58,9 @@ SHAPES: dict[str, Object] = {
             "affinity": {"nodeAffinity": {}},
         },
         "poolDefaults": {
+            "pricePerHour": 0.5,
+            "maxReplicas": 2,
+            "coldStartS": 30,
             "podAnnotations": {"example.com/team": "a"},
             "nodeSelector": {"kubernetes.io/arch": "amd64"},
             "affinity": {"nodeAffinity": {}},

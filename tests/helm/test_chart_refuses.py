@@ -33,6 +33,14 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "a drain of nothing": ({"poolDefaults": {"drain": {"preStopSeconds": 0}}}, "minimum"),
     "a size without sense": ({"pools": {"cpu": {"shmSize": "large"}}}, "'/pools/cpu/shmSize'"),
     "an unknown precision": ({"gateway": {"variants": {"digits": {"cpu": "fp8"}}}}, "value must be one of"),
+    "a price of nothing": ({"pools": {"cpu": {"pricePerHour": 0}}}, "'/pools/cpu/pricePerHour'"),
+    "a pool that cannot be": ({"pools": {"cpu": {"maxReplicas": 0}}}, "'/pools/cpu/maxReplicas'"),
+    "a misspelt objective": (
+        {"gateway": {"objectives": {"digits": {"latency": 1}}}},
+        "additional properties 'latency'",
+    ),
+    "an objective without one": ({"gateway": {"objectives": {"digits": {}}}}, "missing property 'latencyS'"),
+    "an objective of nothing": ({"gateway": {"objectives": {"digits": {"latencyS": 0}}}}, "latencyS"),
     "a pool named like the gateway": ({"pools": {"gateway": {}}}, "invalid propertyName 'gateway'"),
     "a pool name that no object may have": ({"pools": {"GPU_0": {}}}, "invalid propertyName 'GPU_0'"),
     "a pool name that is too long": ({"pools": {"a" * 21: {}}}, "invalid propertyName"),
@@ -121,6 +129,20 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"pools": {"cpu": {"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}}},
         "pools.cpu.resources.limits names nvidia.com/mig-1g.10gb, which pools.cpu.gpu sets. Use pools.cpu.device=gpu with "
         "gpu.resource and gpu.count.",
+    ),
+    "a price that was forgotten": (
+        {"pools": {"gpu": {**GPU_ON, "pricePerHour": 1.2}}},
+        "pools.cpu.pricePerHour is not set and that of pools.gpu is. Give every pool that is on a price, or none (without prices "
+        "all Tritons cost the same).",
+    ),
+    "fewest above most": (
+        {"pools": {"cpu": {"minReplicas": 3, "maxReplicas": 2}}},
+        "pools.cpu.minReplicas is 3, more than its maxReplicas of 2. Make them agree.",
+    ),
+    "two autoscalers' numbers": (
+        {"pools": {"cpu": {"maxReplicas": 9, "autoscaling": {"enabled": True}}}},
+        "pools.cpu.minReplicas and maxReplicas would be ignored, because pools.cpu.autoscaling is on and has its own. "
+        "Leave them out.",
     ),
     "a variant on a pool that is off": (
         {"gateway": {"variants": {"digits": {"gpu": "fp16"}}}},

@@ -83,6 +83,32 @@ def test_large_numbers_and_chosen_variants_arrive_as_they_were_written(render: R
     assert settings.models["digits"].variants == {"cpu": "int8"}
 
 
+def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render, tmp_path: Path) -> None:
+    values: Object = {
+        "gateway": {"objectives": {"digits": {"latencyS": 0.25}}, "variants": {"other": {"cpu": "int8"}, "third": {}}},
+        "poolDefaults": {"coldStartS": 30},
+        "pools": {
+            "cpu": {"pricePerHour": 0.1785, "autoscaling": {"enabled": True, "maxReplicas": 9}},
+            "gpu": {"enabled": True, "pricePerHour": 0.00002, "minReplicas": 0, "maxReplicas": 3, "coldStartS": 240.5},
+            "spare": {"models": ["digits-fp32"], "replicas": 2, "pricePerHour": 1},
+        },
+    }
+    settings = settings_of(render, values, tmp_path)
+    assert {
+        name: (pool.price_per_hour, pool.min_replicas, pool.max_replicas, pool.cold_start_s)
+        for name, pool in settings.pools.items()
+    } == {"gpu": (0.00002, 0, 3, 240.5), "cpu": (0.1785, 1, 9, 30.0), "spare": (1.0, None, 2, 30.0)}
+    assert settings.models["digits"].objective.latency_s == 0.25
+    assert settings.models["other"].variants == {"cpu": "int8"}
+    assert settings.models["third"].variants == {}
+
+
+def test_without_prices_and_objectives_none_is_made_up(render: Render, tmp_path: Path) -> None:
+    settings = settings_of(render, {}, tmp_path)
+    assert [(p.price_per_hour, p.max_replicas, p.cold_start_s) for p in settings.pools.values()] == [(None, 1, None)]
+    assert settings.models == {}
+
+
 def test_every_pool_url_is_a_service_of_the_chart(render: Render, tmp_path: Path) -> None:
     it = render(SHAPES["a GPU pool"])
     for name, pool in settings_of(render, SHAPES["a GPU pool"], tmp_path).pools.items():

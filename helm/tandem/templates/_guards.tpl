@@ -35,8 +35,21 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- end }}
 {{- end }}
 {{- end }}
+{{- include "tandem.guardPrices" $pools }}
 {{- range $name, $pool := $pools }}
 {{- include "tandem.guardPool" (dict "root" $ "path" (printf "pools.%s" $name) "pool" $pool) }}
+{{- end }}
+{{- end }}
+
+{{/* Takes the pools that are on. */}}
+{{- define "tandem.guardPrices" -}}
+{{- $priced := list }}
+{{- $others := list }}
+{{- range $name, $pool := . }}
+{{- if kindIs "invalid" $pool.pricePerHour }}{{ $others = append $others $name }}{{ else }}{{ $priced = append $priced $name }}{{ end }}
+{{- end }}
+{{- if and $priced $others }}
+{{- fail (printf "pools.%s.pricePerHour is not set and that of pools.%s is. Give every pool that is on a price, or none (without prices all Tritons cost the same)." (first $others) (first $priced)) }}
 {{- end }}
 {{- end }}
 
@@ -71,6 +84,12 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- end }}
 {{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) }}
 {{- fail (printf "%s.autoscaling.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas)) }}
+{{- end }}
+{{- if and (not (kindIs "invalid" $pool.minReplicas)) (gt (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
+{{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
+{{- end }}
+{{- if and $pool.autoscaling.enabled (not (and (kindIs "invalid" $pool.minReplicas) (kindIs "invalid" $pool.maxReplicas))) }}
+{{- fail (printf "%s.minReplicas and maxReplicas would be ignored, because %s.autoscaling is on and has its own. Leave them out." $path $path) }}
 {{- end }}
 {{- range $kind, $resources := $pool.resources }}
 {{- range $resource, $_ := $resources }}

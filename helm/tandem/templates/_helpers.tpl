@@ -66,6 +66,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- toYaml $pools }}
 {{- end }}
 
+{{/* The most Tritons of a pool without an autoscaler: as many as there are, unless said otherwise. Takes a pool. */}}
+{{- define "tandem.maxReplicas" -}}
+{{- if kindIs "invalid" .maxReplicas }}{{ max 1 (int64 .replicas) (int64 (default 0 .minReplicas)) }}{{ else }}{{ int64 .maxReplicas }}{{ end }}
+{{- end }}
+
 {{/* Seconds between the delete of a pod and the kernel's kill. Takes a map with drain and terminationGracePeriodSeconds. */}}
 {{- define "tandem.graceSeconds" -}}
 {{- $sum := add (int .drain.preStopSeconds) (int .drain.exitTimeoutSeconds) (int .drain.marginSeconds) }}
@@ -129,14 +134,37 @@ pools:
   {{ $name }}:
     urls: ["http://{{ include "tandem.fullname" $ }}-{{ $name }}:8000"]
     device: {{ $pool.device }}
+    {{- $autoscaling := $pool.autoscaling }}
+    {{- if $autoscaling.enabled }}
+    min_replicas: {{ int64 $autoscaling.minReplicas }}
+    max_replicas: {{ int64 $autoscaling.maxReplicas }}
+    {{- else }}
+    {{- if not (kindIs "invalid" $pool.minReplicas) }}
+    min_replicas: {{ int64 $pool.minReplicas }}
+    {{- end }}
+    max_replicas: {{ include "tandem.maxReplicas" $pool }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.pricePerHour) }}
+    price_per_hour: {{ toJson $pool.pricePerHour }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.coldStartS) }}
+    cold_start_s: {{ toJson $pool.coldStartS }}
+    {{- end }}
   {{- end }}
   {{- end }}
   {{- end }}
-{{- with .Values.gateway.variants }}
+{{- $variants := .Values.gateway.variants }}
+{{- $objectives := .Values.gateway.objectives }}
+{{- with concat (keys $variants) (keys $objectives) | uniq | sortAlpha }}
 models:
-  {{- range $model, $variants := . }}
+  {{- range $model := . }}
   {{ $model }}:
-    variants: {{ toJson $variants }}
+    {{- if hasKey $variants $model }}
+    variants: {{ toJson (get $variants $model) }}
+    {{- end }}
+    {{- if hasKey $objectives $model }}
+    objective: {latency_s: {{ toJson (get $objectives $model).latencyS }}}
+    {{- end }}
   {{- end }}
 {{- end }}
 limits:
