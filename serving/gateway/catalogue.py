@@ -51,6 +51,9 @@ class Server:
     back: dict[str, float] = field(
         default_factory=dict
     )  # Triton's model name -> perf_counter when it was seen to serve after it had not
+    differing: dict[str, Variant] = field(
+        default_factory=dict
+    )  # by name, those of which a receipt has to say something else than what the pool's variant says
     polls: int = 0
     triton: str | None = None  # its version
 
@@ -279,6 +282,9 @@ class Catalogue:
         for name, variants in now.items():
             known = tuple(self._decided(v, name, spaces) for v in self._known[name].values())
             here = tuple(self._decided(v, name, spaces) for v in variants.values())
+            for server in self.pools[name]:
+                told = server.variants.items()
+                server.differing = {n: v for n, v in told if n in variants and not v.is_told_like(variants[n])}
             pools.append(Pool(name, ready=bool(here), variants=here or known, known=known))
         names = {n for pool in pools for v in pool.variants for n in (v.model, v.name)}
         self.fleet = Fleet(tuple(pools), self.fleet.known | names)

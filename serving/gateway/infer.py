@@ -24,7 +24,7 @@ from serving.gateway.connection import respond
 from serving.gateway.dispatch import RETRY_AFTER_S, Asked, ClientGone, Dispatch, Sent
 from serving.gateway.metrics import Metrics
 from serving.gateway.responses import Headers, error_response, outcome_of
-from serving.gateway.route import Choice, Route, Routes
+from serving.gateway.route import Choice, Route, Routes, as_on
 from serving.gateway.suspects import Suspects
 from serving.gateway.upstream import Answer, Lost
 from serving.protocol import v2
@@ -86,6 +86,8 @@ class Infer:
             answered = perf_counter()
             self._dispatch.answered(answered, sent, is_good=answer.status == 200)
             choice, reason = sent.choice, sent.reason.encode()
+            if sent.server.differing:
+                choice = as_on(choice, sent.server)
             series, receipt = choice.series, [*choice.receipt, (b"tandem-reason", reason)]
             if answer.status != 200:
                 raise _error(answer, asked, choice)

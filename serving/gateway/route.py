@@ -8,7 +8,7 @@ from math import inf
 
 from serving import errors
 from serving.gateway.candidates import Candidates
-from serving.gateway.catalogue import Catalogue
+from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
 from serving.scheduling.choice import Candidate
@@ -112,10 +112,23 @@ class Routes:
             start=f"POST {path} HTTP/1.1\r\n".encode(),
             candidate=self._candidates.of(decision.pool, variant.name),
             receipt=receipt,
-            receipt_lines=b"".join(b"%b: %b\r\n" % line for line in receipt),
+            receipt_lines=_lines(receipt),
             series=self._metrics.series(name, variant.variant, decision.pool),
             rename=None if variant.name == name else (_name_field(variant.name), _name_field(name)),
         )
+
+
+def as_on(choice: Choice, server: Server) -> Choice:
+    """With the receipt of this very server, which may have another processor, engine or digest than the others of its pool."""
+    variant = server.differing.get(choice.name)
+    if variant is None:
+        return choice
+    receipt = receipt_headers(replace(choice.decision, variant=variant))
+    return replace(choice, receipt=receipt, receipt_lines=_lines(receipt))
+
+
+def _lines(receipt: Headers) -> bytes:
+    return b"".join(b"%b: %b\r\n" % line for line in receipt)
 
 
 def receipt_headers(decision: Decision) -> Headers:

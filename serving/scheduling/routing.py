@@ -36,6 +36,15 @@ class Variant:
     space: str = ""  # of an embedding: which vectors its own may be compared with
     in_space: bool = True  # that is the one that the model's public name stands for
 
+    def is_told_like(self, other: Variant) -> bool:
+        """Whether a receipt says the same of both."""
+        return (self.device, self.engine, self.digest, self.gate) == (
+            other.device,
+            other.engine,
+            other.digest,
+            other.gate,
+        )
+
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)
 

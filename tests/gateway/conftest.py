@@ -110,11 +110,13 @@ def digits_triton(folder: Path) -> Iterator[tuple[Program, str]]:
 
 
 @contextlib.contextmanager
-def emulated_triton(folder: Path, pool: str, points: list[tuple[int, float]]) -> Iterator[tuple[Program, str]]:
+def emulated_triton(
+    folder: Path, pool: str, points: list[tuple[int, float]], name: str = "made-up"
+) -> Iterator[tuple[Program, str]]:
     """The same, and every variant takes so many seconds for so many rows."""
     folder.mkdir(exist_ok=True)
     file = folder / "curves.json"
-    file.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"*": points}}))
+    file.write_text(json.dumps({"version": 1, "name": name, "variants": {"*": points}}))
     with triton_of_its_own(folder, "--pool", pool, "--emulate", str(file)) as running:
         yield running
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -121,3 +122,26 @@ def test_a_server_that_is_killed_loses_no_request_and_two_that_are_killed_leave_
         wait_until(lambda: all(three.inferences(url) > before[url] + 5 for url in before), "all work again")
     assert {answer for answer in load.answers if answer[0] not in (200, 503)} == set()
     assert not load.lost
+
+
+def test_a_receipt_tells_the_device_of_the_very_server_that_answered(environment: Environment, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        urls = {}
+        for name, seconds in (("one", 0.02), ("other", 0.06)):
+            _, urls[name] = stack.enter_context(emulated_triton(tmp_path / name, POOL, [(1, seconds)], name))
+        gateway = stack.enter_context(gateway_before(tmp_path, {POOL: [*urls.values()]}))
+        made = Three(gateway, {})
+        wait_until(made.all_serve, "both are seen")
+        seen = set()
+
+        def both_seen() -> bool:
+            reply = gateway.infer(SAMPLE, MODEL)
+            name = reply.headers["Tandem-Device"].partition(";")[0].removeprefix("emulated-")
+            assert reply.headers["Tandem-Engine"] == f"emulated-{name}"
+            backend_s = float(re.findall(r"backend;dur=([\d.]+)", reply.headers["Server-Timing"])[0]) / 1000
+            assert backend_s >= {"one": 0.02, "other": 0.06}[name]
+            seen.add(name)
+            return len(seen) == 2
+
+        with load_on(gateway.port, MODEL, clients=3):
+            wait_until(both_seen, "both answer")
