@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from loadtest.bench.rounds import ratio, rotated, spread
 from loadtest.bench.verdicts import AtLeast, AtMost, Outcome, Verdict, exit_code, number, table
+from loadtest.machine import head
+from loadtest.records import Machine
 
 
 @pytest.mark.parametrize(
@@ -84,3 +87,15 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 def test_rounds_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         ratio([1, 2], [1])
+
+
+def test_every_bench_says_first_on_which_machine_by_which_command_and_beside_how_much_other_work() -> None:
+    machine = Machine("A Processor", ("avx2", "fma"), 2.0, "Linux 6 x86_64", ())
+    lines = head(machine, "2026-11-21", "python -m x --quick", "three rounds", others_ratio=0.087).splitlines()
+    assert lines == [
+        "A Processor (avx2 fma), 2 cores, Linux 6 x86_64",
+        "2026-11-21, python -m x --quick",
+        "three rounds",
+        "other work took 9% of the cores meanwhile",
+    ]
+    assert "(unknown)" in head(replace(machine, instruction_sets=()), "", "", others_ratio=0.0)
