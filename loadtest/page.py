@@ -220,20 +220,29 @@ def _ratios(report: Report, arms: Sequence[ArmSummary]) -> str:
     if not others:
         return ""
     baseline = next(arm for arm in arms if arm.is_baseline)
+    is_open = report.manifest.load.kind == "open"
     repeats = sorted({run.repeat for run in report.runs})
     heads = ("Arm", *(f"Repeat {n}" for n in repeats), "Speed-up of the median latency")
-    valid = {
-        (run.arm, run.repeat): run.throughput_rps
-        for run in report.runs
-        if run.void is None and run.point == baseline.point
-    }
+    valid = {(run.arm, run.repeat): run for run in report.runs if run.void is None and run.point == baseline.point}
     rows = []
     for arm in others:
         pairs = [(valid.get((arm.name, n)), valid.get((baseline.name, n))) for n in repeats]
-        cells = [f"{own / base:.3f}" if own and base else "–" for own, base in pairs]
+        cells = [_ratio(own, base, is_open=is_open) for own, base in pairs]
         rows.append(_row(heads, _e(label(arm)), [*cells, _interval(arm.speed_ratio, _two_digits)]))
-    lead = "Requests per second, divided by the baseline's of the same repeat. Above 1 is faster."
+    lead = (
+        "The baseline's median latency, divided by the arm's of the same repeat. Above 1 is faster."
+        if is_open
+        else "Requests per second, divided by the baseline's of the same repeat. Above 1 is faster."
+    )
     return f"<h2>Against {_e(label(baseline))}, repeat by repeat</h2><p>{lead}</p>{_grid(heads, rows)}"
+
+
+def _ratio(own: RunSummary | None, base: RunSummary | None, *, is_open: bool) -> str:
+    if own is None or base is None:
+        return "–"
+    if not is_open:
+        return f"{own.throughput_rps / base.throughput_rps:.3f}"
+    return f"{base.latency_p50_s / own.latency_p50_s:.3f}" if base.latency_p50_s and own.latency_p50_s else "–"
 
 
 def _runs(runs: Sequence[RunSummary]) -> str:
@@ -250,7 +259,7 @@ def _runs(runs: Sequence[RunSummary]) -> str:
             "–" if run.generator_cpu_ratio is None else f"{run.generator_cpu_ratio:.0%} of a core",
             f"<code>{_e(Path(run.rows).name)}</code>",
         )
-        rows.append(_row(heads, f"{_e(run.arm)}, {number(run.point)}, repeat {run.repeat}{tag}", cells))
+        rows.append(_row(heads, f"{_e(run.arm)}, {run.point:,.6g}, repeat {run.repeat}{tag}", cells))
     table = _grid(heads, rows, ends_in_words=True)
     return f"<details><summary>Every run ({len(runs)})</summary>{table}</details>" if runs else ""
 
@@ -273,6 +282,11 @@ _OPEN = (
 
 def _method(report: Report) -> str:
     num_runs = max((arm.num_runs for arm in report.arms), default=0)
+    ratio = (
+        "Speed-up: the baseline's median latency over the arm's, repeat by repeat, then the median."
+        if report.manifest.load.kind == "open"
+        else "Ratio: requests per second over the baseline's, repeat by repeat, then the median."
+    )
     lines = (
         *(_OPEN if report.manifest.load.kind == "open" else _CLOSED),
         "Throughput counts the good answers that arrived within the measured seconds.",
@@ -282,8 +296,7 @@ def _method(report: Report) -> str:
         f"An arm is called faster or slower only if every one of its runs beats, or loses to, every run of the baseline. With "
         f"{num_runs} runs each, two equal arms would look so in {chance_apart(num_runs, num_runs):.0%} of campaigns.",
         f"A percentile is told only where at least {MIN_BEYOND} requests of each run lie beyond it: p99 needs 1,000 a run.",
-        "Ratio: requests per second over the baseline's, repeat by repeat, then the median. Right: answers whose first "
-        "label is the true one.",
+        f"{ratio} Right: answers whose first label is the true one.",
         "Each arm pins its variant and pool. A run is void if a receipt shows another one, if nothing succeeded, or if the "
         "gateway or Triton was restarted under it.",
         "<code>tandem campaign report DIRECTORY</code> builds this page again from the raw rows; every number is in "

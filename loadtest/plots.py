@@ -151,7 +151,7 @@ def _draw_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str, width: int, 
         parts.append(f'<path d="M{left} {y(tick):.1f}H{width - right}" class="rule"/>')
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" class="end">{tick:g}</text>')
     for point in sorted({point for _, line in lines for point, _ in line}):
-        parts.append(f'<text x="{x(point):.1f}" y="{height - bottom + 16}" class="middle">{number(point)}</text>')
+        parts.append(f'<text x="{x(point):.1f}" y="{height - bottom + 16}" class="middle">{point:,.6g}</text>')
     parts.append(
         f'<text x="{(left + width - right) / 2:.0f}" y="{height - 6}" class="middle">{unit}; latency in ms</text>'
     )

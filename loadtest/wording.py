@@ -31,7 +31,7 @@ def verdict(arms: Sequence[ArmSummary]) -> str | None:
 
 def point_label(load: Load, point: float) -> str:
     if load.kind == "open":
-        return f"{number(point)} requests per second"
+        return f"{point:,.6g} requests per second"
     return f"{point:g} user{'' if point == 1 else 's'}"
 
 

@@ -400,7 +400,7 @@ def test_each_rate_is_told_by_itself() -> None:
         ("fp32-cpu", 100.0),
         ("int8-cpu", 100.0),
     ]
-    assert "At 50.0 requests per second: fp32 on cpu answers 100.00% within 20.0 ms" in built.sentence
+    assert "At 50 requests per second: fp32 on cpu answers 100.00% within 20.0 ms" in built.sentence
     assert "At 100 requests per second: fp32 on cpu answers 0.00% within 20.0 ms" in built.sentence
     assert "its median is 2.50 times as fast, faster in every repeat." in built.sentence
     assert built.sentence.count("no GPU on this machine") == 1
@@ -409,7 +409,7 @@ def test_each_rate_is_told_by_itself() -> None:
 def test_the_page_of_several_rates_has_each_and_the_latency_against_them() -> None:
     html = page.render(two_rates())
     assert "Latency against load" in html
-    assert "At 50.0 requests per second" in html
+    assert "At 50 requests per second" in html
     assert "In time" in html
     assert "Open loop: requests are sent when they are due" in html
     assert "Closed loop:" not in html
