@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
-from loadtest.bench.prove.arrivals import poisson
 from loadtest.bench.prove.judging import crossover, handover, overload, pool_death, promise
 from loadtest.bench.prove.judging.crossover import Sent
 from loadtest.bench.prove.judging.handover import Times
@@ -86,17 +84,6 @@ def test_what_went_wrong_is_listed_by_kind() -> None:
     assert (
         listed([lost(0), shed(0), shed(1)]) == "2 × 503 overloaded, 1 × no answer (closed before the answer was whole)"
     )
-
-
-def test_arrivals_are_the_same_for_the_same_seed_and_as_many_as_asked_for() -> None:
-    times = list(poisson(200, 10, 3))
-    assert times == list(poisson(200, 10, 3))
-    assert times != list(poisson(200, 10, 4))
-    assert times == sorted(times)
-    assert 0 < times[0] < times[-1] < 10
-    assert len(times) == pytest.approx(2000, rel=0.1)
-    gaps = [after - before for before, after in pairwise(times)]
-    assert sum(gap > 0.005 for gap in gaps) / len(gaps) == pytest.approx(0.37, abs=0.05)  # independent: one in e
 
 
 # -- overload ---------------------------------------------------------------------------------------------------------

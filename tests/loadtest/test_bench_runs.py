@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.prove.arrivals import poisson
+from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.embedded import kill_stub, up
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.open_loop import open_loop
@@ -78,7 +78,7 @@ def test_a_load_beyond_what_an_emulated_pool_can_do_is_measured_and_refused(tmp_
     with triton(pool, tmp_path / "cpu") as server, gateway({pool: server.url}, tmp_path) as here:
         wait_until(lambda: serves(here, pool), "the pool is seen")
         before = server.spent()
-        load = open_loop([hurried(here, digits(), 0.25)], poisson(300, 1.0, 0))
+        load = open_loop([hurried(here, digits(), 0.25)], schedule(Arrivals("poisson", 300.0), 1.0, seed=0))
         spent = server.spent().since(before)
     assert load.shots
     assert all(shot.is_answered or shot.is_honest for shot in load.shots)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.processes import free_ports
-from loadtest.bench.prove.arrivals import poisson
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, state, triton, wait_until
 from loadtest.bench.prove.judging.handover import Times, verdicts
 from loadtest.bench.prove.open_loop import open_load
@@ -33,7 +33,7 @@ def handover(folder: Path) -> Iterator[Verdict]:
         here = running.enter_context(gateway({CPU: cpu.url, GPU: f"http://127.0.0.1:{port}"}, folder))
         wait_until(lambda: serves(here, CPU), "the CPU pool is seen")
         request = hurried(here, digits(), DEADLINE_S)
-        with open_load([request], poisson(RATE_RPS, LOAD_S, 0)) as load:
+        with open_load([request], schedule(Arrivals("poisson", RATE_RPS), LOAD_S, seed=0)) as load:
             time.sleep(ALONE_S)
             running.enter_context(triton(GPU, folder / "gpu", port))
             seen_s = wait_until(lambda: state(here, GPU) not in ("cold", "waking"), "the GPU pool answers")

@@ -128,8 +128,7 @@ class _Gun:
     async def open_loop(self, requests: Sequence[Request], arrivals: Iterable[float]) -> None:
         for number, at_s in enumerate(arrivals):
             due_s = self.load.began_s + at_s
-            if (wait_s := due_s - time.monotonic()) > 0:
-                await asyncio.sleep(wait_s)
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))  # also when behind: answers must have their turn
             self.fire(requests[number % len(requests)], due_s)
         await self.finish()
 

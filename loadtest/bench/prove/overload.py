@@ -13,18 +13,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
+from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.processes import CannotMeasure
-from loadtest.bench.prove.arrivals import poisson
 from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging import overload as judging
 from loadtest.bench.prove.judging import promise as promises
 from loadtest.bench.prove.judging.overload import Overload, overload
 from loadtest.bench.prove.judging.promise import Promise, promise
-from loadtest.bench.prove.judging.shot import MAX_LAG_RATIO, Shot, lag
+from loadtest.bench.prove.judging.shot import Shot, lag
 from loadtest.bench.prove.line import Request
 from loadtest.bench.prove.open_loop import Load, closed_loop, infer, open_load, open_loop, probe
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.target import Gateway
+from loadtest.voids import MAX_LAG_RATIO
 
 # One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.
 CHEAP = Pool("emulated-cheap", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)
@@ -85,7 +86,7 @@ def capacity(gateways: Sequence[Gateway], pools: Sequence[Pool]) -> float:
 def trial(requests: Sequence[Request], rate_rps: float, capacity_rps: float, seed: int) -> Overload:
     """One in which the generator lagged is void and made again. Raises CannotMeasure where it always lags."""
     for attempt in range(NUM_ATTEMPTS):
-        load = open_loop(requests, poisson(rate_rps, TRIAL_S, seed + attempt * NUM_TRIALS))
+        load = open_loop(requests, schedule(Arrivals("poisson", rate_rps), TRIAL_S, seed + attempt * NUM_TRIALS))
         begin_s, end_s = load.began_s + STEADY_S, load.began_s + TRIAL_S
         try:
             return overload(on_time(load), begin_s, end_s, DEADLINE_S, capacity_rps)
@@ -153,7 +154,7 @@ def _promises(load: Request, request: Request, rate_rps: float) -> list[Promise 
 
 def _after(load: Request, request: Request, rate_rps: float, seed: int) -> list[Shot]:
     """The load stops with its last arrival and not with its last answer: then the door is asked."""
-    arrivals = list(poisson(rate_rps, PROMISE_LOAD_S, seed))
+    arrivals = list(schedule(Arrivals("poisson", rate_rps), PROMISE_LOAD_S, seed))
     with open_load([load], arrivals) as running:
         time.sleep(max(0.0, running.began_s + arrivals[-1] - time.monotonic()))
         return probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S)

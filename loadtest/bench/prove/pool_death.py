@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.processes import CannotMeasure
-from loadtest.bench.prove.arrivals import poisson
 from loadtest.bench.prove.emulated import Triton, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.pool_death import verdicts
 from loadtest.bench.prove.open_loop import open_load
@@ -42,7 +42,7 @@ def kills(folder: Path) -> Iterator[Verdict]:
 def _kill(here: Gateway, victim: Triton, other: Triton, seed: int) -> Iterator[Verdict]:
     request = hurried(here, digits(), DEADLINE_S)
     server = victim.server()
-    with open_load([request], poisson(RATE_RPS, LOAD_S, seed)) as load:
+    with open_load([request], schedule(Arrivals("poisson", RATE_RPS), LOAD_S, seed)) as load:
         time.sleep(max(0.0, load.began_s + STEADY_S - time.monotonic()))
         if victim.pool.name not in {shot.pool for shot in load.so_far()}:
             raise CannotMeasure(f"{victim.pool.name} had nothing to do before it was killed")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from loadtest.bench.outage import is_positive
+from loadtest.voids import MAX_LAG_RATIO
 
-MAX_LAG_RATIO = 0.05  # of the objective, p99: a later request is another load than the one that was to be fired
 WAITS = ("not_ready", "upstream_lost")  # 503 for which it is always known when to come back
 
 
