@@ -24,6 +24,7 @@ function pool(name, p, variants) {
     const refused = Object.entries(s.refused).map(([model, why]) => `; refuses ${model}: ${why}`);
     return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? `answers, Triton ${s.triton}` : "does not answer"}${HEALTH[s.health] ?? ""}${refused.join("")}`);
   });
+  const unresolved = Object.entries(p.unresolved).map(([url, why]) => el("li", `○ ${url} cannot be looked up: ${why}`));
   const state = classed("state", el("span", `${p.state === "ready" ? "●" : "○"} ${p.state} since ${new Date(p.since).toLocaleTimeString()}`));
   const facts = el("dl", "", ...pairs([
     ["Device", [p.device, named(mine?.device)].filter(Boolean).join(": ")],
@@ -33,7 +34,7 @@ function pool(name, p, variants) {
     ["Demand", `${p.demand_replicas.toPrecision(2)} servers, were all of it here`],
     ["Price", p.price_per_hour === null ? "none set" : `${p.price_per_hour} an hour`],
   ]));
-  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers)));
+  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers, ...unresolved)));
   return classed("card", el("article", "", el("h3", name, " ", state), facts));
 }
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,6 +203,28 @@ def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(
     assert program.end() == 0
     with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=10) as answer:
         assert answer.status == 200
+
+
+@pytest.mark.triton
+def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(start: Callable[..., Program]) -> None:
+    triton_ports, port = free("triton"), free("up")[1]
+    triton = start("triton", *triton_ports, "--model-repository", str(COMMITTED), "--no-measure")
+    triton.wait_for("ready:")
+    words = [
+        "--host",
+        "0.0.0.0",
+        "--insecure-no-auth",
+        "--port",
+        port,
+        "--pool",
+        f"cpu=http://127.0.0.1:{triton_ports[1]}",
+    ]
+    program = start("up", *words)
+    program.wait_for("Ctrl-C stops it")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/admin/status", timeout=10)
+    triton.end()
+    program.wait_for("cpu: down")
 
 
 @pytest.mark.triton
