@@ -91,14 +91,17 @@ class Dispatch:
         return self._candidates.queues[pool].num_waiting
 
     def note(self, asked: Asked) -> None:
-        """A request came that these pools may answer: demand, whatever becomes of it."""
-        now, demands = perf_counter(), self._candidates.demands
+        """A request came that these pools may answer: demand, whatever becomes of it. What is too slow for it even when idle may not."""
+        now, demands, rows = perf_counter(), self._candidates.demands, asked.rows
         candidates = asked.route.candidates
+        if asked.deadline < asked.give_up_at and len(candidates) > 1:
+            left_s = asked.deadline - now
+            candidates = [c for c in candidates if c.service.curve.seconds(rows) <= left_s]
         for candidate in candidates:
-            demands[candidate.name].note(now, candidate.service.cost_s(asked.rows))
+            demands[candidate.name].note(now, candidate.service.cost_s(rows))
         if len(candidates) == 1 and len(demands) > 1:
             candidate = candidates[0]
-            self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(asked.rows))
+            self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
 
     async def place(self, asked: Asked, receive: Receive) -> Sent:
         """A server for this request, when it is its turn there.

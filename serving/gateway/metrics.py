@@ -133,7 +133,9 @@ class Metrics:
             labels=["pool"],
         )
         only = GaugeMetricFamily(
-            "tandem_demand_only_replicas", "Of these, by traffic that no other pool may answer.", labels=["pool"]
+            "tandem_demand_only_replicas",
+            "Of these, by traffic that no other pool may answer, or not in time.",
+            labels=["pool"],
         )
         states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
         for pool in self.pools():

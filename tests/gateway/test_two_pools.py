@@ -69,6 +69,17 @@ def test_what_the_cheap_pool_would_answer_late_is_spilled_to_the_other(two: Two)
     assert set(good) == {(FAST, "spill")}
 
 
+def test_what_only_one_pool_can_answer_in_time_is_demand_for_that_one_alone(two: Two) -> None:
+    def only(pool: str) -> float:
+        return metric(two.gateway, "tandem_demand_only_replicas", pool=pool)
+
+    wait_until(lambda: only(FAST) < 0.001, "earlier demand is forgotten", limit_s=120)
+    for _ in range(3):
+        assert two.gateway.infer(FULL, headers={"Tandem-Deadline-Ms": "250"}).status in (200, 503, 504)
+    assert only(FAST) > 0.001
+    assert only(SLOW) < only(FAST)
+
+
 @pytest.mark.parametrize("pool", [FAST, SLOW])
 def test_a_pin_goes_before_price_and_time(two: Two, pool: str) -> None:
     for body in (SAMPLE, FULL):
