@@ -70,6 +70,11 @@ class Candidates:
         known = {pool for pool, _ in self._known}
         return [name for name in self.bridges if name in known and self._num_answering(name) == 0]
 
+    def never_seen(self) -> list[str]:
+        """Pools that come and go and have not come yet: nobody knows what they will serve."""
+        known = {pool for pool, _ in self._known}
+        return [name for name in self.bridges if name not in known]
+
     def state(self, pool: str) -> str:
         """For `tandem_pool_state`."""
         bridge = self.bridges.get(pool)

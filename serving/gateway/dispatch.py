@@ -183,7 +183,14 @@ class Dispatch:
             chosen = choose(now, others, asked.rows, asked.deadline, asked.priority, is_pinned=route.is_pinned)
         if chosen is None:
             chosen = choose(
-                now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn, is_pinned=route.is_pinned
+                now,
+                candidates,
+                asked.rows,
+                asked.deadline,
+                asked.priority,
+                turn=turn,
+                is_pinned=route.is_pinned,
+                is_bridged=route.is_bridged,
             )
         if chosen is None:
             raise self._refusal(now, asked, candidates)

@@ -46,6 +46,7 @@ class Route:
     max_rows: int  # that any of them takes at once
     objective_s: float  # infinite where there is none
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
+    is_bridged: bool = False  # a pool has not been seen yet that may serve it too
 
 
 class Routes:
@@ -89,6 +90,7 @@ class Routes:
             max_rows=max(self._candidates.max_rows(choice.pool, choice.name) for choice in choices),
             objective_s=inf if objective_s is None else objective_s,
             is_steady=is_steady,
+            is_bridged=pins.pool is None and bool(self._candidates.never_seen()),
         )
 
     def _away(self, decisions: list[Decision], name: str, pins: Pins) -> list[Decision]:

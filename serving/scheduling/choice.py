@@ -75,14 +75,16 @@ def choose(
     *,
     turn: float = 0.0,
     is_pinned: bool = False,
+    is_bridged: bool = False,
 ) -> Chosen | None:
     """The cheapest in time; of equally cheap ones the first. A pool that warms up is passed over by its share, but never for a refusal.
 
+    `is_bridged`: beside the candidates there is a pool that nobody has seen yet, because it is cold.
     None: no pool would be in time; `retry_after_s` says when one would.
     """
     ordered = candidates if len(candidates) < 2 else sorted(candidates, key=lambda c: c.price(rows))
     passed_over: list[Candidate] = []
-    bridges = False
+    bridges = is_bridged
     for candidate in ordered:
         if candidate.share <= turn and candidate.share < 1.0:
             bridges = True

@@ -132,6 +132,18 @@ def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(
         assert {answer for answer in load.answers if answer[0] != 200} == set()
 
 
+def test_a_gpu_pool_that_is_cold_from_the_start_is_bridged(environment: Environment, tmp_path: Path) -> None:
+    gpu, nobody = "emulated-gpu", "http://127.0.0.1:9"
+    with (
+        emulated_triton(tmp_path / "slow", SLOW, POINTS[SLOW]) as (_, slow_url),
+        gateway_before(tmp_path, {gpu: [nobody], SLOW: [slow_url]}, prices={gpu: 1.0, SLOW: 1.0}) as gateway,
+    ):
+        wait_until(lambda: gateway.infer(SAMPLE).status == 200, "the slow pool is seen")
+        assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
+        assert where(gateway.infer(SAMPLE, headers={"Tandem-Pool": SLOW})) == (SLOW, "pinned")
+        wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is waited for")
+
+
 def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not(two: Two) -> None:
     pin = {"Tandem-Pool": SLOW}
     for _ in range(2):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.prove.judging import crossover, handover, overload, pool_death, promise
+from loadtest.bench.prove.judging import agreement, crossover, handover, overload, pool_death, promise
 from loadtest.bench.prove.judging.crossover import Sent
 from loadtest.bench.prove.judging.handover import Times
 from loadtest.bench.prove.judging.promise import Promise
@@ -251,9 +251,7 @@ def came(spoil: object = None) -> list[Verdict]:
     shots = []
     for n in range(200):
         at = n / 10
-        if at < 5:
-            shots.append(good(at, 0.01, "cpu", "only_pool"))
-        elif at < 7:
+        if at < 7:
             shots.append(good(at, 0.01, "cpu", "bridged"))
         else:
             shots.append(good(at, 0.01, "gpu" if at > 12 else "cpu"))
@@ -264,7 +262,7 @@ def came(spoil: object = None) -> list[Verdict]:
 def test_a_pool_that_comes_and_is_not_felt_meets_all_aims() -> None:
     verdicts = came()
     assert outcomes(verdicts) == [Outcome.MET] * 4
-    assert "before it was ever seen: 50 × only_pool" in verdicts[1].note
+    assert "70 × bridged" in verdicts[1].note
 
 
 @pytest.mark.parametrize(
@@ -274,12 +272,23 @@ def test_a_pool_that_comes_and_is_not_felt_meets_all_aims() -> None:
         (lambda shots: [*shots, expired(8.0)], 0, Outcome.FAILED),
         (lambda shots: [replace(s, reason="only_pool") if 5 <= s.due_s < 7 else s for s in shots], 1, Outcome.FAILED),
         (lambda shots: [replace(s, pool="gpu") if 5 <= s.due_s < 7 else s for s in shots], 1, Outcome.FAILED),
-        (lambda shots: [s for s in shots if not 5 <= s.due_s < 7], 1, Outcome.FAILED),
+        (lambda shots: [replace(s, reason="only_pool") if s.due_s < 1 else s for s in shots], 1, Outcome.FAILED),
+        (lambda shots: [s for s in shots if not s.due_s < 7], 1, Outcome.FAILED),
         (lambda shots: [good(s.due_s, 0.3) if 8 <= s.due_s < 8.5 else s for s in shots], 2, Outcome.MISSED),
         (lambda shots: [good(s.due_s, 0.6) if 8 <= s.due_s < 8.5 else s for s in shots], 2, Outcome.FAILED),
         (lambda shots: [replace(s, pool="cpu") for s in shots], 3, Outcome.FAILED),
     ],
-    ids=["503", "504", "not said", "too early", "no answer meanwhile", "a spike", "a larger one", "never used"],
+    ids=[
+        "503",
+        "504",
+        "not said",
+        "too early",
+        "not said at first",
+        "no answer meanwhile",
+        "a spike",
+        "a larger one",
+        "never used",
+    ],
 )
 def test_a_pool_whose_coming_is_felt_does_not_pass(spoil: object, index: int, outcome: Outcome) -> None:
     assert outcomes(came(spoil))[index] is outcome
@@ -317,3 +326,31 @@ def test_without_a_switch_nothing_was_followed(pool: str) -> None:
 def test_chance_is_no_switch() -> None:
     sent = [Sent(rows, "fast" if rows % 2 else "slow") for rows in range(1, 33)]
     assert crossover.verdicts("x", sent, "fast", 12.5)[1].outcome is Outcome.FAILED
+
+
+# -- the simulator ----------------------------------------------------------------------------------------------------
+
+
+def run_beside(attainment_ratio: float, throughput_rps: float) -> agreement.Agreement:
+    """Beside a real second of 100 requests, of which ten were refused and ten late."""
+    shots = [good(n / 100, 0.01) for n in range(80)]
+    shots += [good(0.8 + n / 100, 2 * DEADLINE_S) for n in range(10)] + [shed(0.9 + n / 100) for n in range(10)]
+    return agreement.agreement(shots, DEADLINE_S, attainment_ratio, throughput_rps)
+
+
+def test_a_simulated_run_is_held_to_what_the_real_one_answered_in_time() -> None:
+    run = run_beside(0.8, 90 / (0.89 + 2 * DEADLINE_S))
+    assert (run.real_attainment_ratio, run.attainment_off_ratio) == (0.8, 0.0)
+    assert run.throughput_off_ratio == pytest.approx(0.0)
+    assert outcomes(agreement.verdicts("x", [run])) == [Outcome.MET] * 2
+
+
+@pytest.mark.parametrize(("attained", "outcome"), [(0.9, Outcome.MET), (0.95, Outcome.MISSED), (1.1, Outcome.FAILED)])
+def test_a_simulation_that_is_off_does_not_pass(attained: float, outcome: Outcome) -> None:
+    runs = [run_beside(attained, 70.0)] * 3 + [run_beside(0.8, 70.0)] * 2
+    assert outcomes(agreement.verdicts("x", runs))[0] is outcome
+
+
+def test_nothing_real_agrees_with_nothing_alone() -> None:
+    assert agreement.off(0.0, 0.0) == 0.0
+    assert agreement.off(0.1, 0.0) == float("inf")

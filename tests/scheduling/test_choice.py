@@ -103,6 +103,11 @@ def test_a_gpu_that_warms_up_takes_more_than_its_share_before_anything_is_refuse
     assert chosen(both(share=0.3), rows=8, deadline=0.03, turn=0.9) == ("gpu", "cheapest_in_time")
 
 
+def test_a_pool_that_nobody_has_seen_yet_is_bridged_too() -> None:
+    assert chosen(both()[:1], is_bridged=True) == ("cpu", "bridged")
+    assert chosen(both()[:1], is_bridged=True, is_pinned=True) == ("cpu", "pinned")
+
+
 def test_the_only_pool_and_a_pin_are_told_as_such() -> None:
     assert chosen(both()[:1]) == ("cpu", "only_pool")
     assert chosen(both(), is_pinned=True) == ("cpu", "pinned")

@@ -2,7 +2,7 @@
 
     python -m loadtest.bench.prove [--only PART …] [--json FILE]
 
-Real processes and real load on this machine's cores; about four minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
+Real processes and real load on this machine's cores; about six minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
 something could not be measured. The judging is pure and in `judging/` and `bench/outage.py`, where `make test` tries it without a clock.
 """
 
@@ -26,6 +26,7 @@ from loadtest.bench.prove.embedded import restarts
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
+from loadtest.bench.prove.simulated import agreements
 from loadtest.bench.verdicts import Verdict, exit_code, table
 from loadtest.machine import head, this_machine
 
@@ -36,6 +37,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "pool_death": kills,
     "cold_gpu": handover,
     "crossover": crossovers,
+    "simulator": agreements,
 }
 WHAT = (
     f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",

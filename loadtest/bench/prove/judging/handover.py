@@ -30,22 +30,21 @@ class Times:
 def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Times, objective_s: float) -> list[Verdict]:
     errors = [shot for shot in shots if not shot.is_answered]
     answers = [shot for shot in shots if shot.is_answered]
-    away = Counter(shot.reason for shot in answers if shot.ended_s < times.seen_s)
-    # What was answered within this of a change may have been decided before it.
-    warming = [s for s in answers if s.sent_s >= times.seen_s and s.ended_s < times.ready_s]
+    warming = [s for s in answers if s.ended_s < times.ready_s]
     bridged = sum(shot.reason == "bridged" and shot.pool != gpu for shot in warming)
     during = [shot.took_s for shot in answers if times.ready_s <= shot.due_s]
     before = percentile((shot.took_s for shot in answers if shot.ended_s < times.seen_s), 0.99)
     last = [shot for shot in answers if shot.due_s >= times.end_s - END_S]
     share = sum(shot.pool == gpu for shot in last) / len(last) if last else None
-    words = ", ".join(f"{count} × {reason}" for reason, count in away.most_common())
+    reasons = Counter(shot.reason for shot in warming)
+    words = ", ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
     return [
         Verdict(f"{name}: anything but 200", len(errors), NONE, listed(errors) or f"{len(answers)} answered"),
         Verdict(
-            f"{name}: bridged ÷ answered, while it warms up",
+            f"{name}: bridged ÷ answered, until it is ready",
             bridged / len(warming) if warming else None,
             BRIDGED,
-            f"of {len(warming)}; before it was ever seen: {words or 'no answer'}",
+            f"{words or 'no answer'}",
         ),
         Verdict(
             f"{name}: p99 from handover on",
