@@ -71,7 +71,7 @@ def test_a_campaign_measures_the_arms_it_was_asked_for(
         assert ran.gateway_counted is not None
         assert ran.gateway_counted >= len(written)
         assert {(row.variant, row.pool) for row in written} == {(ran.arm.split("-")[0], "cpu")}
-        assert max(row.start_s for row in written) < 0.8
+        assert max(row.start_s for row in written) <= 0.8  # rounded to the microsecond
         assert min(row.latency_s for row in written) > 0
     assert {p.name for p in out.iterdir()} == {"manifest.json", "report.json", "report.html", "runs"}
     assert not list(out.rglob("*.log"))
