@@ -62,6 +62,11 @@ def chance_apart(num_ours: int, num_theirs: int) -> float:
     return min(1.0, 2 / math.comb(num_ours + num_theirs, num_ours))
 
 
+def chance_same_side(num_pairs: int) -> float:
+    """How often two equal arms differ in the same direction in every one of so many pairs by accident: the sign test at its extreme."""
+    return min(1.0, 2 * 0.5**num_pairs)
+
+
 def curve(values: npt.NDArray[np.float64], num_points: int = 120) -> list[tuple[float, float]]:
     """The distribution function as (value, share at or below), thinned, with the last percent kept finer."""
     if not len(values):

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from loadtest import plots
-from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate, chance_apart, range_coverage
+from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate, chance_apart, chance_same_side, range_coverage
 from loadtest.records import Load, Payload
 from loadtest.summaries import ArmSummary, Report, RunSummary, milliseconds, number
 from loadtest.wording import label, point_label
@@ -280,6 +280,20 @@ _OPEN = (
 )
 
 
+def _rule(report: Report, num_runs: int) -> str:
+    """When `wording.py` calls an arm faster, and how often chance would."""
+    if report.manifest.load.kind == "open":
+        num_pairs = max((len(arm.speed_ratio.runs) for arm in report.arms if arm.speed_ratio), default=0)
+        return (
+            "An arm is called faster or slower only if its median latency is, beside the baseline's of the same repeat, in every "
+            f"repeat. With {num_pairs} repeats, two equal arms would look so in {chance_same_side(num_pairs):.0%} of comparisons."
+        )
+    return (
+        "An arm is called faster or slower only if every one of its runs beats, or loses to, every run of the baseline. With "
+        f"{num_runs} runs each, two equal arms would look so in {chance_apart(num_runs, num_runs):.0%} of comparisons."
+    )
+
+
 def _method(report: Report) -> str:
     num_runs = max((arm.num_runs for arm in report.arms), default=0)
     ratio = (
@@ -293,8 +307,7 @@ def _method(report: Report) -> str:
         f"A number is the median over runs. The range under it is a {CONFIDENCE:.0%} bootstrap interval across runs, because "
         f"requests of one run are not independent. It can be no wider than from the smallest run to the largest, which "
         f"with {num_runs} runs holds the true median in {range_coverage(num_runs):.0%} of cases; 95 % needs six.",
-        f"An arm is called faster or slower only if every one of its runs beats, or loses to, every run of the baseline. With "
-        f"{num_runs} runs each, two equal arms would look so in {chance_apart(num_runs, num_runs):.0%} of campaigns.",
+        _rule(report, num_runs),
         f"A percentile is told only where at least {MIN_BEYOND} requests of each run lie beyond it: p99 needs 1,000 a run.",
         f"{ratio} Right: answers whose first label is the true one.",
         "Each arm pins its variant and pool. A run is void if a receipt shows another one, if nothing succeeded, or if the "

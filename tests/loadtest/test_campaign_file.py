@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.arrivals import schedule
 from loadtest.campaign_file import parse_campaign, read_campaign
 from loadtest.errors import CampaignFileError
 
@@ -37,6 +38,14 @@ def test_a_good_file_is_read_with_its_defaults() -> None:
 @pytest.mark.parametrize("file", sorted(CAMPAIGNS.glob("*.yaml")), ids=lambda p: p.name)
 def test_the_committed_campaigns_are_good(file: Path) -> None:
     assert {arm.pool for arm in read_campaign(file).arms} == {"cpu", "gpu"}
+
+
+def test_a_committed_open_campaign_sends_enough_for_its_99th_percentile_at_every_rate_and_in_every_repeat() -> None:
+    load = read_campaign(CAMPAIGNS / "digits-open.yaml").load
+    for rate in load.points:
+        for repeat in range(load.repeats):
+            due = schedule(load.at(rate), load.end_s, load.seed + repeat)
+            assert sum(1 for at in due if at >= load.warmup_s) >= 1100  # a few may fail
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from loadtest.estimates import chance_apart, curve, estimate, is_apart, percentile, range_coverage
+from loadtest.estimates import chance_apart, chance_same_side, curve, estimate, is_apart, percentile, range_coverage
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,15 @@ def test_equal_arms_look_apart_as_often_as_said() -> None:
     apart = sum(1 for _ in range(trials) if is_apart(list(random.normal(size=3)), list(random.normal(size=3))))
     assert chance_apart(3, 3) == pytest.approx(0.1)
     assert apart / trials == pytest.approx(0.1, abs=4 * math.sqrt(0.1 * 0.9 / trials))
+
+
+def test_the_chance_that_equal_arms_differ_the_same_way_in_every_pair_is_what_it_is() -> None:
+    random = np.random.default_rng(6)
+    trials = 3000
+    pairs = [random.normal(size=3) > random.normal(size=3) for _ in range(trials)]
+    apart = sum(1 for ours_is_above in pairs if ours_is_above.all() or not ours_is_above.any())
+    assert chance_same_side(3) == 0.25
+    assert apart / trials == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / trials))
 
 
 def test_a_curve_rises_from_the_fastest_to_the_slowest() -> None:

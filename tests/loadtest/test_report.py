@@ -406,6 +406,16 @@ def test_each_rate_is_told_by_itself() -> None:
     assert built.sentence.count("no GPU on this machine") == 1
 
 
+def test_the_page_of_an_open_loop_states_the_rule_that_its_sentence_follows() -> None:
+    """Pairs of one repeat, and not every run against every other: of two repeats half look so by chance, and not a third."""
+    html = page.render(two_rates())
+    assert "beside the baseline's of the same repeat, in every repeat" in html
+    assert "With 2 repeats, two equal arms would look so in 50% of comparisons" in html
+    assert "every run of the baseline" not in html
+    closed = page.render(report.summarise(*make.two_arms()))
+    assert "every run of the baseline. With 2 runs each, two equal arms would look so in 33% of comparisons" in closed
+
+
 def test_the_page_of_several_rates_has_each_and_the_latency_against_them() -> None:
     html = page.render(two_rates())
     assert "Latency against load" in html
