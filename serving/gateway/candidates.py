@@ -61,6 +61,9 @@ class Candidates:
     def max_rows(self, pool: str, name: str) -> int:
         return self._known[pool, name].facts.max_rows
 
+    def usual_length(self, pool: str, name: str) -> int:
+        return self._known[pool, name].facts.usual_length
+
     @property
     def num_measuring(self) -> int:
         return len(self._measuring)

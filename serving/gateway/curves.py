@@ -61,6 +61,13 @@ class Facts:
     def max_rows(self) -> int:
         return max(1, self.max_batch)
 
+    @property
+    def usual_length(self) -> int:
+        """Of a row of any length, such as a text's tokens: what was measured. 0 where all rows are alike, or a curve is given for all."""
+        first = self.inputs[0] if self.inputs else None
+        is_free = first is not None and first.datatype != "BYTES" and first.dims[:1] == (-1,)
+        return UNKNOWN_SIZE if is_free and self.max_batch and self.curve is None else 0
+
     def service(self, curve: Curve | None = None) -> Service:
         return Service(curve or self.curve or DEFAULT, self.num_instances, self.max_rows)
 

@@ -54,7 +54,7 @@ class Asked:
     chunks: list[bytes]
     size: int
     header_length: int | None
-    rows: int
+    rows: float  # of the usual length, where rows may have any
     priority: int
     give_up_at: float
     deadline: float

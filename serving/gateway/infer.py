@@ -184,7 +184,7 @@ class Infer:
         give_up_at = deadline = arrived + longest_s
         if header is not None or waits_s is not None or route.objective_s < longest_s:
             deadline = arrived + min(_wait_s(header, waits_s), route.objective_s, longest_s)
-        rows = 1 if route.max_rows == 1 else min(v2.num_rows(head), route.max_rows)
+        rows = route.rows_of(head)
         priority = headers.get(b"tandem-priority")
         level = DEFAULT if priority is None else _priority(priority)
         return Asked(route, head, chunks, size, header_length, rows, level, give_up_at, deadline)

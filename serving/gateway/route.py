@@ -11,6 +11,7 @@ from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
+from serving.protocol import v2
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
 
@@ -47,6 +48,14 @@ class Route:
     objective_s: float  # infinite where there is none
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
     is_bridged: bool = False  # a pool has not been seen yet that may serve it too
+    usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
+
+    def rows_of(self, head: bytes) -> float:
+        """What a request asks for, in rows of the usual length: a text of 64 tokens costs about what four of 16 do."""
+        if not self.usual_length:
+            return 1 if self.max_rows == 1 else min(v2.num_rows(head), self.max_rows)
+        rows, length = v2.rows_and_length(head)
+        return max(1.0, min(rows, self.max_rows) * length / self.usual_length)
 
 
 class Routes:
@@ -91,6 +100,7 @@ class Routes:
             objective_s=inf if objective_s is None else objective_s,
             is_steady=is_steady,
             is_bridged=pins.pool is None and bool(self._candidates.never_seen()),
+            usual_length=max(self._candidates.usual_length(choice.pool, choice.name) for choice in choices),
         )
 
     def _away(self, decisions: list[Decision], name: str, pins: Pins) -> list[Decision]:

@@ -38,7 +38,7 @@ MAX_BRACKETS = 1000
 BINARY_PARAMETERS = re.compile(
     rb'"parameters"\s*:\s*\{\s*"(?:binary_data_size"\s*:\s*\d+|binary_data(?:_output)?"\s*:\s*(?:true|false))\s*\}'
 )
-SHAPE = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,9})')  # the quotes cannot stand inside a JSON string
+SHAPE = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?')  # the quotes cannot stand inside a JSON string
 TYPED_PARAMETERS: dict[str, tuple[set[type], str]] = {
     "binary_data": ({bool}, "true or false"),
     "binary_data_output": ({bool}, "true or false"),
@@ -85,6 +85,12 @@ def num_rows(head: bytes) -> int:
     """The first dimension of the first tensor in the JSON part, which is the batch where there is one; 1 where it says none."""
     first = SHAPE.search(head)
     return max(1, int(first[1])) if first else 1
+
+
+def rows_and_length(head: bytes) -> tuple[int, int]:
+    """The first two dimensions of the first tensor: the batch, and of a text how many tokens each has; 1 where it says none."""
+    first = SHAPE.search(head)
+    return (max(1, int(first[1])), max(1, int(first[2] or 1))) if first else (1, 1)
 
 
 def check_head(head: bytes) -> Head:

@@ -121,3 +121,17 @@ def test_a_model_that_cannot_be_asked_with_made_up_inputs_has_no_curve() -> None
         raise Lost("gone")
 
     assert asyncio.run(measure(FACTS, lost)) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "length"),
+    [
+        (Facts(1, 8, (Input("ids", "INT64", (-1,)), Input("mask", "INT64", (-1,)))), UNKNOWN_SIZE),
+        (Facts(1, 0, (Input("ids", "INT64", (-1,)),)), 0),
+        (Facts(1, 8, (Input("x", "FP32", (3, -1, -1)),)), 0),
+        (Facts(1, 8, (Input("text", "BYTES", (-1,)),)), 0),  # how long a string is stands nowhere in its shape
+        (Facts(1, 8), 0),
+    ],
+)
+def test_rows_of_any_length_are_measured_at_a_usual_one(facts: Facts, length: int) -> None:
+    assert facts.usual_length == length

@@ -252,3 +252,18 @@ def test_any_bytes_are_either_passed_or_refused_with_an_error_of_ours(value: byt
 )
 def test_the_rows_of_a_request_are_the_first_dimension_of_its_first_tensor(head: bytes, rows: int) -> None:
     assert v2.num_rows(head) == rows
+    assert v2.rows_and_length(head)[0] == rows
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (b'{"inputs":[{"name":"ids","shape":[7,512],"datatype":"INT64"},{"shape":[1,2]}]}', (7, 512)),
+        (b'{"inputs":[{"shape":[ 7 , 512 , 3 ]}]}', (7, 512)),
+        (b'{"inputs":[{"shape":[7]},{"shape":[7,9]}]}', (7, 1)),
+        (b'{"inputs":[{"shape":[7,0]}]}', (7, 1)),
+        (b"", (1, 1)),
+    ],
+)
+def test_the_length_of_a_text_is_the_second_dimension(head: bytes, found: tuple[int, int]) -> None:
+    assert v2.rows_and_length(head) == found
