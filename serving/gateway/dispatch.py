@@ -8,7 +8,7 @@ for good.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -16,12 +16,13 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from serving import errors
+from serving.gateway.background import forever
 from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.connection import tell_when_gone
 from serving.gateway.route import Choice, Route
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.choice import Candidate, choose, retry_after_s, turn_of
+from serving.scheduling.choice import Candidate, able, choose, retry_after_s, turn_of
 from serving.scheduling.line import Ticket
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,7 +81,7 @@ class Dispatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._sweep())
+        self._task = asyncio.create_task(forever("the look at queues and pools", self._sweep))
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -91,12 +92,11 @@ class Dispatch:
         return self._candidates.queues[pool].num_waiting
 
     def note(self, asked: Asked) -> None:
-        """A request came that these pools may answer: demand, whatever becomes of it. What is too slow for it even when idle may not."""
+        """A request came: demand for the pools that are able to answer it in time, whatever becomes of it."""
         now, demands, rows = perf_counter(), self._candidates.demands, asked.rows
-        candidates = asked.route.candidates
-        if asked.deadline < asked.give_up_at and len(candidates) > 1:
-            left_s = asked.deadline - now
-            candidates = [c for c in candidates if c.service.curve.seconds(rows) <= left_s]
+        candidates: Sequence[Candidate] = asked.route.candidates
+        if asked.deadline < asked.give_up_at:
+            candidates = able(candidates, rows, asked.deadline - now)
         for candidate in candidates:
             demands[candidate.name].note(now, candidate.service.cost_s(rows))
         if len(candidates) == 1 and len(demands) > 1:

@@ -41,6 +41,10 @@ class Needed:
     gpu_only: float = 0.0
     cpu_only: float = 0.0
 
+    @property
+    def each(self) -> tuple[float, float, float, float]:
+        return self.cpu, self.gpu, self.gpu_only, self.cpu_only
+
 
 @dataclass(frozen=True, slots=True)
 class WakeRules:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from serving.scheduling.admission import DEFAULT, PoolQueue
 from serving.scheduling.line import Ticket
@@ -53,6 +53,24 @@ class Candidate:
         if max(abs(believed.factor - used.factor), abs(believed.spread - used.spread)) > NOTICEABLE * used.factor:
             self.service = self.service.corrected_by(believed)
         self._believed = believed
+
+
+class Answering(Protocol):
+    """A pool, as far as how fast it is goes."""
+
+    @property
+    def service(self) -> Service: ...
+
+
+Pool = TypeVar("Pool", bound=Answering)
+
+
+def able(pools: Sequence[Pool], rows: float, left_s: float) -> Sequence[Pool]:
+    """Those that would answer so many rows within that time, had they nothing else to do: the request is demand for them, and no others.
+
+    By the curve alone, so that demand does not jump with what is learnt. One that is asked alone is, whatever it takes.
+    """
+    return pools if len(pools) < 2 else [pool for pool in pools if pool.service.curve.seconds(rows) <= left_s]
 
 
 class Chosen(NamedTuple):

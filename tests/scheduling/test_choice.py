@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.scheduling.choice import Candidate, Chosen, choose, retry_after_s, turn_of
+from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, turn_of
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.scheduling.servers import Exact, pool
@@ -38,6 +40,29 @@ def chosen(candidates: list[Candidate], rows: float = 1, deadline: float = 1.0, 
 )  # a CPU's row costs 0.2 · 0.01, the GPU's first 1.0 · 0.005
 def test_few_rows_go_to_the_cpu_and_many_to_the_gpu(rows: int, where: str) -> None:
     assert chosen(both(), rows) == (where, "cheapest_in_time")
+
+
+@pytest.mark.parametrize(
+    ("rows", "left_s", "names"),
+    [
+        (1, 1.0, ["cpu", "gpu"]),
+        (8, 0.07, ["gpu"]),
+        (8, 0.08, ["cpu", "gpu"]),
+        (1, 0.001, []),
+        (64, inf, ["cpu", "gpu"]),
+    ],
+)
+def test_a_request_is_demand_for_those_that_answer_it_in_time_when_idle(
+    rows: float, left_s: float, names: list[str]
+) -> None:
+    pools = both()
+    load(pools[0], 2.0)  # what there is to do does not matter
+    assert [candidate.name for candidate in able(pools, rows, left_s)] == names
+
+
+def test_who_is_asked_alone_is_able_whatever_it_takes() -> None:
+    alone = both()[:1]
+    assert able(alone, 64, 0.001) == alone
 
 
 @pytest.mark.parametrize("crossover", [2, 5, 11, 30])

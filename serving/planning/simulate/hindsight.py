@@ -33,7 +33,7 @@ def simulate(
     rivals: Sequence[Outcome] = (),
 ) -> Outcome:
     """`draws` gives the same chance at every call. `rivals`: what other policies did, if it is known; only the oracle asks."""
-    slots = demands(arrivals, setting)
+    slots = demands(arrivals, setting, policy)
     if policy.scaler != "oracle":
         return Run(setting, policy, arrivals, slots, draws(), per_second=per_second).through()
     known = {outcome.policy: outcome for outcome in rivals}
@@ -74,7 +74,4 @@ def _tries(setting: Setting, slots: list[Needed], attempt: Callable[[Plan], Run]
 
 
 def _more(slots: list[Needed], factors: list[float]) -> list[Needed]:
-    return [
-        Needed(slot.cpu * factor, slot.gpu * factor, slot.gpu_only * factor)
-        for slot, factor in zip(slots, factors, strict=True)
-    ]
+    return [Needed(*(servers * factor for servers in slot.each)) for slot, factor in zip(slots, factors, strict=True)]

@@ -13,8 +13,9 @@ from math import ceil, inf
 from serving.planning.prices import HOUR_S
 from serving.planning.simulate.arrivals import Arrivals, num_seconds
 from serving.planning.simulate.outcome import SLOT_S
-from serving.planning.simulate.setting import Setting
+from serving.planning.simulate.setting import Policy, Setting
 from serving.planning.wake import Mix, Needed, mix
+from serving.scheduling.choice import able
 
 SHORT_PRICE = 1e6  # of an hour in which all is short: more than any server
 
@@ -34,35 +35,37 @@ class Plan:
 
 
 class Costs:
-    """What a request takes of either pool, told once for each number of rows."""
+    """What a request takes of the pools that a policy uses, told once for each number of rows; by `able`, as in the gateway."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self._known: dict[float, tuple[float, float, float]] = {}
+    def __init__(self, setting: Setting, policy: Policy) -> None:
+        self._cpu, self._gpu, self._objective_s = setting.cpu, setting.gpu, setting.objective_s
+        self._pools = setting.used_by(policy)
+        self._known: dict[float, Needed] = {}
 
-    def of(self, asked: Mapping[float, int]) -> tuple[float, float, float]:
-        """Seconds of one server on CPU, on GPU, and of the latter for those that only the GPU can answer in time."""
-        cpu_s = gpu_s = gpu_only_s = 0.0
+    def of(self, asked: Mapping[float, int]) -> Needed:
+        """Seconds of one server on CPU, on GPU, and of both those that only it can answer in time."""
+        cpu_s = gpu_s = gpu_only_s = cpu_only_s = 0.0
         for rows, number in asked.items():
-            on_cpu, on_gpu, only = self._known.get(rows) or self._add(rows)
-            cpu_s, gpu_s, gpu_only_s = cpu_s + on_cpu * number, gpu_s + on_gpu * number, gpu_only_s + only * number
-        return cpu_s, gpu_s, gpu_only_s
+            one = self._known.get(rows) or self._add(rows)
+            cpu_s, gpu_s = cpu_s + one.cpu * number, gpu_s + one.gpu * number
+            gpu_only_s, cpu_only_s = gpu_only_s + one.gpu_only * number, cpu_only_s + one.cpu_only * number
+        return Needed(cpu_s, gpu_s, gpu_only_s, cpu_only_s)
 
-    def _add(self, rows: float) -> tuple[float, float, float]:
-        cpu, gpu = self._setting.cpu.service, self._setting.gpu.service
-        on_gpu = gpu.cost_s(rows)
-        is_gpu_only = cpu.seconds(rows) > self._setting.objective_s
-        self._known[rows] = costs = (cpu.cost_s(rows), on_gpu, on_gpu if is_gpu_only else 0.0)
-        return costs
+    def _add(self, rows: float) -> Needed:
+        pools = able(self._pools, rows, self._objective_s)
+        cpu_s = self._cpu.service.cost_s(rows) if self._cpu in pools else 0.0
+        gpu_s = self._gpu.service.cost_s(rows) if self._gpu in pools else 0.0
+        self._known[rows] = one = Needed(cpu_s, gpu_s, 0.0 if cpu_s else gpu_s, 0.0 if gpu_s else cpu_s)
+        return one
 
 
-def demands(arrivals: Arrivals, setting: Setting) -> list[Needed]:
+def demands(arrivals: Arrivals, setting: Setting, policy: Policy) -> list[Needed]:
     """What each slot needs, as `wake` is told it."""
-    costs = Costs(setting)
-    slots = [[0.0, 0.0, 0.0] for _ in range(int(arrivals.duration_s / SLOT_S) + 1)]
+    costs = Costs(setting, policy)
+    slots = [[0.0, 0.0, 0.0, 0.0] for _ in range(int(arrivals.duration_s / SLOT_S) + 1)]
     for second in range(num_seconds(arrivals)):
         slot = slots[int(second / SLOT_S)]
-        for at, seconds in enumerate(costs.of(arrivals.asked(second))):
+        for at, seconds in enumerate(costs.of(arrivals.asked(second)).each):
             slot[at] += seconds / SLOT_S
     return [Needed(*slot) for slot in slots]
 
@@ -108,5 +111,5 @@ def _cheapest_from(costs: dict[int, float], number: int, start_price: float) -> 
 def first_mix(slots: list[Needed], setting: Setting) -> Mix:
     """CPU servers for the first minute, and no GPU."""
     first = slots[: ceil(60 / SLOT_S)] or [Needed(0, 0)]
-    mean = Needed(sum(s.cpu for s in first) / len(first), sum(s.gpu for s in first) / len(first))
+    mean = Needed(*(sum(each) / len(first) for each in zip(*(slot.each for slot in first), strict=True)))
     return mix(0, mean, setting.cpu.supply, setting.gpu.supply, setting.wake)

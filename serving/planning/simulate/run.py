@@ -57,12 +57,14 @@ class Run:
         self._gpu.begin_with(num_gpu)
         self._bridge = ALWAYS_WARM if num_gpu or not policy.has_cpu else Bridge()
         self._gpu.candidate.share = self._bridge.share
-        self._costs = Costs(setting)
-        self._demands = (Demand(), Demand(), Demand())  # on CPU, on GPU, on GPU alone
+        self._costs = Costs(setting, policy)
+        self._demands = (Demand(), Demand(), Demand(), Demand())  # on CPU, on GPU, on GPU alone, on CPU alone
         self._coming: list[tuple[float, int, Fleet, Server]] = []
         self._number = count()
         self.tally = Tally(setting.objective_s, arrivals.duration_s / NUM_MOMENTS)
-        self._answering = Answering(self._used(), setting.objective_s, self.tally, draws.stretch)
+        used = setting.used_by(policy)
+        self._used = [fleet for fleet in (self._cpu, self._gpu) if fleet.setting in used]
+        self._answering = Answering(self._used, setting.objective_s, self.tally, draws.stretch)
         self._sampling = Sampling(per_second, setting.objective_s)
 
     def through(self) -> Outcome:
@@ -84,7 +86,7 @@ class Run:
         number = sum(asked.values())
         if number:
             self._scaler.came(second)
-        for demand, cost_s in zip(self._demands, self._costs.of(asked), strict=True):
+        for demand, cost_s in zip(self._demands, self._costs.of(asked).each, strict=True):
             demand.note((second + end) / 2, cost_s)
         if self._sampling.is_new(number):
             self._changed(second)
@@ -147,7 +149,7 @@ class Run:
 
     def _cross(self, now: float) -> None:
         """Traffic goes over to the GPU, or leaves it."""
-        if len(self._used()) < 2:
+        if len(self._used) < 2:
             return
         after = step(self._bridge, now, len(self._gpu.ready), self._gpu.num_asked, self._setting.bridge)
         self.tally.num_handovers += after.state == "ready" and self._bridge.state != "ready"
@@ -155,11 +157,6 @@ class Run:
             self._changed(now)
         self._bridge = after
         self._gpu.candidate.share = after.share
-
-    def _used(self) -> list[Fleet]:
-        if not self._policy.has_cpu:
-            return [self._gpu]
-        return [self._cpu] if self._policy.scaler == "none" else [self._cpu, self._gpu]
 
     def _end(self, now: float) -> Outcome:
         self._until(now + self._setting.objective_s)  # what came in the last moment

@@ -105,3 +105,7 @@ class Setting:
     def __post_init__(self) -> None:
         if not self.objective_s > 0 or not self.rows > 0:
             raise ValueError("an objective is more than 0 seconds, and a request at least a part of a row")
+
+    def used_by(self, policy: Policy) -> list[PoolSetting]:
+        """The CPU pool first, where both are."""
+        return [self.cpu] * policy.has_cpu + [self.gpu] * (policy.scaler != "none")

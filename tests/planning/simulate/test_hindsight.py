@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.planning.simulate.setting import POLICIES, ColdStart
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
 from tests.planning.simulate.settings import cpu, evenly, gpu, run, setting
 
 OTHERS = [policy.name for policy in POLICIES if policy.scaler != "oracle"]
@@ -47,6 +49,15 @@ def test_it_plans_more_for_a_slot_in_which_a_burst_is_too_short_for_the_mean_to_
     times = [*evenly(5, 0, 65), *evenly(100, 65, 66), *evenly(5, 66, 120)]
     of = setting(0.3, cpu=cpu(16, min_replicas=0, cold_start=ColdStart(5, 5, 5)), gpu=gpu(0))
     assert run("oracle", times, 120.0, of).num_violations < run("tandem", times, 120.0, of).num_violations
+
+
+def test_it_plans_cpu_servers_for_what_the_gpu_does_not_answer_in_time() -> None:
+    times = [*evenly(25, 0, 100), *evenly(2, 100, 400)]
+    slow = Service(Curve(((1, 2.0), (16, 2.1))), max_batch=16)
+    of = replace(OF, gpu=replace(OF.gpu, service=slow))
+    oracle, tandem = (run(name, times, 400.0, of) for name in ("oracle", "tandem"))
+    assert oracle.num_violations <= tandem.num_violations
+    assert oracle.cost < 0.9 * tandem.cost  # which keeps its servers for five minutes
 
 
 def test_what_rivals_did_is_taken_from_those_who_know() -> None:

@@ -13,6 +13,8 @@ from serving.planning.simulate.arrivals import Listed, bursts, copies, daily, po
 from serving.planning.simulate.backlog import Backlog
 from serving.planning.simulate.outcome import Latencies
 from serving.planning.simulate.setting import POLICIES, ColdStart
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
 from tests.planning.simulate import settings as small
 from tests.planning.simulate.settings import cpu, gpu, run, setting
 
@@ -212,6 +214,31 @@ def test_requests_too_large_for_the_cpu_wake_the_gpu(rows: float, num_gpu_starts
     found = run("tandem", come, 120.0, setting(gpu=gpu(1, cold_s=20.0)))
     assert found.num_gpu_starts == num_gpu_starts
     assert found.num_refused == (pytest.approx(2 * 23, abs=8) if rows == 16 else 0)
+
+
+def test_what_is_too_large_for_the_cpu_is_no_demand_for_it() -> None:
+    """Sixteen rows take a CPU server 1.6 s, and a second is the objective: those are the GPU's, and the rest needs one CPU server."""
+    of = setting(cpu=cpu(8, min_replicas=1), gpu=gpu(1, cold_s=30.0))
+    times = [*small.evenly(5, 0, 200), *small.evenly(2, 0.05, 200)]
+    come = Listed(times, 200.0, [1.0] * 1000 + [16.0] * (len(times) - 1000))
+    found = run("tandem", come, 200.0, of)
+    assert {moment.num_cpu for moment in found.timeline} == {1}
+    assert found.num_gpu_starts == 1
+
+
+def test_what_only_the_cpu_answers_in_time_wakes_no_gpu() -> None:
+    slow = Service(Curve(((1, 2.0), (16, 2.1))), max_batch=16)  # many rows a second, and each too late
+    of = setting(cpu=cpu(8, min_replicas=1), gpu=replace(gpu(1, cold_s=5.0), service=slow))
+    found = run("tandem", small.evenly(50, 0, 200), 200.0, of)  # eight CPU servers are dearer than a GPU
+    assert (found.num_gpu_starts, found.num_violations) == (0, 0)
+    assert {moment.num_cpu for moment in found.timeline} == {8}
+
+
+def test_what_no_pool_answers_in_time_is_no_demand() -> None:
+    of = setting(0.01, cpu=cpu(8, min_replicas=1), gpu=gpu(1, cold_s=5.0))
+    found = run("tandem", Listed(small.evenly(30, 0, 60), 60.0, 16.0), 60.0, of)
+    assert (found.num_gpu_starts, found.num_refused) == (0, 1800)
+    assert {moment.num_cpu for moment in found.timeline} == {1}
 
 
 def test_each_request_has_its_own_rows() -> None:
