@@ -227,7 +227,7 @@ def test_what_is_too_large_for_the_cpu_is_no_demand_for_it() -> None:
 
 
 def test_what_only_the_cpu_answers_in_time_wakes_no_gpu() -> None:
-    slow = Service(Curve(((1, 2.0), (16, 2.1))), max_batch=16)  # many rows a second, and each too late
+    slow = Service(Curve(((1, 2.0), (256, 2.1))), max_batch=256)  # many rows a second, and each too late
     of = setting(cpu=cpu(8, min_replicas=1), gpu=replace(gpu(1, cold_s=5.0), service=slow))
     found = run("tandem", small.evenly(50, 0, 200), 200.0, of)  # eight CPU servers are dearer than a GPU
     assert (found.num_gpu_starts, found.num_violations) == (0, 0)
