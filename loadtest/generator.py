@@ -127,9 +127,9 @@ def _requests(task: Task) -> list[tuple[bytes, Body]]:
     return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in made]
 
 
-def dropped(due_s: float) -> Row:
-    """It was never sent: too many were waiting for their answers."""
-    return Row(due_s, 0.0, 0.0, 0, 0, None, "", "", "", "dropped")
+def dropped(due_s: float, lag_s: float) -> Row:
+    """It was never sent: too many were waiting for their answers. `lag_s`: how long after it was due that was found."""
+    return Row(due_s, lag_s, lag_s, 0, 0, None, "", "", "", "dropped")
 
 
 def sent(connection: Connection, request: bytes, labels: tuple[int, ...], origin: float, due_s: float | None) -> Row:

@@ -42,7 +42,7 @@ class OpenLoop:
             generator.num_scheduled += 1
             if self.num_in_flight >= self._max_in_flight:
                 generator.num_dropped += 1
-                self._add(dropped(due_s))
+                self._add(dropped(due_s, max(0.0, generator.now_s - due_s)))
                 continue
             self.num_in_flight += 1
             gevent.spawn(self._send, number, due_s)

@@ -276,7 +276,8 @@ _OPEN = (
     "Latency is from when the request was due to the last byte of the answer, seen by the generator, to the microsecond: what "
     "waited in the generator counts. In time: good answers within the objective, of all requests that were due.",
     "A run is void if the generator lagged (99th percentile over 5 % of the objective), used over 90 % of a core in any of its "
-    "processes, or sent less than 99 % of what was due.",
+    "processes, or left out more than 1 % of what was due. What was due while too many waited for their answers was dropped: it is not in "
+    "time, and in no latency.",
 )
 
 

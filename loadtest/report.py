@@ -83,7 +83,7 @@ def summarise_run(run: RunRecord, arm: ArmRecord, load: Load, rows: Sequence[Row
         latency_p90_s=quantiles["p90"],
         latency_p99_s=quantiles["p99"],
         within_objective_ratio=_within(run, load, sent),
-        lag_p99_s=lag_p99_s(sent) if load.kind == "open" else None,
+        lag_p99_s=lag_p99_s(r.lag_s for r in sent) if load.kind == "open" else None,
         num_dropped=sum(1 for r in sent if r.error == DROPPED),
         generator_cpu_ratio=run.generator_cpu_ratio,
     )

@@ -134,6 +134,11 @@ def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSu
     if busy > BUSY_GENERATOR:
         limit = "it may limit the throughput of the fastest arms, so ratios are understated"
         said.append(f"The generator used up to {busy:.0%} of a core: {limit}.")
+    dropped = max((run for run in runs if run.void is None), key=lambda run: run.num_dropped, default=None)
+    if dropped is not None and dropped.num_dropped:
+        waiting = f"{manifest.load.max_in_flight:,} waited for their answers"
+        many = f"up to {dropped.num_dropped:,} requests of a run"
+        said.append(f"Dropped and never sent: {many}, due while {waiting}. They are not in time, and in no latency.")
     if any(arm.num_errors for arm in arms):
         said.append("Some requests failed; throughput and latency count good answers only.")
     unproven = sorted({device_kind(d) for arm in arms for d in arm.devices} - {"cpu", "gpu"})

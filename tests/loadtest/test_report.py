@@ -315,22 +315,40 @@ def late_by(lag_s: float, count: int = 100) -> list[Row]:
     return [make.row(1.0 + 2 * index / count, 0.01 + lag_s, lag_s=lag_s) for index in range(count)]
 
 
+def dropped(count: int, lag_s: float = 0.0) -> list[Row]:
+    return [make.row(2.0, lag_s, lag_s=lag_s, status=0, error="dropped", variant="", pool="")] * count
+
+
 @pytest.mark.parametrize(
     ("changes", "rows", "reason"),
     [
         ({}, late_by(0.0009), None),
         ({}, late_by(0.002), "the generator sent one in a hundred requests more than 2.00 ms late, which is over 5% of the objective of 20.0 ms"),
-        ({}, late_by(0.0, 98), "the generator sent 98 of 100 requests that were due"),
+        ({}, late_by(0.0, 98), "the generator came to 98 of 100 requests that were due"),
         ({}, late_by(0.0, 99), None),
         ({"generator_cpu_ratio": 0.95}, late_by(0.0), "the generator used 95% of a core; give it more processes, or send less"),
-        ({"num_scheduled": 103}, late_by(0.0) + [make.row(1.5, 0.0, status=0, error="dropped")] * 3,
-         "the generator sent 100 of 103 requests that were due; 3 were due while 512 waited for their answers"),
+        ({}, late_by(0.0, 60) + dropped(40), None),  # by a server that stood still
+        ({}, late_by(0.0, 60) + dropped(38), "the generator came to 98 of 100 requests that were due"),
+        ({}, late_by(0.0, 60) + dropped(40, lag_s=0.2),  # by a generator that stood still
+         "the generator sent one in a hundred requests more than 200 ms late, which is over 5% of the objective of 20.0 ms"),
     ],
 )  # fmt: skip
 def test_a_run_that_measured_its_generator_is_void(
     changes: dict[str, Any], rows: list[Row], reason: str | None
 ) -> None:
     assert voids.void_reason(open_run(**changes), make.ARMS[0], OPEN, rows) == reason
+
+
+def test_what_a_server_that_stands_still_made_the_generator_drop_is_due_and_not_in_time() -> None:
+    run = open_run()
+    given = replace(make.manifest([run]), load=OPEN)
+    built = report.summarise(given, {run.rows: [*late_by(0.0, 60), *dropped(40)]})
+    (summary,) = built.runs
+    assert (summary.void, summary.num_dropped, summary.num_errors) == (None, 40, 40)
+    assert summary.within_objective_ratio == pytest.approx(0.6)
+    assert any("never sent: up to 40 requests of a run, due while 512 waited" in text for text in built.caveats)
+    none = report.summarise(given, {run.rows: late_by(0.0)})
+    assert not any("Dropped" in text for text in none.caveats)
 
 
 def test_a_few_slow_sends_void_nothing_but_count_as_latency() -> None:
