@@ -11,7 +11,10 @@ from itertools import pairwise
 
 import pytest
 
+from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove import open_loop as generator
+from loadtest.bench.prove.attempts import Lagged, attempts, on_time
+from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Request
 from loadtest.bench.prove.open_loop import closed_loop, one_by_one, open_load, open_loop, probe
 
@@ -167,3 +170,29 @@ def test_one_by_one_is_one_at_a_time() -> None:
         shots = one_by_one([here.request(kind) for kind in range(5)])
     assert [shot.kind for shot in shots] == list(range(5))
     assert all(after.sent_s >= before.ended_s for before, after in pairwise(shots))
+
+
+def test_a_server_that_takes_no_connection_is_named_before_anything_is_sent() -> None:
+    with server(GOOD) as here:
+        request = here.request()
+    with pytest.raises(CannotMeasure, match=r"127\.0\.0\.1:\d+ takes no connection"), open_load([request], [0.0]):
+        raise AssertionError("there is no load to look at")
+    with pytest.raises(CannotMeasure):
+        closed_loop([request], 1, 0.1)
+
+
+def test_a_trial_whose_generator_was_late_is_made_again_and_no_other() -> None:
+    late = generator.Load(1.0, [Shot(0.0, 0.1, 0.2, 200)] * 10)
+    fine = generator.Load(1.0, [Shot(0.0, 0.001, 0.2, 500)] * 10)
+    assert attempts(lambda number: (number, on_time([late, fine][number], 0.25))) == (1, fine.shots)
+    tried: list[int] = []
+    with pytest.raises(Lagged, match="lagged by 100 ms at p99, more than 5% of the deadline"):
+        attempts(lambda number: tried.append(number) or on_time(late, 0.25))
+    assert tried == [0, 1, 2]
+    with pytest.raises(CannotMeasure, match="something else"):
+        attempts(lambda number: tried.append(number) or fail("something else"))
+    assert tried == [0, 1, 2, 0]
+
+
+def fail(why: str) -> None:
+    raise CannotMeasure(why)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Answer, Fired, Line, Request
 from loadtest.connection import address, request_bytes
@@ -100,6 +101,9 @@ def _beside(requests: Sequence[Request], work: Callable[[_Gun], Awaitable[None]]
     thread = threading.Thread(target=body)
     thread.start()
     begun.wait()
+    if not load.began_s:  # nothing was sent, so the block has nothing to look at
+        thread.join()
+        raise failed[0]
     try:
         yield load
     finally:
@@ -122,7 +126,10 @@ class _Gun:
 
     async def prepare(self, addresses: Iterable[tuple[str, int]]) -> None:
         for one in addresses:
-            lines = await asyncio.gather(*(self._connect(one) for _ in range(NUM_OPENED)))
+            try:
+                lines = await asyncio.gather(*(self._connect(one) for _ in range(NUM_OPENED)))
+            except OSError as error:
+                raise CannotMeasure(f"{one[0]}:{one[1]} takes no connection: {error.strerror or error}") from None
             self.idle.setdefault(one, []).extend(lines)
 
     async def open_loop(self, requests: Sequence[Request], arrivals: Iterable[float]) -> None:

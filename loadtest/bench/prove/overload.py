@@ -6,7 +6,6 @@ or the dear one would not be asked at all.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,17 +14,17 @@ from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging import overload as judging
 from loadtest.bench.prove.judging import promise as promises
 from loadtest.bench.prove.judging.overload import Overload, overload
-from loadtest.bench.prove.judging.promise import Promise, promise
-from loadtest.bench.prove.judging.shot import Shot, lag
+from loadtest.bench.prove.judging.promise import Promise
+from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Request
-from loadtest.bench.prove.open_loop import Load, closed_loop, infer, open_load, open_loop, probe
+from loadtest.bench.prove.open_loop import closed_loop, infer, open_load, open_loop, probe
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.target import Gateway
-from loadtest.voids import MAX_LAG_RATIO
 
 # One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.
 CHEAP = Pool("emulated-cheap", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)
@@ -34,7 +33,6 @@ SHARED = Pool("emulated-shared", ((1, 0.010), (8, 0.050), (32, 0.200)))
 
 DEADLINE_S = 0.25  # three executions of the slowest pool
 NUM_TRIALS = 3
-NUM_ATTEMPTS = 3  # at each, where the generator lags
 TRIAL_S = 5.0
 STEADY_S = 1.0  # of a trial, in which queues fill: not counted
 CAPACITY_S = 5.0
@@ -55,19 +53,11 @@ def hurried(here: Gateway, body: bytes, deadline_s: float, **headers: str) -> Re
     return infer(here.url, MODEL, body, given)
 
 
-def on_time(load: Load, deadline_s: float = DEADLINE_S) -> list[Shot]:
-    """What was seen, if it was fired when it was due. Raises CannotMeasure."""
-    lag_s, is_void = lag(load.shots, deadline_s)
-    if is_void:
-        raise CannotMeasure(
-            f"the load generator lagged by {lag_s * 1000:.0f} ms at p99, more than {MAX_LAG_RATIO:.0%} of the deadline: "
-            "leave the machine more time"
-        )
-    return load.shots
-
-
 def capacity(gateways: Sequence[Gateway], pools: Sequence[Pool]) -> float:
-    """Requests a second that the pools answer together. Raises CannotMeasure."""
+    """Requests a second that the pools answer together. Raises CannotMeasure.
+
+    In a closed loop nothing is due, so nothing can be late: a generator that had no time shows in too small a capacity, which is judged.
+    """
     body = digits()
     requests = [
         infer(here.url, MODEL, body, {"Tandem-Pool": pool.name}, kind=number)
@@ -84,16 +74,14 @@ def capacity(gateways: Sequence[Gateway], pools: Sequence[Pool]) -> float:
 
 
 def trial(requests: Sequence[Request], rate_rps: float, capacity_rps: float, seed: int) -> Overload:
-    """One in which the generator lagged is void and made again. Raises CannotMeasure where it always lags."""
-    for attempt in range(NUM_ATTEMPTS):
+    """Raises Lagged where the generator always lags."""
+
+    def once(attempt: int) -> Overload:
         load = open_loop(requests, schedule(Arrivals("poisson", rate_rps), TRIAL_S, seed + attempt * NUM_TRIALS))
         begin_s, end_s = load.began_s + STEADY_S, load.began_s + TRIAL_S
-        try:
-            return overload(on_time(load), begin_s, end_s, DEADLINE_S, capacity_rps)
-        except CannotMeasure as error:
-            reason = error
-            print(f"a trial is void: {error}", file=sys.stderr)
-    raise reason
+        return overload(on_time(load, DEADLINE_S), begin_s, end_s, DEADLINE_S, capacity_rps)
+
+    return attempts(once)
 
 
 def one_gateway(folder: Path) -> Iterator[Verdict]:
@@ -105,6 +93,7 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
     ):
         wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
         capacity_rps = capacity([here], [CHEAP, DEAR])
+        yield judging.capacity("one gateway, two pools", capacity_rps, CHEAP.rate_rps + DEAR.rate_rps)
         said = f"{capacity_rps:.0f} in a closed loop ({CHEAP.rate_rps + DEAR.rate_rps:.0f} by the curves)"
         request = hurried(here, digits(), DEADLINE_S)
         trials = [trial([request], 3 * capacity_rps, capacity_rps, seed) for seed in range(NUM_TRIALS)]
@@ -127,6 +116,7 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
         both = [gateways.enter_context(gateway({SHARED: shared.url}, folder, f"gateway-{n}")) for n in (1, 2)]
         wait_until(lambda: all(serves(here, SHARED) for here in both), "the pool is seen by both gateways")
         capacity_rps = capacity(both, [SHARED])
+        yield judging.capacity("two gateways, one pool", capacity_rps, SHARED.rate_rps)
         said = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
         requests = [hurried(here, digits(), DEADLINE_S) for here in both]
         trials, waits = [], []
@@ -141,20 +131,18 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
 
 
 def _promises(load: Request, request: Request, rate_rps: float) -> list[Promise | None]:
-    """Of trials at whose end the request was refused: where the door was open nothing was promised."""
-    kept: list[Promise | None] = []
-    for seed in range(3 * NUM_PROMISES):
-        probes = _after(load, request, rate_rps, seed)
-        if probes[0].is_refused:
-            kept.append(promise(probes))
-        if len(kept) == NUM_PROMISES:
-            break
-    return kept
+    return promises.enough((_after(load, request, rate_rps, seed) for seed in range(3 * NUM_PROMISES)), NUM_PROMISES)
 
 
 def _after(load: Request, request: Request, rate_rps: float, seed: int) -> list[Shot]:
     """The load stops with its last arrival and not with its last answer: then the door is asked."""
-    arrivals = list(schedule(Arrivals("poisson", rate_rps), PROMISE_LOAD_S, seed))
-    with open_load([load], arrivals) as running:
-        time.sleep(max(0.0, running.began_s + arrivals[-1] - time.monotonic()))
-        return probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S)
+
+    def once(attempt: int) -> list[Shot]:
+        arrivals = list(schedule(Arrivals("poisson", rate_rps), PROMISE_LOAD_S, seed + attempt * 3 * NUM_PROMISES))
+        with open_load([load], arrivals) as running:
+            time.sleep(max(0.0, running.began_s + arrivals[-1] - time.monotonic()))
+            probes = probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S)
+        on_time(running, DEADLINE_S)
+        return probes
+
+    return attempts(once)

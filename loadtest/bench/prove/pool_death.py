@@ -9,14 +9,16 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Triton, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.pool_death import verdicts
 from loadtest.bench.prove.open_loop import open_load
-from loadtest.bench.prove.overload import CHEAP, DEAR, hurried, on_time
+from loadtest.bench.prove.overload import CHEAP, DEAR, hurried
 from loadtest.bench.verdicts import Verdict
 from loadtest.target import Gateway
 
@@ -35,14 +37,15 @@ def kills(folder: Path) -> Iterator[Verdict]:
         gateway({CHEAP: cheap.url, DEAR: dear.url}, folder) as here,
     ):
         for seed, (victim, other) in enumerate(((cheap, dear), (dear, cheap))):
-            wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
-            yield from _kill(here, victim, other, seed)
+            yield from attempts(partial(_kill, here, victim, other, seed))
 
 
-def _kill(here: Gateway, victim: Triton, other: Triton, seed: int) -> Iterator[Verdict]:
+def _kill(here: Gateway, victim: Triton, other: Triton, seed: int, attempt: int) -> list[Verdict]:
+    """Raises Lagged."""
+    wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
     request = hurried(here, digits(), DEADLINE_S)
     server = victim.server()
-    with open_load([request], schedule(Arrivals("poisson", RATE_RPS), LOAD_S, seed)) as load:
+    with open_load([request], schedule(Arrivals("poisson", RATE_RPS), LOAD_S, seed + attempt * 2)) as load:
         time.sleep(max(0.0, load.began_s + STEADY_S - time.monotonic()))
         if victim.pool.name not in {shot.pool for shot in load.so_far()}:
             raise CannotMeasure(f"{victim.pool.name} had nothing to do before it was killed")
@@ -50,5 +53,5 @@ def _kill(here: Gateway, victim: Triton, other: Triton, seed: int) -> Iterator[V
         os.kill(server.pid, signal.SIGKILL)
     shots = on_time(load, DEADLINE_S)
     left_rps = min(RATE_RPS, other.pool.rate_rps)
-    name = f"SIGKILL of {victim.pool.name}"
-    yield from verdicts(name, shots, killed_s, DEADLINE_S, left_rps, killed_s + AWAY_S)
+    name, end_s = f"SIGKILL of {victim.pool.name}", load.began_s + LOAD_S
+    return verdicts(name, shots, killed_s, DEADLINE_S, left_rps, killed_s + AWAY_S, end_s)

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
+from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.agreement import Agreement, agreement, verdicts
 from loadtest.bench.prove.line import Request
 from loadtest.bench.prove.open_loop import open_loop
-from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried, on_time
+from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import Verdict
 from serving.planning.simulate.fixed import FixedPool, replay
 from serving.scheduling.curve import Curve
@@ -43,12 +44,14 @@ def agreements(folder: Path) -> Iterator[Verdict]:
 
 
 def _run(requests: Sequence[Request], rate_rps: float, seed: int) -> Agreement:
-    due = list(schedule(Arrivals("poisson", rate_rps), RUN_S, seed))
-    load = open_loop(requests, due)
-    simulated = replay(
-        [_fixed(pool) for pool in POOLS], [(at, ROWS[n % len(ROWS)]) for n, at in enumerate(due)], DEADLINE_S
-    )
-    return agreement(on_time(load), DEADLINE_S, simulated.attainment_ratio, simulated.throughput_rps)
+    def once(attempt: int) -> Agreement:
+        due = list(schedule(Arrivals("poisson", rate_rps), RUN_S, seed + attempt * NUM_RUNS))
+        shots = on_time(open_loop(requests, due), DEADLINE_S)
+        arrivals = [(at, ROWS[n % len(ROWS)]) for n, at in enumerate(due)]
+        simulated = replay([_fixed(pool) for pool in POOLS], arrivals, DEADLINE_S)
+        return agreement(shots, DEADLINE_S, simulated.attainment_ratio, simulated.throughput_rps)
+
+    return attempts(once)
 
 
 def _fixed(pool: Pool) -> FixedPool:

@@ -1,6 +1,7 @@
 """A GPU pool came up under load: who answered meanwhile, what did receipts say, and was the handover felt?
 
-Pure. Three times: until the pool answers anything, until it counts as ready, and the handover after that.
+Pure. Three times: until the pool answers anything, until it counts as ready, and the handover after that. It is the longest answer
+that is judged: of 800 a spike of seven would be in no p99.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Times, objective
     answers = [shot for shot in shots if shot.is_answered]
     warming = [s for s in answers if s.ended_s < times.ready_s]
     bridged = sum(shot.reason == "bridged" and shot.pool != gpu for shot in warming)
-    during = [shot.took_s for shot in answers if times.ready_s <= shot.due_s]
+    during = [shot.took_s for shot in answers if times.seen_s <= shot.due_s]
     before = percentile((shot.took_s for shot in answers if shot.ended_s < times.seen_s), 0.99)
     last = [shot for shot in answers if shot.due_s >= times.end_s - END_S]
     share = sum(shot.pool == gpu for shot in last) / len(last) if last else None
@@ -47,10 +48,10 @@ def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Times, objective
             f"{words or 'no answer'}",
         ),
         Verdict(
-            f"{name}: p99 from handover on",
-            percentile(during, 0.99),
+            f"{name}: longest from when the GPU pool is seen on",
+            max(during, default=None),
             AtMost(objective_s, "s"),
-            f"longest {max(during, default=0.0) * 1000:.0f} ms; on the CPU alone, p99 {1000 * (before or 0.0):.0f} ms",
+            f"p99 {1000 * (percentile(during, 0.99) or 0.0):.0f} ms; on the CPU alone {1000 * (before or 0.0):.0f} ms",
         ),
         Verdict(f"{name}: share of the GPU pool at the end", share, SHARE, f"of {len(last)} answers"),
     ]

@@ -7,15 +7,19 @@ too short.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.verdicts import AtMost, Verdict
 
 OFF = AtMost(0.30)
+MAX_STEP_RATIO = (
+    OFF.limit / 2
+)  # of the longer of promise and opening: with more, half of what is judged would be the prober's
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class Promise:
         earliest_s = self.opened_s - self.step_s
         return max(earliest_s - self.promised_s, self.promised_s - self.opened_s, 0.0) / self.opened_s
 
+    @property
+    def is_blurred(self) -> bool:
+        """The prober stood still for so long that a wrong promise would look right. A short opening after a long promise is none."""
+        return self.step_s > MAX_STEP_RATIO * max(self.opened_s, self.promised_s)
+
 
 def promise(probes: Sequence[Shot]) -> Promise | None:
     """From identical requests that were sent one after the other with no other load. None: nothing was refused, or nothing let in.
@@ -45,6 +54,25 @@ def promise(probes: Sequence[Shot]) -> Promise | None:
         if not probe.is_refused:
             return Promise(probes[0].retry_after_ms / 1000, probe.sent_s - told_s, probe.sent_s - before.sent_s)
     return None
+
+
+def enough(trials: Iterable[Sequence[Shot]], num_wanted: int) -> list[Promise | None]:
+    """Of the first trials that say something. Raises CannotMeasure where they are too few: a median of one is nobody's promise.
+
+    Says nothing: one in which the door was open, and one whose prober was too slow to know when it opened.
+    """
+    kept: list[Promise | None] = []
+    num_trials = 0
+    for probes in trials:
+        num_trials += 1
+        seen = promise(probes)
+        if probes and probes[0].is_refused and not (seen and seen.is_blurred):
+            kept.append(seen)
+        if len(kept) == num_wanted:
+            return kept
+    raise CannotMeasure(
+        f"of {num_trials} trials {len(kept)} had a refusal and a prober that was quick enough, {num_wanted} are needed"
+    )
 
 
 def verdict(name: str, promises: Sequence[Promise | None]) -> Verdict:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from loadtest.bench.outage import is_positive
-from loadtest.voids import MAX_LAG_RATIO
+from loadtest.voids import is_late, lag_p99_s
 
-WAITS = ("not_ready", "upstream_lost")  # 503 for which it is always known when to come back
+# 503 for which it is known when to come back. Of `overloaded` that is so where the deadline is one that pools can meet, as all here are.
+WAITS = ("not_ready", "upstream_lost", "overloaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,20 @@ class Shot:
 
     @property
     def is_honest(self) -> bool:
-        """A 503 that says what it is and, where that can be known, when to come back; or the 504 of a deadline that has passed."""
+        """A 503 that says what it is and when to come back; or the 504 of a deadline that has passed."""
         if self.status == 504:
             return self.tandem_error == "deadline_expired"
         if self.status != 503:
             return False
-        return self.tandem_error == "overloaded" or (self.tandem_error in WAITS and is_positive(self.retry_after))
+        return self.tandem_error in WAITS and is_positive(self.retry_after)
 
     def __str__(self) -> str:
         if self.status is None:
             return f"no answer ({self.error})"
-        return f"{self.status} {self.tandem_error or 'without Tandem-Error'}" if self.status != 200 else "200"
+        if self.status == 200:
+            return "200"
+        missing = " without Retry-After" if self.tandem_error in WAITS and not is_positive(self.retry_after) else ""
+        return f"{self.status} {self.tandem_error or 'without Tandem-Error'}{missing}"
 
 
 def percentile(values: Iterable[float], ratio: float) -> float | None:
@@ -73,8 +77,8 @@ def percentile(values: Iterable[float], ratio: float) -> float | None:
 
 def lag(shots: Sequence[Shot], objective_s: float) -> tuple[float, bool]:
     """p99 of how late requests went out, and whether what they measured is void."""
-    lag_p99_s = percentile((shot.lag_s for shot in shots), 0.99)
-    return (lag_p99_s, lag_p99_s > MAX_LAG_RATIO * objective_s) if lag_p99_s is not None else (0.0, True)
+    seen_s = lag_p99_s(shot.lag_s for shot in shots)
+    return (0.0, True) if seen_s is None else (seen_s, is_late(seen_s, objective_s))
 
 
 def listed(shots: Iterable[Shot]) -> str:
