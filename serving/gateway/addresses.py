@@ -32,6 +32,8 @@ async def look_up(host: str, port: int) -> list[str]:
         if error.errno in NOT_THERE:
             raise NoAddress(error.errno, error.strerror) from None
         raise
+    except UnicodeError as error:  # `triton..svc`, or a label of more than 63 characters
+        raise NoAddress(socket.EAI_NONAME, f"no host can have this name ({error})") from None
     return one_family((family, str(address[0])) for family, _, _, _, address in found)
 
 

@@ -104,6 +104,8 @@ class Candidates:
 
     def _look(self, pool: str, now: float) -> None:
         old, num_answering = self.bridges[pool], self._num_answering(pool)
+        if old is None and num_answering == 0 and not self._catalogue.is_known(pool):
+            return  # it may be warm: nobody has heard of it yet
         was_there_before = old is None and num_answering > 0
         new = ALWAYS_WARM if was_there_before else step(old or Bridge(), now, num_answering)
         self.bridges[pool] = new
@@ -121,7 +123,7 @@ class Candidates:
         self.servers = leaving | here
         for pool, servers in self._catalogue.pools.items():
             for server in servers:
-                server.replica.is_up = server.alive
+                server.replica.is_up = server.alive and bool(server.variants)
             self._see(pool, [server for server in servers if server.alive])
             self.queues[pool].serve_with([server.replica for server in servers])
             if pool in self.bridges and (self._num_answering(pool) or self.bridges[pool] is not None):

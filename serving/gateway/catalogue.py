@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 
 import orjson
 
 from serving.gateway import addresses
 from serving.gateway.addresses import LOOK_S, LookUp, NoAddress
+from serving.gateway.background import forever
 from serving.gateway.curves import Facts, read_facts
 from serving.gateway.upstream import Answer, Lost, Target
 from serving.gateway.variants import NotRoutable, read_variant
@@ -39,6 +41,7 @@ class Server:
     target: Target
     replica: Replica  # what was sent there, as scheduling sees it
     alive: bool = False
+    is_known: bool = False  # it was asked, and answered or did not
     variants: dict[str, Variant] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)  # of every variant, by Triton's model name
     refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
@@ -93,9 +96,11 @@ class Catalogue:
         self._is_started = True
         for pool, servers in self.pools.items():
             for server in servers:
-                self._watching[server] = asyncio.create_task(self._watch(pool, server))
-        self._tasks += [asyncio.create_task(self._follow(pool, url)) for pool, url in self._names]
-        self._tasks.append(asyncio.create_task(self._sweep()))
+                self._begin_watch(pool, server)
+        for pool, url in self._names:
+            follow = forever(f"looking up {url}", partial(self._follow, pool, url))
+            self._tasks.append(asyncio.create_task(follow))
+        self._tasks.append(asyncio.create_task(forever("looking after connections", self._sweep)))
 
     async def stop(self) -> None:
         tasks = [*self._tasks, *self._watching.values()]
@@ -117,6 +122,11 @@ class Catalogue:
             return servers[0] if servers else None
         return min(servers, key=lambda s: (s in tried, len(s.target.busy)))
 
+    def is_known(self, pool: str) -> bool:
+        """Whether every server that its urls mean was asked once: until then nobody can tell whether it is away."""
+        named = all((pool, url) in self._meant or url in self.unknown[pool] for url in self._settings.pools[pool].urls)
+        return named and all(server.is_known for server in self.pools[pool])
+
     def device(self, pool: str) -> str:
         return self._settings.pools[pool].device
 
@@ -133,10 +143,10 @@ class Catalogue:
         """The model's process died, as a request sent at `sent` (perf_counter) tells: leave it alone until it can be back.
 
         Triton gives up on the requests that waited for a dead process batch by batch, a second each. One that was sent before the
-        death was noticed says nothing new, and must not keep the process away that is back by now.
+        death was noticed, or before the model was back, says nothing new, and must not keep the process away that is back by now.
         """
-        now = perf_counter()
-        if sent < server.died.get(name, float("-inf")):
+        now, never = perf_counter(), float("-inf")
+        if sent < server.died.get(name, never) or sent < server.back.get(name, never):
             return
         server.died[name] = now
         server.suspended[name] = self.suspended_until = now + SUSPEND_S
@@ -181,7 +191,7 @@ class Catalogue:
                 server = wanted[url] = here.pop(url) if url in here else Server(Target(url, loop), Replica(url))
                 server.target.host_header = b"Host: %b\r\n" % given.removeprefix("http://").encode()
                 if self._is_started and server not in self._watching:
-                    self._watching[server] = asyncio.create_task(self._watch(pool, server))
+                    self._begin_watch(pool, server)
         self.pools[pool] = list(wanted.values())
         for server in here.values():
             self._drain(pool, server)
@@ -195,12 +205,21 @@ class Catalogue:
 
     # -- watching -------------------------------------------------------------------------------------------------
 
+    def _begin_watch(self, pool: str, server: Server) -> None:
+        watch = forever(f"asking {server.target.url}", partial(self._watch, pool, server))
+        self._watching[server] = asyncio.create_task(watch)
+
     async def _watch(self, pool: str, server: Server) -> None:
         while True:
+            is_news = False
             try:
-                await self._poll(pool, server)
+                is_news = await self._poll(pool, server)
             except (Lost, ValueError, KeyError, TypeError, AttributeError):  # not there, or not Triton
                 self.lost(server)
+            if not server.is_known:
+                server.is_known = is_news = True
+            if is_news:
+                self._publish()
             await asyncio.sleep(POLL_S if server.alive else POLL_DOWN_S)
 
     async def _sweep(self) -> None:
@@ -217,7 +236,8 @@ class Catalogue:
                     server.target.close_idle()
                 self.drained[pool] = [server for server in servers if server.target.busy]
 
-    async def _poll(self, pool: str, server: Server) -> None:
+    async def _poll(self, pool: str, server: Server) -> bool:
+        """Asks it what it serves. Returns whether that is another thing than before."""
         index = orjson.loads((await self.fetch(server, b"POST", "/v2/repository/index")).body)
         if not server.alive:
             server.triton = str(orjson.loads((await self.fetch(server, b"GET", "/v2")).body)["version"])
@@ -244,7 +264,8 @@ class Catalogue:
         server.back |= dict.fromkeys(came, perf_counter())
         if not server.alive or (variants, facts, refused) != (server.variants, server.facts, server.refused):
             server.alive, server.variants, server.facts, server.refused = True, variants, facts, refused
-            self._publish()
+            return True
+        return False
 
     async def fetch(self, server: Server, method: bytes, path: str, body: bytes = b"") -> Answer:
         """A request beside the inference path. Raises Lost."""

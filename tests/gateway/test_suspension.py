@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 
 from serving.gateway.catalogue import SUSPEND_S, Catalogue, Server
 from serving.settings import GatewaySettings
@@ -47,3 +48,12 @@ def test_the_death_of_one_model_says_nothing_of_another() -> None:
     catalogue.suspend(server, "m", sent=0.0)
     catalogue.suspend(server, "other", sent=0.0)
     assert server.suspended.keys() == {"m", "other"}
+
+
+def test_a_death_that_is_told_after_the_model_is_back_does_not_keep_it_away() -> None:
+    catalogue, server = a_server()
+    server.back["m"] = perf_counter()
+    catalogue.suspend(server, "m", sent=server.back["m"] - 1.0)
+    assert not server.suspended
+    catalogue.suspend(server, "m", sent=perf_counter())
+    assert server.suspended

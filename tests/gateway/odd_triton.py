@@ -1,0 +1,152 @@
+"""Servers that answer as no real Triton can be made to (at once with an error, late, never), and a gateway of this process before them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from serving.gateway.app import Gateway
+from serving.settings import GatewaySettings
+
+BODY = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
+DIED = {"error": "Stub process 'm-fp32_0' is not healthy."}
+GOOD: dict[str, Any] = {"model_name": "m-fp32", "outputs": []}
+LIMIT_S = 30.0  # for whatever must happen; the machine may be busy
+
+Answer = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]  # body of an inference -> status, body
+
+
+async def at_once(body: bytes) -> tuple[int, dict[str, Any]]:
+    return 200, GOOD
+
+
+@dataclass
+class OddTriton:
+    """Serves `m-fp32`, or what `models` says, of one row. `asked` counts its inferences."""
+
+    infer: Answer = at_once
+    kind: str = "KIND_CPU"
+    models: list[str] = field(default_factory=lambda: ["m-fp32"])
+    config_s: float = 0.0  # that a configuration takes
+    hangs: bool = False  # nothing is answered any more
+    max_batch: int = 1
+    asked: int = 0
+    port: int = 0
+
+    async def start(self) -> OddTriton:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def close(self) -> None:
+        self._server.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lengths = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+                body = await reader.readexactly(int(lengths[0].split(b":")[1])) if lengths else b""
+                status, out = await self._answer(head.split(b" ")[1].decode(), body)
+                while self.hangs:
+                    await asyncio.sleep(0.05)
+                data = json.dumps(out).encode()
+                writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(data), data))
+        writer.close()
+
+    async def _answer(self, path: str, body: bytes) -> tuple[int, Any]:
+        if path == "/v2":
+            return 200, {"version": "2.51.0"}
+        if path == "/v2/repository/index":
+            return 200, [{"name": name, "version": "1", "state": "READY"} for name in self.models]
+        if path.endswith("/config"):
+            await asyncio.sleep(self.config_s)
+            return 200, self._config(path.split("/")[3])
+        self.asked += 1
+        return await self.infer(body)
+
+    def _config(self, name: str) -> dict[str, Any]:
+        model, _, variant = name.rpartition("-")
+        gate = {"model": model, "variant": variant, "digest": "00", "gate": "passed", "engine": "cpu"}
+        return {
+            "name": name,
+            "max_batch_size": self.max_batch,
+            "instance_group": [{"count": 1, "kind": self.kind, "gpus": [0] if self.kind == "KIND_GPU" else []}],
+            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": ["4"]}],
+            "parameters": {f"tandem_{key}": {"string_value": value} for key, value in gate.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    took_s: float
+
+    @property
+    def error(self) -> str:
+        return self.headers.get("tandem-error", "")
+
+
+async def ask(gateway: Gateway, body: bytes = BODY, model: str = "m", **headers: str | float) -> Reply:
+    """As a client would, without a socket."""
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+    out: list[Any] = []
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await asyncio.Event().wait()  # it stays
+        return None
+
+    async def send(message: Any) -> None:
+        out.append(message)
+
+    given = [(name.replace("_", "-").encode(), str(value).encode()) for name, value in headers.items()]
+    began = perf_counter()
+    path = f"/v2/models/{model}/infer"
+    await gateway({"type": "http", "method": "POST", "path": path, "headers": given}, receive, send)
+    told = {name.decode(): value.decode() for name, value in out[0]["headers"]}
+    return Reply(out[0]["status"], told, out[1]["body"], perf_counter() - began)
+
+
+async def until(happened: Callable[[], Any], what: str) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not happened():
+            await asyncio.sleep(0.005)
+    assert happened(), what
+
+
+@asynccontextmanager
+async def gateway_of(
+    pools: Mapping[str, list[OddTriton]], *, prices: Mapping[str, float] | None = None, seen: bool = True, **more: Any
+) -> AsyncIterator[Gateway]:
+    """Ready where `seen`: every server was asked what it serves, and what is measured of it is known."""
+    described: dict[str, dict[str, Any]] = {}
+    for name, servers in pools.items():
+        device = "gpu" if any(server.kind == "KIND_GPU" for server in servers) else "cpu"
+        described[name] = {"urls": [(await server.start()).url for server in servers], "device": device}
+        if prices:
+            described[name]["price_per_hour"] = prices[name]
+    gateway = Gateway(GatewaySettings.model_validate({"version": 1, "pools": described, **more}), admin_here=True)
+    gateway.start()
+    try:
+        if seen:
+            watched = [server for servers in gateway.catalogue.pools.values() for server in servers]
+            await until(lambda: all(server.alive for server in watched), "every server is seen")
+            await until(lambda: not gateway.candidates.num_measuring, "what is measured is known")
+        yield gateway
+    finally:
+        await gateway.stop()
+        for server in (server for servers in pools.values() for server in servers):
+            server.close()
