@@ -223,14 +223,12 @@ class Infer:
                     self._suspects.died(asked, sent)
                 died = str(lost)
                 continue
-            if answer.status != 500 or not DIED.search(REQUEST_ID.sub(b"", answer.body)):
+            if not _has_died(answer):
                 self._suspects.answered(asked)
                 return sent, answer
             asked.tried.append(sent.server)
-            self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
-            self._dispatch.lost(perf_counter(), sent)
+            self._died(asked, sent)
             num_tries += 1
-            self._suspects.died(asked, sent)
             died = "the model's process died"
         raise errors.UpstreamLost(f"the server that worked on this was lost ({died})", retry_after_s=RETRY_AFTER_S)
 
@@ -260,18 +258,36 @@ class Infer:
         await asyncio.wait((answer,), timeout=asked.deadline - perf_counter())
         if answer.done():
             return answer.result()
-        answer.add_done_callback(partial(self._ended_late, sent))
+        answer.add_done_callback(partial(self._ended_late, asked, sent))
         raise errors.DeadlineExpired("the deadline passed before there was an answer")
 
-    def _ended_late(self, sent: Sent, answer: asyncio.Future[Answer]) -> None:
-        """Its client has its 504; the server was busy with it until now."""
-        if answer.cancelled() or answer.exception() is not None:
+    def _ended_late(self, asked: Asked, sent: Sent, answer: asyncio.Future[Answer]) -> None:
+        """Its client has its 504; the server was busy with it until now, and tells by its end what `_ask` would have been told."""
+        if answer.cancelled():
             self._dispatch.lost(perf_counter(), sent)
+        elif (error := answer.exception()) is not None:
+            self._dispatch.lost(perf_counter(), sent)
+            if isinstance(error, Lost) and not error.timed_out:
+                self._suspects.died(asked, sent)
+        elif _has_died(answer.result()):
+            self._died(asked, sent)
         else:
+            self._suspects.answered(asked)
             self._dispatch.answered(perf_counter(), sent, is_good=answer.result().status == 200)
+
+    def _died(self, asked: Asked, sent: Sent) -> None:
+        """The server lives and the model's process in it does not."""
+        self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
+        self._dispatch.lost(perf_counter(), sent)
+        self._suspects.died(asked, sent)
 
 
 # -- after ------------------------------------------------------------------------------------------------------------
+
+
+def _has_died(answer: Answer) -> bool:
+    """Whether it says that the model's process is gone."""
+    return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
 
 
 def _error(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestError:

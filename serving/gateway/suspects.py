@@ -24,9 +24,8 @@ MAX_NOTED = 4096  # digests come from clients, and servers from names that mean 
 class Suspects:
     def __init__(self) -> None:
         self._deaths = Deaths()
-        self._died: dict[
-            tuple[Server, str], float
-        ] = {}  # of a model there: perf_counter when its last death was noticed
+        # Of a model there, of its last death, by perf_counter: when it was noticed, and when what noticed it had been sent.
+        self._died: dict[tuple[Server, str], tuple[float, float]] = {}
         self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
 
     def require_innocent(self, asked: Asked) -> None:
@@ -43,10 +42,10 @@ class Suspects:
         now, server, name = perf_counter(), sent.server, sent.choice.name
         if len(self._died) >= MAX_NOTED:
             self._died.clear()
-        noticed = self._died.get((server, name))
-        if noticed is None or _is_another(noticed, sent.ticket.sent, server.back.get(name)):
-            noticed = self._died[server, name] = now
-        digest, death = _digest(asked), (server, noticed)
+        last = self._died.get((server, name))
+        if last is None or _is_another(*last, sent.ticket.sent, server.back.get(name)):
+            last = self._died[server, name] = now, sent.ticket.sent
+        digest, death = _digest(asked), (server, last[0])
         if self._noted.get(digest) == death:
             return
         if len(self._noted) >= MAX_NOTED:
@@ -59,9 +58,13 @@ class Suspects:
             self._deaths.answered(_digest(asked).hex())
 
 
-def _is_another(noticed: float, sent: float, back: float | None) -> bool:
-    """Whether what was sent then died another time than when a death was last noticed."""
-    return sent > noticed + SAME_DEATH_S or (back is not None and noticed < back <= sent)
+def _is_another(noticed: float, noticed_by: float, sent: float, back: float | None) -> bool:
+    """Whether what was sent then died another time than when a death was last noticed.
+
+    Triton says it a second late, when the model may serve again already: what counts is that it came back after what noticed the death
+    had been sent.
+    """
+    return sent > noticed + SAME_DEATH_S or (back is not None and noticed_by < back <= sent)
 
 
 def _digest(asked: Asked) -> bytes:

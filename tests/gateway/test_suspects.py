@@ -101,3 +101,12 @@ def test_what_was_answered_in_between_is_no_suspect(servers: list[Server]) -> No
     suspects.answered(request(b"popular"))
     suspects.died(asked, sent(asked, servers[1]))
     assert not is_refused(suspects, asked)
+
+
+def test_a_death_that_was_told_when_the_model_was_back_already_is_another_than_the_next(servers: list[Server]) -> None:
+    suspects, asked = Suspects(), request(b"deadly")
+    servers[0].back["m-fp32"] = perf_counter()
+    suspects.died(asked, sent(asked, servers[0], -1.0))  # it waited for a dead process for a second
+    assert not is_refused(suspects, asked)
+    suspects.died(asked, sent(asked, servers[0]))
+    assert is_refused(suspects, asked)

@@ -1,0 +1,116 @@
+"""What killed a server, or found it dead, says so after its client's deadline too: Triton needs a second to notice a dead process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from serving.gateway.suspects import SAME_DEATH_S
+from serving.local.environments import Environment
+from serving.local.processes import stubs_of
+from tests.gateway.conftest import SAMPLE, emulated_triton, gateway_before
+from tests.gateway.odd_triton import BODY, DIED, GOOD, OddTriton, ask, gateway_of, until
+from tests.gateway.test_admission import FULL, MODEL, Asked, metric
+from tests.gateway.test_faults import server_of
+from tests.local.harness import Program, wait_until
+
+DEADLY = BODY[:-1] + b',"id":"deadly"}'
+NOTICED_S = 0.4  # what Triton needs here to notice that a process is gone, longer than the deadline
+DEADLINE_MS = 100
+
+
+class Mortal:
+    """Dies of a deadly request, and is back a little later."""
+
+    def __init__(self) -> None:
+        self.deaths = 0
+        self.dead_until = 0.0
+
+    async def infer(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        if b"deadly" in body:
+            self.deaths += 1
+            self.dead_until = perf_counter() + NOTICED_S
+        if perf_counter() < self.dead_until:
+            await asyncio.sleep(NOTICED_S)
+            return 500, DIED
+        return 200, GOOD
+
+
+def test_a_request_under_which_processes_die_is_refused_however_short_its_deadline() -> None:
+    async def run() -> None:
+        mortals = [Mortal(), Mortal()]
+        async with gateway_of({"cpu": [OddTriton(one.infer) for one in mortals]}) as gateway:
+            replies = []
+            for _ in range(4):
+                replies.append(await ask(gateway, DEADLY, tandem_deadline_ms=DEADLINE_MS))
+                await asyncio.sleep(2 * NOTICED_S)
+            assert [reply.error for reply in replies[-2:]] == ["upstream_lost"] * 2
+            assert sum(one.deaths for one in mortals) == 2
+            assert float(replies[-1].headers["retry-after-ms"]) > 50_000
+            assert (await ask(gateway)).status == 200
+
+    asyncio.run(run())
+
+
+def test_after_the_first_sign_of_a_dead_process_requests_go_elsewhere_at_once() -> None:
+    async def run() -> None:
+        mortal = Mortal()
+        cheap, dear = OddTriton(mortal.infer), OddTriton()
+        async with gateway_of({"cheap": [cheap], "dear": [dear]}, prices={"cheap": 1.0, "dear": 50.0}) as gateway:
+            assert (await ask(gateway)).headers["tandem-pool"] == "cheap"
+            assert (await ask(gateway, DEADLY, tandem_deadline_ms=DEADLINE_MS)).status == 504
+            [server] = gateway.catalogue.pools["cheap"]
+            await until(lambda: server.suspended, "its death is noticed")
+            before = cheap.asked
+            for _ in range(5):
+                reply = await ask(gateway, tandem_deadline_ms=DEADLINE_MS)
+                assert (reply.status, reply.headers["tandem-pool"]) == (200, "dear")
+            assert cheap.asked == before
+            assert server.replica.num_in_flight == 0
+
+    asyncio.run(run())
+
+
+# -- real processes ---------------------------------------------------------------------------------------------------
+
+CHEAP, DEAR = "emulated-cheap", "emulated-dear"
+
+
+def kill_stub(triton: Program) -> None:
+    [stub] = [stub for stub in stubs_of(server_of(triton)) if stub.model == MODEL]
+    os.kill(stub.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.triton
+def test_a_real_process_that_dies_under_short_deadlines_is_noticed(environment: Environment, tmp_path: Path) -> None:
+    with (
+        emulated_triton(tmp_path / "cheap", CHEAP, [(1, 0.02), (32, 0.32)]) as (triton, cheap_url),
+        emulated_triton(tmp_path / "dear", DEAR, [(1, 0.005), (32, 0.05)]) as (_, dear_url),
+        gateway_before(tmp_path, {CHEAP: [cheap_url], DEAR: [dear_url]}, prices={CHEAP: 1.0, DEAR: 10.0}) as gateway,
+    ):
+
+        def serves(pool: str) -> bool:
+            return gateway.infer(SAMPLE, MODEL, {"Tandem-Pool": pool}).status == 200
+
+        wait_until(lambda: serves(CHEAP) and serves(DEAR), "both serve")
+        here = {"Tandem-Pool": CHEAP, "Tandem-Deadline-Ms": "600"}
+        for _ in range(2):
+            asked = Asked(gateway, FULL, here)
+            # What the gateway asks for itself is over at the second look.
+            wait_until(lambda: all(metric(gateway, "tandem_in_flight", pool=CHEAP) for _ in range(3)), "it is sent")
+            kill_stub(triton)
+            assert asked.done().status == 504
+            # after the sign, a second later, the dear pool answers at once; until then this one may be tried in vain
+            wait_until(lambda: gateway.infer(SAMPLE, MODEL, {"Tandem-Deadline-Ms": "250"}).status == 200, "answers")
+            wait_until(lambda: serves(CHEAP), "it is back")
+            threading.Event().wait(SAME_DEATH_S)  # what comes sooner may belong to the same death
+        reply = gateway.infer(FULL, MODEL, here)
+        assert (reply.status, reply.headers["Tandem-Error"]) == (503, "upstream_lost")
