@@ -24,6 +24,7 @@ import numpy as np
 from loadtest.bench import wrk
 from loadtest.bench.compute import Compute, Net, compare, resnet50
 from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, Moment, cpu_s
+from loadtest.bench.result_file import result_file
 from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import ANSWER_TIMEOUT_S, Server, Stack, stack, yardstick
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
@@ -132,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m loadtest.bench.gateway", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--quick", action="store_true", help="one short round of each, no verdict: shows that it works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     options = parser.parse_args(arguments)
     try:
         result = run(

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from loadtest.bench.compute import Net, request_to, run_command, served_rps
 from loadtest.bench.processes import TANDEM, CannotMeasure, Moment
+from loadtest.bench.result_file import result_file
 from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import Server, stack
 from loadtest.bench.verdicts import Gain, Verdict, exit_code, table
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-s", type=float, default=4.0)
     parser.add_argument("--export-s", type=float, default=0.3, help="of timing per batch size, to choose the engine")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     options = parser.parse_args(arguments)
     plan = Plan(options.net, options.batch_size, options.rounds, options.round_s, options.export_s)
     try:

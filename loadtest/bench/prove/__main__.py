@@ -2,7 +2,7 @@
 
     python -m loadtest.bench.prove [--only PART …] [--json FILE]
 
-Real processes and real load on this machine's cores; about six minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
+Real processes and real load on this machine's cores; about five minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
 something could not be measured. The judging is pure and in `judging/` and `bench/outage.py`, where `make test` tries it without a clock.
 """
 
@@ -15,7 +15,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S
@@ -23,10 +23,12 @@ from loadtest.bench.processes import CannotMeasure, Moment
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.embedded import restarts
+from loadtest.bench.prove.emulated import num_too_busy
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
 from loadtest.bench.prove.simulated import agreements
+from loadtest.bench.result_file import result_file
 from loadtest.bench.verdicts import Verdict, exit_code, table
 from loadtest.machine import head, this_machine
 
@@ -46,42 +48,56 @@ WHAT = (
 )
 
 
-def prove(parts: Sequence[str], failures: list[str]) -> Iterator[Verdict]:
+@dataclass(slots=True)
+class Asides:
+    """What a reader must know beside the verdicts."""
+
+    not_measured: list[str] = field(default_factory=list)
+    num_too_busy: dict[str, int] = field(default_factory=dict)  # of a pool of a part: lines of its log
+
+    def line(self) -> str:
+        told = ", ".join(f"{where} {count}" for where, count in self.num_too_busy.items())
+        return f"answers later than their curve, by lines of Triton's log (one in 10 s at most): {told or 'none'}"
+
+
+def prove(parts: Sequence[str], asides: Asides) -> Iterator[Verdict]:
     """One after the other, as they are known; what could not be measured is said and the rest goes on."""
     for part in parts:
         with tempfile.TemporaryDirectory(prefix="tandem-prove-") as folder:
             try:
                 yield from PARTS[part](Path(folder))
-            except CannotMeasure as error:
-                failures.append(f"{part}: {error}")
-                print(f"tandem: {failures[-1]}", file=sys.stderr)
+            except (CannotMeasure, OSError) as error:  # OSError: a gateway that is gone takes no connection
+                asides.not_measured.append(f"{part}: {error}")
+                print(f"tandem: {asides.not_measured[-1]}", file=sys.stderr)
+            asides.num_too_busy |= {f"{part}/{pool}": count for pool, count in num_too_busy(Path(folder)).items()}
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.bench.prove", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdicts to this file")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write the verdicts to this file")
     options = parser.parse_args(arguments)
     command, machine = shlex.join(["python", "-m", "loadtest.bench.prove", *arguments]), this_machine()
     today, began = datetime.date.today().isoformat(), Moment.now()
     verdicts: list[Verdict] = []
-    failures: list[str] = []
+    asides = Asides()
     try:
-        for verdict in prove(options.only or list(PARTS), failures):
+        for verdict in prove(options.only or list(PARTS), asides):
             verdicts.append(verdict)
             print(" | ".join(verdict.cells()), file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
-    print(head(machine, today, command, *WHAT, others_ratio=others_ratio) + "\n")
+    print(head(machine, today, command, *WHAT, asides.line(), others_ratio=others_ratio) + "\n")
     print(table([("what", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
-    print("".join(f"\nnot measured: {failure}" for failure in failures))
+    print("".join(f"\nnot measured: {failure}" for failure in asides.not_measured))
     if options.json:
         content = {"version": 1, "machine": asdict(machine), "date": today, "command": command}
-        content |= {"others_ratio": others_ratio, "not_measured": failures}
+        content |= {"others_ratio": others_ratio, "not_measured": asides.not_measured}
+        content |= {"num_too_busy_lines": asides.num_too_busy}
         content["verdicts"] = [verdict.to_json() for verdict in verdicts]
         options.json.write_text(json.dumps(content, indent=1) + "\n")
-    return exit_code(verdicts) or (3 if failures else 0)
+    return exit_code(verdicts) or (3 if asides.not_measured else 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +32,8 @@ from loadtest.target import Gateway
 
 MODEL, VARIANT = "digits", "digits-fp32"
 SEEN_S = 30.0  # a pool that is up is seen within a second; more on a busy machine (guess, not measured)
-TOO_BUSY = "the machine is too busy"  # in Triton's log: an answer came later than its curve says
+LOG = "triton.log"
+TOO_BUSY = "the machine is too busy"  # in it: answers came later than their curve says; one line in ten seconds at most
 EXIT_TIMEOUT_S = 2  # of Triton, for idle connections
 
 
@@ -60,7 +60,6 @@ class Triton:
     pool: Pool
     port: int
     pid: int
-    log: Path
 
     @property
     def url(self) -> str:
@@ -84,9 +83,6 @@ class Triton:
             return Spent(requests, int(model["execution_count"]), int(stats["queue"]["ns"]) / 1e9, compute / 1e9)
         except (TypeError, KeyError, ValueError):
             raise CannotMeasure(f"Triton of {self.pool.name} gives no statistics of {VARIANT}") from None
-
-    def num_too_busy(self) -> int:
-        return self.log.read_text(errors="replace").count(TOO_BUSY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +116,7 @@ def triton(pool: Pool, folder: Path, port: int | None = None) -> Iterator[Triton
     folder.mkdir(parents=True, exist_ok=True)
     http, grpc, metrics = free_ports(3)
     http = port or http
-    file, ready, log = folder / "curves.json", folder / "ready", folder / "triton.log"
+    file, ready, log = folder / "curves.json", folder / "ready", folder / LOG
     points = [[rows, seconds] for rows, seconds in pool.points]
     file.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"fp32": points}}))
     command = [*TANDEM, "triton", "--pool", pool.name, "--emulate", str(file)]
@@ -128,10 +124,13 @@ def triton(pool: Pool, folder: Path, port: int | None = None) -> Iterator[Triton
     command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
     command += ["--exit-timeout-s", str(EXIT_TIMEOUT_S)]
     with running(command, log, ready.exists, START_TIMEOUT_S) as process:
-        made = Triton(pool, http, process.pid, log)
-        yield made
-        if late := made.num_too_busy():
-            print(f"{pool.name}: {late} answers came later than their curve says: {TOO_BUSY}", file=sys.stderr)
+        yield Triton(pool, http, process.pid)
+
+
+def num_too_busy(folder: Path) -> dict[str, int]:
+    """Lines that say so in the logs of all that ran under this folder, by each one's folder. Not answers: a line stands for ten seconds."""
+    logs = {log: log.read_text(errors="replace").count(TOO_BUSY) for log in sorted(folder.rglob(LOG))}
+    return {str(log.parent.relative_to(folder)): count for log, count in logs.items() if count}
 
 
 @contextmanager
