@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter, time
 
 from serving.gateway import curves
@@ -125,6 +125,7 @@ class Candidates:
             for server in servers:
                 server.replica.is_up = server.alive and bool(server.variants)
             self._see(pool, [server for server in servers if server.alive])
+            self._tell_who_serves(pool, [server for server in servers if server.replica.is_up])
             self.queues[pool].serve_with([server.replica for server in servers])
             if pool in self.bridges and (self._num_answering(pool) or self.bridges[pool] is not None):
                 self._look(pool, perf_counter())
@@ -144,6 +145,14 @@ class Candidates:
             first = next(s for s in servers if name in s.facts and s.facts[name] == facts)
             self._know(pool, name, digest, facts, first)
 
+    def _tell_who_serves(self, pool: str, up: list[Server]) -> None:
+        for (at, name), known in self._known.items():
+            if at != pool:
+                continue
+            without = frozenset(server.replica.name for server in up if name not in server.variants)
+            if without != known.candidate.service.without:
+                known.candidate.use(replace(known.candidate.service, without=without))
+
     def _know(self, pool: str, name: str, digest: str, facts: Facts, server: Server) -> None:
         candidate = Candidate(self.queues[pool], facts.service(), self._prices[pool], variant=name)
         known = self._known[pool, name] = _Known(digest, facts, candidate)
@@ -158,4 +167,4 @@ class Candidates:
 
         curve = await curves.measure(known.facts, ask)
         if curve is not None:
-            known.candidate.use(known.facts.service(curve))
+            known.candidate.use(replace(known.facts.service(curve), without=known.candidate.service.without))

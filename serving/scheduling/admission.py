@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from serving.scheduling.early import Early
 from serving.scheduling.line import ROUNDING_S, Line, Ticket
 from serving.scheduling.outliers import MIN_TIMED, ejected, failed, may_eject, slow, stalled, succeeded
-from serving.scheduling.prediction import Service
+from serving.scheduling.prediction import Full, Service
 from serving.scheduling.replica import Replica
 
 HIGHEST, LOWEST, DEFAULT = 1, 5, 3  # priorities
-LATE_SHARE = 0.01  # of those that waited, that may be let in and then be too late
-LATE_STEP = (
-    0.05  # of a full execution, by which all are done earlier after one that was too late; a guess, not measured
-)
 
 
 class PoolQueue:
@@ -32,9 +29,8 @@ class PoolQueue:
         self._lines = [Line() for _ in range(HIGHEST, LOWEST + 1)]
         self._usable: list[Replica] = []
         self._usable_until = -inf
-        self._share = 1.0  # of a cost, that the line takes: one over the number of usable servers
-        # How much earlier than due all in a line are to be done: what makes a pool that rides along its deadlines miss some.
-        self._early_s = [0.0] * len(self._lines)
+        self._part = 1.0  # of a cost, that the line takes: one over the number of usable servers
+        self._early = Early(len(self._lines))
         self.serve_with(replicas)
 
     def serve_with(self, replicas: Sequence[Replica]) -> None:
@@ -67,12 +63,12 @@ class PoolQueue:
             finish = first[0] + self._alone_s(service, rows, first[1])
             return finish if finish <= deadline + ROUNDING_S else None
         line = self._lines[priority - 1]
-        start = self._start(now, priority)
+        start = self._start(now, service, priority)
         cost_s = service.cost_s(rows)
         tail_s = self._tail_s(service, rows, cost_s, priority)
         if not line.fits(start, deadline - tail_s, cost_s):
             return None
-        return min(deadline, start + (line.total_s + cost_s) * self._share + tail_s)
+        return min(deadline, start + (line.total_s + cost_s) * self._part + tail_s)
 
     def opens_at(
         self, now: float, service: Service, rows: float, deadline_in_s: float, priority: int = DEFAULT
@@ -82,7 +78,7 @@ class PoolQueue:
             return inf
         opens = inf
         first = self._soonest(now, service, rows) if self._ahead_s(priority) == 0.0 else None
-        start = self._start(now, priority)
+        start = self._start(now, service, priority)
         if first is None:
             cost_s = service.cost_s(rows)
             due_in_s = deadline_in_s - self._tail_s(service, rows, cost_s, priority)
@@ -91,8 +87,8 @@ class PoolQueue:
             opens = line.opens_at(now, start, due_in_s, cost_s, flight_s=flight_s, then=lower)
         elif (seconds := self._alone_s(service, rows, first[1])) <= deadline_in_s:
             opens = max(now, first[0] + seconds - deadline_in_s)
-        if self._alone_s(service, rows, 0.0) <= deadline_in_s:  # at the latest when a server has nothing to do
-            opens = min(opens, start + sum(line.total_s for line in self._lines[priority - 1 :]) * self._share)
+        if self._alone_s(service, rows, None) <= deadline_in_s:  # at the latest when a server has nothing to do
+            opens = min(opens, start + sum(line.total_s for line in self._lines[priority - 1 :]) * self._part)
         return opens
 
     def admit(self, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT) -> Ticket:
@@ -117,19 +113,22 @@ class PoolQueue:
 
     def take(self, now: float) -> Ticket | None:
         """The next to be sent, to its `replica`; without one its time is over, and it must not be sent. None: nothing to do."""
+        blocked: set[Full] = (
+            set()
+        )  # variants that have no room: theirs wait in order, and keep nobody else's from what is free
         for line in self._lines:
-            if line.num_waiting == 0 or (ticket := line.first) is None:
-                continue
-            if ticket.deadline <= now:
+            while line.num_waiting and (ticket := line.first_but(blocked)) is not None:
+                if ticket.deadline <= now:
+                    line.remove(ticket)
+                    return ticket
+                replica = self._best(now, ticket.service, ticket.rows)
+                if replica is None:
+                    blocked.add(ticket.service.full)
+                    continue
                 line.remove(ticket)
+                self._send(now, ticket, replica)
+                self._learn_early(now, ticket, inf if ticket.replica is None else now + ticket.predicted_s)
                 return ticket
-            replica = self._best(now, ticket.service, ticket.rows)
-            if replica is None:
-                return None
-            line.remove(ticket)
-            self._send(now, ticket, replica)
-            self._was_early(ticket, inf if ticket.replica is None else now + ticket.predicted_s)
-            return ticket
         return None
 
     def leave(self, ticket: Ticket) -> None:
@@ -149,28 +148,41 @@ class PoolQueue:
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
-    def answered(self, now: float, ticket: Ticket) -> float:
-        """Returns how long it took at its server, to learn from beside `ticket.predicted_s`."""
+    def answered(self, now: float, ticket: Ticket, *, is_good: bool = True, is_failure: bool = False) -> float:
+        """Returns how long it took at its server, to learn from beside `ticket.predicted_s`.
+
+        `is_good`: it did the work; otherwise it refused the request (its time says nothing), or, `is_failure`, failed by itself.
+        """
         replica, actual_s = _server(ticket), now - ticket.sent
-        replica.ended(now, ticket.rows, ticket.cost_s)
-        replica.learn(ticket.service, ticket.rows, actual_s)
+        if is_good:
+            replica.learn(ticket.service, ticket.rows, actual_s)
+        replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
         if now > ticket.deadline:
-            self._was_early(ticket, now)
-        if ticket.sent >= replica.health.ejected_until:  # what was sent before tells of the past
+            self._learn_early(now, ticket, now)
+        self._early.fade(now)
+        if ticket.sent < replica.health.ejected_until:  # what was sent before tells of the past
+            return actual_s
+        if is_good:
             replica.time(ticket.service, ticket.predicted_s, actual_s)
             if replica.is_on_trial and replica.name in slow(self._late_ratios(now)) and self._may_eject(now):
                 self._eject(now, replica)
             else:
+                replica.health = succeeded(replica.health)
+        elif is_failure:
+            replica.time_failure()
+            self._failed(now, replica)
+        else:
+            replica.time_refusal()
+            if not replica.is_on_trial:  # which takes more than to refuse
                 replica.health = succeeded(replica.health)
         return actual_s
 
     def lost(self, now: float, ticket: Ticket) -> None:
         """Its server gave no answer."""
         replica = _server(ticket)
-        replica.ended(now, ticket.rows, ticket.cost_s)
+        replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
         if ticket.sent >= replica.health.ejected_until:
-            replica.health = failed(replica.health, now, may_eject=self._may_eject(now))
-            self._usable_until = -inf
+            self._failed(now, replica)
 
     def leave_out_slow(self, now: float) -> list[str]:
         """Ejects servers that are much slower than the others or stand still; to be asked a few times a second."""
@@ -194,12 +206,19 @@ class PoolQueue:
         usable = [replica for replica in up if replica.health.ejected_until <= now]
         self._usable = usable or up  # better an ill one than none
         self._usable_until = min((r.health.ejected_until for r in up if r.health.ejected_until > now), default=inf)
-        share = 1.0 / max(1, len(self._usable))
-        if share != self._share:
-            self._share = share
+        part = 1.0 / max(1, len(self._usable))
+        if part != self._part:
+            self._part = part
             for line in self._lines:
-                line.reshare(share)
+                line.reshare(part)
         return self._usable
+
+    def _serving(self, now: float, service: Service) -> list[Replica]:
+        """Of these the ones that serve it, better an ill one than none; all where none does, so that whoever sends it hears of that."""
+        if not service.without:
+            return self._servers(now)
+        up = [replica for replica in self.replicas if replica.is_up and replica.name not in service.without]
+        return [replica for replica in up if replica.health.ejected_until <= now] or up or self._servers(now)
 
     def _ahead_s(self, priority: int) -> float:
         """Costs of all who wait in the line of this priority and above."""
@@ -208,45 +227,41 @@ class PoolQueue:
             ahead_s += line.total_s
         return ahead_s
 
-    def _start(self, now: float, priority: int) -> float:
+    def _start(self, now: float, service: Service, priority: int) -> float:
         """When the line of this priority begins to be done: after all that is in flight, and the lines above."""
-        before_s = self._ahead_s(priority - 1)
-        for replica in self._usable:
-            left_s = replica.free_at - now
-            if left_s > 0.0:
-                before_s += left_s
-        return now + before_s * self._share
+        left_s, servers = 0.0, self._serving(now, service)
+        for replica in servers:
+            if replica.free_at > now:
+                left_s += replica.free_at - now
+        return now + self._ahead_s(priority - 1) * self._part + left_s / max(1, len(servers))
 
     def _tail_s(self, service: Service, rows: float, cost_s: float, priority: int) -> float:
         """What its execution takes beyond its share of the pool's work, and what all are to be early; in a queue executions are full."""
         full_s = service.careful_seconds(max(rows, service.batch))
-        return full_s - cost_s * self._share + self._early_s[priority - 1]
+        return full_s - cost_s * self._part + self._early.seconds[priority - 1]
 
-    def _was_early(self, ticket: Ticket, ready: float) -> None:
-        """Moves to where one of a hundred is too late, by what is seen when they are sent and when they are answered."""
+    def _learn_early(self, now: float, ticket: Ticket, ready: float) -> None:
+        """By what is seen when they are sent and when they are answered."""
         full_s = ticket.service.seconds(ticket.service.batch)
-        early_s = self._early_s[ticket.priority - 1]
-        if ready <= ticket.deadline:
-            early_s = max(0.0, early_s - LATE_SHARE * LATE_STEP * full_s)
-        else:
-            early_s = min(full_s, early_s + LATE_STEP * full_s)
-        self._early_s[ticket.priority - 1] = early_s
+        self._early.saw(now, ticket.priority - 1, full_s, is_late=ready > ticket.deadline)
 
-    def _alone_s(self, service: Service, rows: float, in_flight: float) -> float:
-        """From its turn to its end on a server with so many rows in flight. Where there are none, a wrong correction does not count."""
-        seconds = service.careful_seconds(service.among(rows, in_flight))
-        return seconds if in_flight else min(seconds, service.curve.seconds(rows))
+    def _alone_s(self, service: Service, rows: float, in_flight: float | None) -> float:
+        """From its turn to its end on a server with so many rows of its variant in flight. On one that rests (None), a wrong correction
+        does not count."""
+        if in_flight is None:
+            return min(service.careful_seconds(rows), service.curve.seconds(rows))
+        return service.careful_seconds(service.among(rows, in_flight))
 
-    def _soonest(self, now: float, service: Service, rows: float) -> tuple[float, float] | None:
-        """When the first server with room is free, and the rows in flight there; None if none has room."""
-        least, in_flight, bound = inf, 0.0, service.first_bound
-        for replica in self._usable:
+    def _soonest(self, now: float, service: Service, rows: float) -> tuple[float, float | None] | None:
+        """When the first server with room is free, and the rows of this variant in flight there, None where it rests; None if none has."""
+        least, first = inf, None
+        for replica in self._serving(now, service):
             if replica.num_in_flight == 0:
-                return now, 0.0
+                return now, None
             free_at = replica.free_again(now)
-            if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
-                least, in_flight = free_at, replica.in_flight
-        return None if least == inf else (least, in_flight)
+            if free_at < least and replica.has_room(service, rows):
+                least, first = free_at, replica
+        return None if first is None else (least, first.rows_of(service))
 
     def _send(self, now: float, ticket: Ticket, replica: Replica) -> None:
         """Books it there, unless its time would be over even if all goes as fast as can be believed."""
@@ -259,14 +274,14 @@ class PoolQueue:
 
     def _best(self, now: float, service: Service, rows: float) -> Replica | None:
         """Of the servers with room the one that will be done first; of idle ones the fastest."""
-        bound, best, least = service.first_bound, None, inf
-        for replica in self._servers(now):
+        best, least = None, inf
+        for replica in self._serving(now, service):
             if replica.num_in_flight == 0:
                 if best is None or best.num_in_flight or replica.late_ratio < best.late_ratio:
                     best, least = replica, -inf
                 continue
             free_at = replica.free_again(now)
-            if free_at < least and replica.in_flight + rows <= replica.fill * bound and not replica.is_on_trial:
+            if free_at < least and replica.has_room(service, rows):
                 best, least = replica, free_at
         return best
 
@@ -281,6 +296,12 @@ class PoolQueue:
     def _eject(self, now: float, replica: Replica) -> None:
         replica.health = ejected(replica.health, now)
         replica.forget_times()
+        self._usable_until = -inf
+
+    def _failed(self, now: float, replica: Replica) -> None:
+        replica.health = failed(replica.health, now, may_eject=self._may_eject(now))
+        if replica.health.ejected_until > now:
+            replica.forget_times()
         self._usable_until = -inf
 
     def _may_eject(self, now: float) -> bool:

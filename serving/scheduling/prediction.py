@@ -7,7 +7,7 @@ both, is learnt from what this process saw alone, and lives in memory, never in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from serving.scheduling.curve import Curve
 
@@ -15,13 +15,6 @@ WEIGHT = 0.05  # of the newest answer: about the last twenty count; a guess, not
 SMALLEST, LARGEST = 0.25, 16.0  # one stall must not say that a curve is further off than this; a guess, not measured
 NEARLY = 0.95  # of the best rate: a row more in every execution would gain less than noise; a guess, not measured
 SPREADS = 2.0  # mean absolute deviations kept free before a deadline: about 95 of 100 normal errors stay within
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a request asks of a device."""
-
-    rows: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +43,16 @@ def corrected(old: Correction, predicted_s: float, actual_s: float, by: Correcti
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Full:
-    """What a server does when there is enough to do, by its curve: rows of an execution, and rows a second."""
+    """What a server does when there is enough to do, by its curve: rows of an execution, rows a second, and what two executions take.
+
+    One object for a variant on a pool however it is corrected: what is in flight is counted by it.
+    """
 
     batch: int
     rate_rows_per_s: float
+    flight_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,9 @@ class Service:
     num_instances: int = 1
     max_batch: int = 1
     correction: Correction = UNCORRECTED
-    full: Full | None = None  # computed where it is not given
+    known: InitVar[Full | None] = None  # computed where it is not given
+    full: Full = field(init=False, repr=False, compare=False)
+    without: frozenset[str] = frozenset()  # servers of the pool, by name, that do not serve it
     batch: int = field(init=False)  # rows that make an execution full
     rate_rows_per_s: float = field(init=False)  # of full executions on all instances, as corrected
     first_bound: int = field(
@@ -75,10 +74,10 @@ class Service:
     _factor: float = field(init=False, repr=False)
     _careful: float = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, known: Full | None) -> None:
         if self.num_instances < 1 or self.max_batch < 1:
             raise ValueError("a server has at least one instance, and an execution at least one row")
-        full = self.full or _full(self.curve, self.max_batch)
+        full = known or _full(self.curve, self.max_batch)
         factor = self.correction.factor
         set_ = object.__setattr__
         set_(self, "full", full)
@@ -109,16 +108,12 @@ class Service:
         return max(rows, min(self.batch, in_flight + rows))
 
     def corrected_by(self, correction: Correction) -> Service:
-        return Service(self.curve, self.num_instances, self.max_batch, correction, self.full)
+        return Service(self.curve, self.num_instances, self.max_batch, correction, self.full, self.without)
 
 
 def _full(curve: Curve, max_batch: int) -> Full:
     """The smallest executions that are nearly as good as the best: larger ones only make everybody wait longer."""
     enough = NEARLY * curve.rate_rows_per_s(max_batch)
     batch = next((rows for rows in range(1, max_batch) if rows / curve.seconds(rows) >= enough), max_batch)
-    return Full(batch, batch / curve.seconds(batch))
-
-
-def predicted_finish(now: float, free_at: float, service: Service, work: Work) -> float:
-    """On a server that has done all that is in flight there at `free_at`."""
-    return max(now, free_at) + service.careful_seconds(work.rows)
+    seconds = curve.seconds(batch)
+    return Full(batch, batch / seconds, 2 * seconds)
