@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ class Asked:
     give_up_at: float
     deadline: float
     tried: list[Server] = field(default_factory=list)  # that lost it
-    turn: asyncio.Future[Waited] | None = None  # while it waits in a queue
+    waiting: asyncio.Future[Waited] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 
@@ -95,8 +96,8 @@ class Dispatch:
         """A request came: demand for the pools that are able to answer it in time, whatever becomes of it."""
         now, demands, rows = perf_counter(), self._candidates.demands, asked.rows
         candidates: Sequence[Candidate] = asked.route.candidates
-        if asked.deadline < asked.give_up_at:
-            candidates = able(candidates, rows, asked.deadline - now)
+        if rows > 1 or asked.deadline < asked.give_up_at:
+            candidates = able(candidates, rows, asked.deadline - now if asked.deadline < asked.give_up_at else inf)
         for candidate in candidates:
             demands[candidate.name].note(now, candidate.service.cost_s(rows))
         if len(candidates) == 1 and len(demands) > 1:
@@ -131,11 +132,11 @@ class Dispatch:
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
-    def answered(self, now: float, sent: Sent, *, is_good: bool) -> None:
-        """By a living server; only what it really computed says how long that takes."""
+    def answered(self, now: float, sent: Sent, *, is_good: bool, is_failure: bool = False) -> None:
+        """By a living server; only what it really computed says how long that takes. `is_failure`: an error that is the server's own."""
         ticket, candidate = sent.ticket, sent.choice.candidate
         queue = candidate.queue
-        actual_s = queue.answered(now, ticket)
+        actual_s = queue.answered(now, ticket, is_good=is_good, is_failure=is_failure)
         if is_good and ticket.service.curve is candidate.service.curve:
             candidate.learn(ticket, actual_s)
         self.pump(queue, now)
@@ -149,7 +150,7 @@ class Dispatch:
         """It was booked, and nothing went out."""
         now = perf_counter()
         if ticket.replica is not None:
-            ticket.replica.ended(now, ticket.rows, ticket.cost_s)
+            ticket.replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
         self.pump(queue, now)
 
     def fleet_changed(self) -> None:
@@ -193,20 +194,20 @@ class Dispatch:
                 is_bridged=route.is_bridged,
             )
         if chosen is None:
-            raise self._refusal(now, asked, candidates)
+            raise self._refusal(now, asked, candidates, turn)
         return route.by_candidate[chosen.candidate], chosen.reason
 
     def _has_untried(self, candidate: Candidate, tried: list[Server]) -> bool:
         servers = self._candidates.servers
         return any(replica.is_up and servers[replica] not in tried for replica in candidate.queue.replicas)
 
-    def _refusal(self, now: float, asked: Asked, candidates: list[Candidate]) -> errors.RequestError:
+    def _refusal(self, now: float, asked: Asked, candidates: list[Candidate], turn: float) -> errors.RequestError:
         """Why none of these may be sent this request."""
         if now >= asked.deadline:
             return errors.DeadlineExpired("the deadline passed before the request was worked on")
         if not any(replica.is_up for candidate in candidates for replica in candidate.queue.replicas):
             return errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
-        wait_s = retry_after_s(now, candidates, asked.rows, asked.deadline, asked.priority)
+        wait_s = retry_after_s(now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn)
         left_ms = (asked.deadline - now) * 1000
         if wait_s is None:
             text = f"'{asked.route.name}' cannot answer this within {left_ms:.3g} ms, however little there is to do"
@@ -217,17 +218,17 @@ class Dispatch:
     async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, receive: Receive) -> None:
         """Until it is taken out of the queue; at its deadline it leaves by itself."""
         loop = asyncio.get_running_loop()
-        turn = asked.turn = loop.create_future()
-        timer = loop.call_later(asked.deadline - perf_counter(), _end, turn, Waited.OVER)
-        tell = partial(_end, turn, Waited.GONE)
+        waiting = asked.waiting = loop.create_future()
+        timer = loop.call_later(asked.deadline - perf_counter(), _end, waiting, Waited.OVER)
+        tell = partial(_end, waiting, Waited.GONE)
         watch = None if tell_when_gone(receive, tell) else asyncio.ensure_future(_until_gone(receive, tell))
         try:
-            waited = await turn
+            waited = await waiting
         except asyncio.CancelledError:
             self._leave(ticket, queue)
             raise
         finally:
-            asked.turn = None
+            asked.waiting = None
             timer.cancel()
             if watch is None:
                 tell_when_gone(receive, None)
@@ -256,7 +257,7 @@ class Dispatch:
         other = self._catalogue.pick(choice.pool, choice.name, tried)
         if other is not None and other is not server:
             now = perf_counter()
-            ticket.replica.ended(now, ticket.rows, ticket.cost_s)
+            ticket.replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
             ticket.replica = other.replica
             ticket.predicted_s = other.replica.sent(now, ticket.service, ticket.rows, ticket.cost_s)
         return other
@@ -272,13 +273,13 @@ class Dispatch:
 
 
 def _wake(asked: Asked) -> None:
-    if asked.turn is not None:
-        _end(asked.turn, Waited.TAKEN)
+    if asked.waiting is not None:
+        _end(asked.waiting, Waited.TAKEN)
 
 
-def _end(turn: asyncio.Future[Waited], how: Waited) -> None:
-    if not turn.done():
-        turn.set_result(how)
+def _end(waiting: asyncio.Future[Waited], how: Waited) -> None:
+    if not waiting.done():
+        waiting.set_result(how)
 
 
 async def _until_gone(receive: Receive, tell: Callable[[], None]) -> None:

@@ -84,7 +84,7 @@ class Infer:
                 return
             sent, answer = await self._ask(asked, receive)
             answered = perf_counter()
-            self._dispatch.answered(answered, sent, is_good=answer.status == 200)
+            self._dispatch.answered(answered, sent, is_good=answer.status == 200, is_failure=answer.status >= 500)
             choice, reason = sent.choice, sent.reason.encode()
             if sent.server.differing:
                 choice = as_on(choice, sent.server)
@@ -273,7 +273,8 @@ class Infer:
             self._died(asked, sent)
         else:
             self._suspects.answered(asked)
-            self._dispatch.answered(perf_counter(), sent, is_good=answer.result().status == 200)
+            status = answer.result().status
+            self._dispatch.answered(perf_counter(), sent, is_good=status == 200, is_failure=status >= 500)
 
     def _died(self, asked: Asked, sent: Sent) -> None:
         """The server lives and the model's process in it does not."""

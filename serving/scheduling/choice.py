@@ -20,9 +20,13 @@ GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0
 
 
 class Candidate:
-    """One pool that may answer. `share`: of the requests, that may go there now; 0 while it is cold, 1 once it is warm (bridge.py)."""
+    """One pool that may answer. `share`: of the requests, that may go there now; 0 while it is cold, 1 once it is warm (bridge.py).
 
-    __slots__ = ("_believed", "name", "price_per_s", "queue", "service", "share", "variant")
+    `num_hopeless`: requests that its curve alone made it refuse, however little there was to do; a curve that is wrong shows in nothing
+    else, because what is never sent teaches nothing: so it is a reason to measure again.
+    """
+
+    __slots__ = ("_believed", "name", "num_hopeless", "price_per_s", "queue", "service", "share", "variant")
 
     service: Service
     _believed: Correction
@@ -41,6 +45,7 @@ class Candidate:
         """From now on, with what it believes."""
         self.service = service
         self._believed = service.correction
+        self.num_hopeless = 0
 
     def price(self, rows: float) -> float:
         """Of the seconds of its server that so many rows take by themselves."""
@@ -65,11 +70,18 @@ class Answering(Protocol):
 Pool = TypeVar("Pool", bound=Answering)
 
 
+def that_take(pools: Sequence[Pool], rows: float) -> Sequence[Pool]:
+    """Those that take so many rows at once; all where none does, so that its server says so."""
+    return [pool for pool in pools if pool.service.max_batch >= rows] or pools
+
+
 def able(pools: Sequence[Pool], rows: float, left_s: float) -> Sequence[Pool]:
     """Those that would answer so many rows within that time, had they nothing else to do: the request is demand for them, and no others.
 
     By the curve alone, so that demand does not jump with what is learnt. One that is asked alone is, whatever it takes.
     """
+    if rows > 1:
+        pools = that_take(pools, rows)
     return pools if len(pools) < 2 else [pool for pool in pools if pool.service.curve.seconds(rows) <= left_s]
 
 
@@ -95,11 +107,14 @@ def choose(
     is_pinned: bool = False,
     is_bridged: bool = False,
 ) -> Chosen | None:
-    """The cheapest in time; of equally cheap ones the first. A pool that warms up is passed over by its share, but never for a refusal.
+    """The cheapest in time; of equally cheap ones the first. A pool that warms up is passed over by its share, but not where all others
+    refuse; one without a share (0) is left out then too, but for a `turn` below 0, of requests that have nowhere else to go.
 
     `is_bridged`: beside the candidates there is a pool that nobody has seen yet, because it is cold.
     None: no pool would be in time; `retry_after_s` says when one would.
     """
+    if rows > 1:
+        candidates = that_take(candidates, rows)
     ordered = candidates if len(candidates) < 2 else sorted(candidates, key=lambda c: c.price(rows))
     passed_over: list[Candidate] = []
     bridges = is_bridged
@@ -112,6 +127,8 @@ def choose(
         finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority)
         if finish is not None:
             return Chosen(candidate, _reason(candidate, ordered, bridges, is_pinned), finish)
+        if now + candidate.service.curve.seconds(rows) > deadline:
+            candidate.num_hopeless += 1
     for candidate in passed_over:
         finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority)
         if finish is not None:
@@ -120,16 +137,21 @@ def choose(
 
 
 def retry_after_s(
-    now: float, candidates: Sequence[Candidate], rows: float, deadline: float, priority: int = DEFAULT
+    now: float,
+    candidates: Sequence[Candidate],
+    rows: float,
+    deadline: float,
+    priority: int = DEFAULT,
+    *,
+    turn: float = 0.0,
 ) -> float | None:
     """How long until a request that `choose` refused would be let in, its own time as long as this one's, if nothing more arrived.
 
     None if never.
     """
     in_s = deadline - now
-    opens = min(
-        (c.queue.opens_at(now, c.service, rows, in_s, priority) for c in candidates if c.share > 0.0), default=inf
-    )
+    asked = [candidate for candidate in that_take(candidates, rows) if candidate.share > 0.0 or turn < 0.0]
+    opens = min((c.queue.opens_at(now, c.service, rows, in_s, priority) for c in asked), default=inf)
     return None if opens == inf else opens - now
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from math import inf
 from typing import Any
 
-from serving.scheduling.prediction import Service
+from serving.scheduling.prediction import Full, Service
 from serving.scheduling.replica import Replica
 
 MAX_BLOCK = 20  # tickets; a look goes through one block and past the others (16 to 24 were fastest with 150 waiting)
+MAX_LOOK = 100  # tickets past which nobody is looked for that has room where the first has none; a guess, not measured
 ROUNDING_S = 1e-9  # two ways to add up the same costs differ by less
 
 
@@ -74,6 +75,7 @@ class Line:
     def __init__(self, share: float = 1.0) -> None:
         self._blocks: list[_Block] = []
         self._share = share
+        self._num_of: dict[Full, int] = {}  # who wait, by their variant
         self.total_s = 0.0  # costs of all who wait
         self.num_waiting = 0
 
@@ -83,6 +85,14 @@ class Line:
     @property
     def first(self) -> Ticket | None:
         return self._blocks[0].tickets[0] if self._blocks else None
+
+    def first_but(self, blocked: set[Full]) -> Ticket | None:
+        """The first whose variant is none of these."""
+        if not blocked:
+            return self.first
+        if self._num_of.keys() <= blocked:
+            return None
+        return next((ticket for ticket in islice(self, MAX_LOOK) if ticket.service.full not in blocked), None)
 
     def reshare(self, share: float) -> None:
         """The number of servers that work on this line is another one."""
@@ -98,6 +108,8 @@ class Line:
         ticket.in_line = True
         self.num_waiting += 1
         self.total_s += ticket.cost_s
+        full = ticket.service.full
+        self._num_of[full] = self._num_of.get(full, 0) + 1
         if index < 0:
             blocks.append(_Block([ticket], self._share))
             return
@@ -128,6 +140,11 @@ class Line:
         del block.tickets[at], block.dues[at], block.costs[at]
         ticket.in_line = False
         self.num_waiting -= 1
+        full = ticket.service.full
+        if self._num_of[full] == 1:
+            del self._num_of[full]
+        else:
+            self._num_of[full] -= 1
         self.total_s = self.total_s - ticket.cost_s if self.num_waiting else 0.0
         if block.tickets:
             block.weigh(self._share)

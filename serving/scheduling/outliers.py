@@ -17,6 +17,7 @@ MIN_TIMED = 5  # answers until a server is compared with others: the first are s
 STALLED_S = 1.0  # that nothing comes of a server beyond what its work takes: as long as a crash; a guess, not measured
 FIRST_EJECTION_S = 1.0  # embedded Triton is back about a second after a crash (`make prove`)
 LONGEST_EJECTION_S = 30.0  # somebody may have mended it; a guess, not measured
+MAX_DOUBLINGS = 5  # past these the longest is reached, and 2 to the 1024th is no float
 NUM_TRIALS = 3  # answers, one at a time, until it is as good as the others; a guess, not measured
 REFUSED_S = 60.0  # after the second death, by contract
 MAX_REMEMBERED = 4096  # digests come from clients: past this many the oldest are forgotten
@@ -36,14 +37,14 @@ WELL = Health()
 
 
 def succeeded(health: Health) -> Health:
-    """After an answer, whatever its status: the server lives."""
+    """After an answer that is no fault of the server's: it lives."""
     if health.num_trials_left > 1:
         return Health(0, health.num_ejections, health.ejected_until, health.num_trials_left - 1)
     return WELL
 
 
 def failed(health: Health, now: float, *, may_eject: bool) -> Health:
-    """After a request that was lost there. On trial one is enough."""
+    """After a request that was lost there, or that it failed on. On trial one is enough."""
     num_failures = health.num_failures + 1
     if may_eject and (num_failures >= MAX_FAILURES or health.num_trials_left):
         return ejected(health, now)
@@ -51,7 +52,7 @@ def failed(health: Health, now: float, *, may_eject: bool) -> Health:
 
 
 def ejected(health: Health, now: float) -> Health:
-    pause_s = min(FIRST_EJECTION_S * 2**health.num_ejections, LONGEST_EJECTION_S)
+    pause_s = min(FIRST_EJECTION_S * 2 ** min(health.num_ejections, MAX_DOUBLINGS), LONGEST_EJECTION_S)
     return Health(0, health.num_ejections + 1, now + pause_s, NUM_TRIALS)
 
 

@@ -1,28 +1,42 @@
 """What a gateway knows of one server: what it sent there, when that will be done, and how much more may be sent.
 
-How much: two executions of every instance to begin with, so that the next one is there when one ends. Where answers take longer than
-that work can, others work on the server too, and the bound falls to one execution, so that what waits waits in the gateways. Rule: the
-bound goes by the bare curve; by corrected times it would grow with the very queue that it is to prevent.
+How much: of each variant two executions of every instance to begin with, so that the next one is there when one ends. Where answers
+take longer than that work can, others work on the server too, and the bound falls to one execution, so that what waits waits in the
+gateways. Rules: the bound goes by the bare curve; by corrected times it would grow with the very queue that it is to prevent. And each
+variant has its own: its instances are its own, and the rows of another would fill a bound that they have nothing to do with.
 """
 
 from __future__ import annotations
 
 from serving.scheduling.outliers import WELL, Health
-from serving.scheduling.prediction import Service
+from serving.scheduling.prediction import Full, Service
 
 LATE_TIMES = (
     1.25  # what full flight takes by the curve: above, somebody else's work is before ours; a guess, not measured
 )
 SHRINK, GROW = 0.9, 0.05  # of the bound, for each round of answers that was late or not; a guess, not measured
 LEAST_FILL = 0.5  # one execution on each instance: less would starve a GPU
+FAILED_TIMES = 10.0  # as long as it should have taken: what an answer counts for that is the server's own error; a guess, not measured
 LATENCY_WEIGHT = 0.1  # of the newest answer, for telling slow servers from busy ones; a guess, not measured
 
 
+class Flight:
+    """What one variant has in flight on a server."""
+
+    __slots__ = ("num", "rows")
+
+    def __init__(self) -> None:
+        self.num = 0
+        self.rows = 0.0
+
+
 class Replica:
-    """One server. `free_at`: when all that was sent from here is done. `fill`: the share of its first bound that is used."""
+    """One server. `free_at`: when all that was sent from here is done. `fill`: the share of first bounds that is used."""
 
     __slots__ = (
         "fill",
+        "flight_s",
+        "flights",
         "free_at",
         "health",
         "in_flight",
@@ -32,7 +46,7 @@ class Replica:
         "name",
         "num_in_flight",
         "num_timed",
-        "round_rows",
+        "round_ratio",
     )
 
     def __init__(self, name: str) -> None:
@@ -41,10 +55,12 @@ class Replica:
         self.health: Health = WELL
         self.fill = 1.0
         self.free_at = 0.0
+        self.flights: dict[Full, Flight] = {}
+        self.flight_s = 0.0  # what full flight takes of the variants that have something in flight, by their curves
         self.in_flight = 0.0  # rows
         self.in_flight_s = 0.0  # their costs
         self.num_in_flight = 0
-        self.round_rows = 0.0  # answered since `fill` was last looked at
+        self.round_ratio = 0.0  # of first bounds, answered since `fill` was last looked at
         self.forget_times()
 
     @property
@@ -58,7 +74,13 @@ class Replica:
         Executions are shared, so all that is in flight takes its costs, its own among them, and no less than its own execution.
         """
         wait_s = self.free_at - now if self.free_at > now else 0.0
-        execution_s = service.seconds(service.among(rows, self.in_flight))
+        flight = self.flights.get(service.full)
+        if flight is None:
+            flight = self.flights[service.full] = Flight()
+            self.flight_s += service.full.flight_s
+        execution_s = service.seconds(service.among(rows, flight.rows))
+        flight.num += 1
+        flight.rows += rows
         until_free_s = wait_s + cost_s
         self.free_at = now + until_free_s
         self.in_flight += rows
@@ -66,14 +88,33 @@ class Replica:
         self.num_in_flight += 1
         return until_free_s if until_free_s > execution_s else execution_s
 
-    def ended(self, now: float, rows: float, cost_s: float) -> None:
+    def rows_of(self, service: Service) -> float:
+        """In flight, of this variant."""
+        flight = self.flights.get(service.full)
+        return 0.0 if flight is None else flight.rows
+
+    def has_room(self, service: Service, rows: float) -> bool:
+        """Where something is in flight: whether so many rows may be, too. More than the bound go where none of their variant are."""
+        if self.health.num_trials_left > 0:
+            return False
+        flight = self.flights.get(service.full)
+        return flight is None or flight.rows + rows <= self.fill * service.first_bound
+
+    def ended(self, now: float, service: Service, rows: float, cost_s: float) -> None:
         """Answered or lost: what is left begins now."""
         self.num_in_flight -= 1
         if self.num_in_flight <= 0:
-            self.num_in_flight, self.in_flight, self.in_flight_s = 0, 0.0, 0.0
+            self.num_in_flight, self.in_flight, self.in_flight_s, self.flight_s = 0, 0.0, 0.0, 0.0
+            self.flights.clear()
         else:
             self.in_flight -= rows
             self.in_flight_s -= cost_s
+            flight = self.flights[service.full]
+            flight.num -= 1
+            flight.rows -= rows
+            if flight.num == 0:
+                del self.flights[service.full]
+                self.flight_s -= service.full.flight_s
         self.free_at = now + self.in_flight_s
 
     def free_again(self, now: float) -> float:
@@ -87,17 +128,29 @@ class Replica:
     def time(self, service: Service, predicted_s: float, actual_s: float) -> None:
         """By the bare curve, because what is corrected is learnt from the slow ones too."""
         if predicted_s > 0:
-            self.num_timed += 1
-            weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
-            self.late_ratio += weight * (service.correction.factor * actual_s / predicted_s - self.late_ratio)
+            self._took(service.correction.factor * actual_s / predicted_s)
+
+    def time_failure(self) -> None:
+        """It answered with an error of its own, which is no work done fast."""
+        self._took(FAILED_TIMES)
+
+    def time_refusal(self) -> None:
+        """It answered that the request is wrong: now it is known, but not how fast it is."""
+        if self.num_timed == 0:
+            self.late_ratio = 1.0
+
+    def _took(self, times: float) -> None:
+        self.num_timed += 1
+        weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
+        self.late_ratio += weight * (times - self.late_ratio)
 
     def learn(self, service: Service, rows: float, actual_s: float) -> None:
-        self.round_rows += rows
-        if self.round_rows < service.first_bound:
+        """To be told before `ended`."""
+        self.round_ratio += rows / service.first_bound
+        if self.round_ratio < 1.0:
             return
-        self.round_rows = 0.0
-        full_s = 2 * service.curve.seconds(service.batch)
-        if actual_s > LATE_TIMES * full_s:
+        self.round_ratio = 0.0
+        if actual_s > LATE_TIMES * max(self.flight_s, service.curve.seconds(rows)):
             self.fill = max(LEAST_FILL, self.fill * SHRINK)
         else:
             self.fill = min(1.0, self.fill + GROW)

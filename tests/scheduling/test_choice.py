@@ -13,7 +13,7 @@ from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.scheduling.servers import Exact, pool
 
-CPU = Service(Curve(((1, 0.010), (8, 0.080))))  # slow, cheap, and rows gain nothing together
+CPU = Service(Curve(((1, 0.010), (8, 0.080))), max_batch=64)  # slow, cheap, and rows gain nothing together
 GPU = Service(Curve(((1, 0.005), (64, 0.020))), max_batch=64)
 CPU_PRICE, GPU_PRICE = 0.2, 1.0  # an hour
 

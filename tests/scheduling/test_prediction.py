@@ -13,9 +13,7 @@ from serving.scheduling.prediction import (
     UNCORRECTED,
     Correction,
     Service,
-    Work,
     corrected,
-    predicted_finish,
 )
 
 CURVE = Curve(((1, 0.002), (8, 0.004), (64, 0.02)))
@@ -81,8 +79,3 @@ def test_a_correction_stays_within_its_limits_whatever_happens(answers: list[tup
         correction = corrected(correction, predicted_s, actual_s)
     assert SMALLEST <= correction.factor <= LARGEST
     assert correction.spread >= 0
-
-
-@pytest.mark.parametrize(("free_at", "finish"), [(0.0, 10.002), (10.0, 10.002), (10.5, 10.502)])
-def test_work_is_done_after_what_is_in_flight(free_at: float, finish: float) -> None:
-    assert predicted_finish(10.0, free_at, Service(CURVE, 1, 8), Work(1)) == pytest.approx(finish)
