@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from serving.planning.simulate.bursts import Bursts
+
 Kind = Literal["constant", "poisson", "bursts", "trace"]
 
 
@@ -29,12 +31,17 @@ class Arrivals:
     def __post_init__(self) -> None:
         if self.kind != "trace" and not self.rate_rps > 0:
             raise ValueError(f"{self.kind} arrivals need a rate above 0")
-        if self.kind == "bursts" and not (self.burst_times >= 1 and 0 < self.burst_lasting_s < self.burst_every_s):
-            raise ValueError("a burst has at least the usual rate, and ends before the next one begins, on average")
+        if self.kind == "bursts":
+            self.bursts  # noqa: B018  (checks itself)
         if self.kind == "trace" and (
             not self.times_s or self.times_s[0] < 0 or sorted(self.times_s) != list(self.times_s)
         ):
             raise ValueError("a trace needs times from 0 on that rise")
+
+    @property
+    def bursts(self) -> Bursts:
+        """As the simulator means them, too."""
+        return Bursts(self.burst_times, self.burst_every_s, self.burst_lasting_s)
 
 
 def schedule(arrivals: Arrivals, duration_s: float, seed: int, part: int = 0, num_parts: int = 1) -> Iterator[float]:
@@ -58,17 +65,14 @@ def _poisson(arrivals: Arrivals, duration_s: float, chance: random.Random) -> It
 
 def _bursts(arrivals: Arrivals, duration_s: float, chance: random.Random) -> Iterator[float]:
     """A Poisson process whose rate changes between two values (a Markov-modulated one)."""
-    share = arrivals.burst_lasting_s / arrivals.burst_every_s
-    calm_rps = arrivals.rate_rps / (1 - share + share * arrivals.burst_times)
-    quiet_s = arrivals.burst_every_s - arrivals.burst_lasting_s
-    is_burst, at = False, 0.0
-    ends = chance.expovariate(1 / quiet_s)
+    bursts = arrivals.bursts
+    calm_rps, switches = bursts.calm_rps(arrivals.rate_rps), bursts.switches(chance)
+    is_burst, at, ends = False, 0.0, next(switches)
     while at < duration_s:
-        rate_rps = calm_rps * arrivals.burst_times if is_burst else calm_rps
+        rate_rps = calm_rps * bursts.times if is_burst else calm_rps
         due = at + chance.expovariate(rate_rps)
         if due >= ends:  # what is left of a gap is forgotten: exponential gaps have no memory
-            at, is_burst = ends, not is_burst
-            ends = at + chance.expovariate(1 / (arrivals.burst_lasting_s if is_burst else quiet_s))
+            at, is_burst, ends = ends, not is_burst, next(switches)
             continue
         at = due
         if at < duration_s:

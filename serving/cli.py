@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,6 +39,16 @@ EXTRAS = {  # package that may be missing -> extra that brings it
     "skl2onnx": "onnx", "onnxmltools": "onnx", "sympy": "onnx",
     "locust": "loadtest", "kubernetes": "cluster",
 }  # fmt: skip
+
+
+class Finite(click.FloatRange):
+    """A number that is one: neither nan nor inf."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
 
 
 def room(module: str) -> Any:
@@ -363,58 +374,35 @@ def _answering_engines() -> Any:
     "--trace", type=FILE, help="Arrivals from a CSV: a column TIMESTAMP (Azure's LLM traces), or seconds first."
 )
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Each arrival so often.")
-@click.option(
-    "--jitter",
-    "jitter_s",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Seconds that copies come later.",
-)
+@click.option("--jitter", "jitter_s", type=Finite(0), help="Most seconds that a copy comes later. Default: 1.")
 @click.option(
     "--arrivals",
-    default="poisson",
-    show_default=True,
     type=click.Choice(["poisson", "bursts", "daily"]),
-    help="What to make where there is no trace.",
+    help="What to make where there is no trace. Default: poisson.",
 )
 @click.option(
-    "--rate", "rate_rps", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="A second."
+    "--rate", "rate_rps", type=Finite(0, min_open=True), help="A second, on average, of bursts too. Default: 10."
 )
 @click.option(
     "--duration",
     "duration_s",
-    default=3600.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="Seconds.",
+    type=Finite(0, 31 * 86_400, min_open=True),
+    help="Seconds, a month at most. Default: 3600.",
 )
-@click.option(
-    "--burst-times",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="The rate in a burst.",
-)
+@click.option("--burst-times", type=Finite(1), help="The rate in a burst, as a multiple of that outside. Default: 5.")
 @click.option(
     "--burst-every",
     "burst_every_s",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="Seconds between bursts, on average.",
+    type=Finite(0, min_open=True),
+    help="Seconds from the start of a burst to that of the next, on average. Default: 600.",
 )
 @click.option(
     "--burst-lasting",
     "burst_lasting_s",
-    default=60.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="Seconds of a burst, on average.",
+    type=Finite(0, min_open=True),
+    help="Seconds of a burst, on average. Default: 60.",
 )
-@click.option(
-    "--swing", default=0.8, show_default=True, type=click.FloatRange(0, 1), help="Of a day, as a share of its mean."
-)
+@click.option("--swing", type=Finite(0, 1), help="Of a day, as a share of its mean. Default: 0.8.")
 @click.option(
     "--per-second",
     type=click.IntRange(1),
@@ -423,12 +411,10 @@ def _answering_engines() -> Any:
 @click.option(
     "--noise",
     "noise_ratio",
-    type=click.FloatRange(0),
+    type=Finite(0, 10),
     help="Coefficient of variation of execution times, lognormal, in both pools instead of the file's.",
 )
-@click.option(
-    "--objective", "objective_s", type=click.FloatRange(0, min_open=True), help="Seconds, instead of the file's."
-)
+@click.option("--objective", "objective_s", type=Finite(0, min_open=True), help="Seconds, instead of the file's.")
 @click.option(
     "--policy", "policies", multiple=True, type=click.Choice(SIMULATED), help="This alone; may be given several times."
 )
@@ -438,7 +424,7 @@ def _answering_engines() -> Any:
 def simulate(**options: Any) -> None:
     """Replay a trace through the code that decides, for the pools in SCENARIO, beside other policies; a what-if."""
     replay = room("serving.replay.command")
-    sys.exit(replay.run(replay.SimulateOptions(**options)))
+    sys.exit(replay.run(replay.SimulateOptions.of(**options)))
 
 
 @cli.group()

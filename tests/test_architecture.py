@@ -83,6 +83,7 @@ def test_imports_point_down_the_house(path: Path) -> None:
 
 
 TRACES = {"serving.replay.traces", "serving.replay.traces.read_trace"}
+BURSTS = {"serving.planning.simulate.bursts", "serving.planning.simulate.bursts.Bursts"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -99,11 +100,11 @@ def test_deciding_code_has_no_clock_and_does_no_input_or_output(path: Path) -> N
 
 
 def test_load_tests_know_the_gateway_by_http_only() -> None:
-    """Of `serving` they take the reader of traces, which the simulator has too."""
+    """Of `serving` they take the reader of traces and the meaning of bursts, which the simulator has too."""
     for path in (ROOT / "loadtest").rglob("*.py"):
         if "bench" not in path.parts:  # the benchmarks measure the gateway's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
-            assert taken <= {"serving.errors", "serving.errors.UserError", *TRACES}, f"{path}: {taken}"
+            assert taken <= {"serving.errors", "serving.errors.UserError", *TRACES, *BURSTS}, f"{path}: {taken}"
 
 
 def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:

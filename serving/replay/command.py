@@ -6,6 +6,7 @@ Random numbers are made here, from one seed: every policy gets the same requests
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -13,10 +14,12 @@ from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 from serving.errors import UserError
 from serving.planning.simulate import arrivals as make
 from serving.planning.simulate.arrivals import Arrivals
+from serving.planning.simulate.bursts import Bursts
 from serving.planning.simulate.hindsight import simulate
 from serving.planning.simulate.outcome import Outcome
 from serving.planning.simulate.run import Draws
@@ -30,8 +33,13 @@ MANY = 2_000_000  # requests; one by one they would take a minute a policy
 PER_SECOND = 100  # of many requests, that are looked at in a second in which nothing changes
 
 
+OF_MADE = ("arrivals", "rate_rps", "duration_s", "burst_times", "burst_every_s", "burst_lasting_s", "swing")
+
+
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
+    """`given`: which of these were said, were it with the value that they have anyway."""
+
     scenario: Path
     trace: Path | None = None
     copies: int = 1
@@ -50,6 +58,13 @@ class SimulateOptions:
     seed: int = 1
     picture: Path | None = None
     as_json: bool = False
+    given: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(**said: Any) -> SimulateOptions:
+        """None: nothing was said."""
+        given = {name: value for name, value in said.items() if value is not None}
+        return SimulateOptions(**given, given=frozenset(given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +82,26 @@ def run(options: SimulateOptions) -> int:
     for policy in POLICIES:
         if policy.name in (options.policies or _ALL):
             outcomes.append(_outcome(policy, setting, traffic, options, outcomes))
+    _show(outcomes, options, setting, traffic)
     if options.picture is not None:
         options.picture.write_text(
             draw(outcomes, f"what-if: {traffic.says}, objective {setting.objective_s:g} s"), encoding="utf-8"
         )
+    return 0
+
+
+def _show(outcomes: list[Outcome], options: SimulateOptions, setting: Setting, traffic: Traffic) -> None:
     if options.as_json:
         facts = {"scenario": str(options.scenario), "traffic": traffic.says, "objective_s": setting.objective_s}
         print(
             json.dumps(as_json(outcomes, {**facts, "per_second": traffic.per_second, "seed": options.seed}), indent=2)
         )
-        return 0
+        return
     part = f", {traffic.per_second} of each second looked at" if traffic.per_second is not None else ""
     print(
         f"{traffic.says}{part}; objective {setting.objective_s:g} s; what-if: curves and prices are those of {options.scenario}"
     )
     print(table(outcomes))
-    return 0
 
 
 _ALL = tuple(policy.name for policy in POLICIES)
@@ -148,14 +167,7 @@ def _made(options: SimulateOptions, setting: Setting) -> Traffic:
     kinds: dict[str, Callable[[], Callable[[float], float]]] = {
         "poisson": lambda: make.steady(rate),
         "daily": lambda: make.daily(rate, options.swing),
-        "bursts": lambda: make.bursts(
-            rate,
-            options.burst_times,
-            options.burst_every_s,
-            options.burst_lasting_s,
-            duration_s,
-            random.Random(f"bursts {options.seed}"),
-        ),
+        "bursts": lambda: make.bursts(rate, _bursts(options), random.Random(f"bursts {options.seed}")),
     }
     arrivals = make.Made(
         kinds[options.arrivals](), duration_s, lambda number: random.Random(f"{number} {options.seed}"), setting.rows
@@ -167,13 +179,47 @@ def _made(options: SimulateOptions, setting: Setting) -> Traffic:
     )
 
 
+def _bursts(options: SimulateOptions) -> Bursts:
+    return Bursts(options.burst_times, options.burst_every_s, options.burst_lasting_s)
+
+
 def check(options: SimulateOptions) -> None:
     """What the command line alone can tell. Raises UserError."""
-    made = SimulateOptions(scenario=options.scenario)
-    of_made = ("arrivals", "rate_rps", "duration_s", "burst_times", "burst_every_s", "burst_lasting_s", "swing")
-    if options.trace is not None and any(getattr(options, name) != getattr(made, name) for name in of_made):
+    if options.trace is not None and not options.given.isdisjoint(OF_MADE):
         raise UserError(
             "--trace brings its own arrivals: leave out --arrivals, --rate, --duration and what belongs to them"
         )
     if options.trace is None and options.copies != 1:
         raise UserError("--copies is for a trace; --rate says how many requests are made")
+    _check_use(options)
+    if options.arrivals == "bursts":
+        try:
+            _bursts(options)
+        except ValueError as error:
+            raise UserError(f"--burst-times, --burst-every, --burst-lasting: {error}") from None
+    if options.picture is not None:
+        _check_picture(options.picture)
+
+
+def _check_use(options: SimulateOptions) -> None:
+    """What was given does something."""
+    only_for = {
+        "jitter_s": ("--jitter", "--copies above 1", options.copies > 1),
+        "swing": ("--swing", "--arrivals daily", options.arrivals == "daily"),
+        "burst_times": ("--burst-times", "--arrivals bursts", options.arrivals == "bursts"),
+        "burst_every_s": ("--burst-every", "--arrivals bursts", options.arrivals == "bursts"),
+        "burst_lasting_s": ("--burst-lasting", "--arrivals bursts", options.arrivals == "bursts"),
+    }
+    for name, (option, what, is_used) in only_for.items():
+        if name in options.given and not is_used:
+            raise UserError(f"{option} does nothing here: it is for {what}")
+
+
+def _check_picture(path: Path) -> None:
+    """Before minutes of simulating: whether it can be written after them."""
+    if path.is_dir():
+        raise UserError(f"--picture: {path} is a folder; give the file that is to be written")
+    if not path.parent.is_dir():
+        raise UserError(f"--picture: there is no folder {path.parent}; make it, or give another")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"--picture: {path} may not be written")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from statistics import mean, stdev
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.arrivals import Arrivals, schedule
+from serving.planning.simulate.arrivals import Made, bursts
 
 POISSON = Arrivals("poisson", 200.0)
 BURSTS = Arrivals("bursts", 100.0, burst_times=5.0, burst_every_s=4.0, burst_lasting_s=1.0)
@@ -41,6 +43,17 @@ def test_bursts_have_the_rate_on_average_and_vary_more() -> None:
     for at in times:
         per_second[int(at)] += 1
     assert max(per_second) > 200  # five times the 50 a second outside
+
+
+def test_the_simulator_means_the_same_by_bursts() -> None:
+    """Of the same four numbers: as many requests, and as many crowded seconds."""
+    made = Made(bursts(100.0, BURSTS.bursts, random.Random(1)), 4000.0, lambda number: random.Random(number))
+    simulated = [sum(made.asked(second).values()) for second in range(4000)]
+    sent = [0] * 4000
+    for at in schedule(BURSTS, 4000.0, seed=1):
+        sent[int(at)] += 1
+    assert sum(simulated) == pytest.approx(sum(sent), rel=0.1)
+    assert sum(n > 150 for n in simulated) == pytest.approx(sum(n > 150 for n in sent), rel=0.1)
 
 
 def test_a_trace_is_sent_as_it_is() -> None:

@@ -13,10 +13,13 @@ from click.testing import CliRunner
 from serving.cli import SIMULATED, cli
 from serving.errors import UserError
 from serving.planning.simulate.setting import POLICIES
-from serving.replay.command import draws
+from serving.replay.command import OF_MADE, SimulateOptions, draws
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = str(ROOT / "docs" / "scenarios" / "bert-large.yaml")
+
+
+BURSTS = ("--arrivals", "bursts", "--burst-lasting", "5")
 
 
 def simulate(*words: str) -> tuple[int, str]:
@@ -37,6 +40,15 @@ def test_the_command_line_offers_the_policies_there_are() -> None:
     assert tuple(policy.name for policy in POLICIES) == SIMULATED
 
 
+def test_what_the_help_says_is_the_default_is() -> None:
+    options = {option.name: option for option in cli.commands["simulate"].params}  # type: ignore[attr-defined]
+    defaults = SimulateOptions(Path())
+    for name in (*OF_MADE, "jitter_s"):
+        default = getattr(defaults, name)
+        said = default if isinstance(default, str) else f"{default:g}"
+        assert options[name].help.endswith(f" Default: {said}."), name
+
+
 def test_the_table_has_a_row_for_each_policy_and_says_that_it_is_a_what_if() -> None:
     code, text = simulate("--duration", "30")
     assert code == 0
@@ -51,9 +63,7 @@ def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> Non
     assert row["num_requests"] == row["num_in_time"] + row["num_violations"]
 
 
-@pytest.mark.parametrize(
-    "more", [(), ("--arrivals", "bursts", "--burst-every", "20"), ("--noise", "0.3"), ("--per-second", "20")]
-)
+@pytest.mark.parametrize("more", [(), (*BURSTS, "--burst-every", "20"), ("--noise", "0.3"), ("--per-second", "20")])
 def test_the_same_seed_gives_the_same_object_and_another_another(more: tuple[str, ...]) -> None:
     words = ("--duration", "90", "--rate", "150", "--policy", "tandem", "--policy", "hold", *more, "--seed")
     assert outcomes(*words, "1") == outcomes(*words, "1")
@@ -89,7 +99,7 @@ def test_noise_makes_latencies_spread() -> None:
     [
         ("--rate", "40"),
         ("--duration", "300"),
-        ("--arrivals", "bursts", "--burst-every", "20"),
+        (*BURSTS, "--burst-every", "20"),
         ("--arrivals", "daily"),
         ("--objective", "0.06"),
         ("--per-second", "3"),
@@ -106,11 +116,49 @@ def test_every_option_changes_something(words: tuple[str, ...]) -> None:
     [("--burst-times", "9"), ("--burst-every", "9"), ("--burst-lasting", "9"), ("--swing", "0.1")],
 )
 def test_every_option_of_made_arrivals_changes_something(words: tuple[str, ...]) -> None:
-    kind = "daily" if words[0] == "--swing" else "bursts"
-    plain = ("--arrivals", kind, "--duration", "200", "--policy", "cpu-only")
-    if kind == "bursts" and words[0] != "--burst-every":
-        plain = (*plain, "--burst-every", "30")
+    kind = ("--arrivals", "daily") if words[0] == "--swing" else (*BURSTS, "--burst-every", "30")
+    plain = (*kind, "--duration", "200", "--policy", "cpu-only")
     assert outcomes(*plain, *words)["policies"] != outcomes(*plain)["policies"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--swing", "0.5"), "--swing does nothing here: it is for --arrivals daily"),
+        (("--swing", "0.8", *BURSTS), "--swing does nothing here"),  # its default, and yet asked for
+        (("--burst-every", "9"), "--burst-every does nothing here: it is for --arrivals bursts"),
+        (("--burst-times", "9", "--arrivals", "daily"), "--burst-times does nothing"),
+        (("--burst-lasting", "9"), "--burst-lasting does nothing"),
+        (("--jitter", "0.5"), "--jitter does nothing here: it is for --copies"),
+        ((*BURSTS, "--burst-every", "5"), "a burst has at least the usual rate, and ends before the next one begins"),
+        (("--picture", "no-such-folder/run.svg"), "--picture: there is no folder no-such-folder"),
+        (("--picture", "."), "--picture: . is a folder"),
+    ],
+)
+def test_what_would_do_nothing_or_be_thrown_away_is_told_before_anything_is_simulated(
+    words: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        simulate("--duration", "1e6", *words)
+    assert said in str(raised.value)
+
+
+NUMBERS = ("--objective", "--duration", "--rate", "--noise", "--jitter", "--burst-times", "--burst-every")
+
+
+@pytest.mark.parametrize("option", [*NUMBERS, "--burst-lasting", "--swing"])
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_number_that_is_none_is_refused_by_its_option(option: str, number: str) -> None:
+    done = CliRunner().invoke(cli, ["simulate", SCENARIO, option, number])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert option in done.stderr
+
+
+@pytest.mark.parametrize(("option", "number"), [("--duration", "1e12"), ("--noise", "1e200"), ("--burst-times", "0.5")])
+def test_a_number_beyond_all_sense_is_refused_by_its_option(option: str, number: str) -> None:
+    done = CliRunner().invoke(cli, ["simulate", SCENARIO, option, number])
+    assert done.exit_code == 2
+    assert option in done.stderr
 
 
 def trace(tmp_path: Path) -> str:
@@ -146,6 +194,7 @@ def test_the_picture_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
     [
         (("--trace", "x.csv", "--rate", "5"), "leave out --arrivals, --rate"),
         (("--trace", "x.csv", "--arrivals", "daily"), "leave out"),
+        (("--trace", "x.csv", "--arrivals", "poisson"), "leave out"),
         (("--copies", "2"), "--copies is for a trace"),
         (("--trace", "no-such-trace.csv"), "no-such-trace.csv"),
     ],

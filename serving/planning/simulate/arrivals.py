@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, exp, pi, sin
 from typing import Protocol
 
+from serving.planning.simulate.bursts import Bursts
+
 Arrival = tuple[float, float]  # when, and rows
 DAY_S = 86_400.0
 STEP_S = 0.1  # in which a rate stands still
@@ -67,7 +69,7 @@ class Made:
         self.duration_s = duration_s
         self._rows, self._generators = rows, generators
         generator = generators(0)
-        steps = [step * STEP_S for step in range(ceil(duration_s / STEP_S - 1e-9))]
+        steps = (step * STEP_S for step in range(ceil(duration_s / STEP_S - 1e-9)))
         counts = [poisson(rate(begin) * self._step_s(begin), generator) for begin in steps]
         self._counts = [counts[at : at + STEPS] for at in range(0, len(counts), STEPS)]
 
@@ -108,23 +110,16 @@ def daily(mean_rps: float, swing: float = 0.8) -> Callable[[float], float]:
     return lambda at: mean_rps * (1 + swing * sin(2 * pi * at / DAY_S - pi / 2))
 
 
-def bursts(
-    rate_rps: float, times: float, every_s: float, lasting_s: float, until_s: float, generator: Generator
-) -> Callable[[float], float]:
-    """`times` the rate for `lasting_s` on average, `every_s` apart on average, both exponential. To be asked for rising times."""
-    switches, at = [], 0.0
-    while at < until_s:
-        begin = at + generator.expovariate(1 / every_s)
-        at = begin + generator.expovariate(1 / lasting_s)
-        switches.append((begin, at))
-    spans = iter(switches)
-    span = next(spans, (float("inf"), float("inf")))
+def bursts(mean_rps: float, of: Bursts, generator: Generator) -> Callable[[float], float]:
+    """To be asked for rising times."""
+    calm_rps, switches = of.calm_rps(mean_rps), of.switches(generator)
+    is_burst, ends = False, next(switches)
 
     def rate(now: float) -> float:
-        nonlocal span
-        while now >= span[1]:
-            span = next(spans, (float("inf"), float("inf")))
-        return rate_rps * times if now >= span[0] else rate_rps
+        nonlocal is_burst, ends
+        while now >= ends:
+            is_burst, ends = not is_burst, next(switches)
+        return calm_rps * of.times if is_burst else calm_rps
 
     return rate
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, replace
+from itertools import pairwise
+from math import inf, nan
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 
 from serving.planning.simulate.arrivals import Listed, bursts, copies, daily, poisson, share_of
 from serving.planning.simulate.backlog import Backlog
+from serving.planning.simulate.bursts import Bursts
 from serving.planning.simulate.outcome import Latencies
-from serving.planning.simulate.setting import POLICIES, ColdStart
+from serving.planning.simulate.setting import POLICIES, ColdStart, PoolSetting
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.planning.simulate import settings as small
@@ -105,11 +108,19 @@ def test_a_day_has_its_mean_and_its_swing() -> None:
     assert sum(rates) / 24 == pytest.approx(100)
 
 
-def test_bursts_are_as_many_times_the_rate_and_last_as_long_as_asked() -> None:
-    rate = bursts(10, 5, every_s=90, lasting_s=10, until_s=100_000, generator=random.Random(1))
-    rates = [rate(float(at)) for at in range(0, 100_000, 5)]
+def test_bursts_are_as_many_times_the_rate_outside_and_as_often_and_as_long_as_asked_and_the_rate_is_the_mean() -> None:
+    rate = bursts(14, Bursts(5, every_s=100, lasting_s=10), random.Random(1))
+    rates = [rate(float(at)) for at in range(200_000)]
     assert set(rates) == {10, 50}
     assert rates.count(50) / len(rates) == pytest.approx(0.1, rel=0.1)
+    assert sum(before < after for before, after in pairwise(rates)) == pytest.approx(2000, rel=0.1)
+    assert sum(rates) / len(rates) == pytest.approx(14, rel=0.05)
+
+
+@pytest.mark.parametrize("wrong", [(0.5, 10, 1), (2, 10, 10), (2, 10, 0), (2, inf, 1), (nan, 10, 1), (2, 10, nan)])
+def test_bursts_that_are_none_or_never_end_are_refused(wrong: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="ends before the next one begins"):
+        Bursts(*wrong)
 
 
 def test_copies_are_as_many_and_close_by_and_as_large() -> None:
@@ -207,6 +218,11 @@ def test_a_backlog_is_emptied_in_order_by_as_many_rows_as_could_be_done() -> Non
 # -- requests of many rows --------------------------------------------------------------------------------------------
 
 
+def batching(pool: PoolSetting) -> PoolSetting:
+    """It takes up to sixteen rows at once, and gains nothing by that."""
+    return replace(pool, service=Service(Curve(((1, 0.1),)), max_batch=16))
+
+
 @pytest.mark.parametrize(("rows", "num_gpu_starts"), [(1, 0), (16, 1)])
 def test_requests_too_large_for_the_cpu_wake_the_gpu(rows: float, num_gpu_starts: int) -> None:
     """Sixteen rows take a CPU server 1.6 s, and a second is the objective."""
@@ -218,7 +234,7 @@ def test_requests_too_large_for_the_cpu_wake_the_gpu(rows: float, num_gpu_starts
 
 def test_what_is_too_large_for_the_cpu_is_no_demand_for_it() -> None:
     """Sixteen rows take a CPU server 1.6 s, and a second is the objective: those are the GPU's, and the rest needs one CPU server."""
-    of = setting(cpu=cpu(8, min_replicas=1), gpu=gpu(1, cold_s=30.0))
+    of = setting(cpu=batching(cpu(8, min_replicas=1)), gpu=gpu(1, cold_s=30.0))
     times = [*small.evenly(5, 0, 200), *small.evenly(2, 0.05, 200)]
     come = Listed(times, 200.0, [1.0] * 1000 + [16.0] * (len(times) - 1000))
     found = run("tandem", come, 200.0, of)
@@ -235,7 +251,7 @@ def test_what_only_the_cpu_answers_in_time_wakes_no_gpu() -> None:
 
 
 def test_what_no_pool_answers_in_time_is_no_demand() -> None:
-    of = setting(0.01, cpu=cpu(8, min_replicas=1), gpu=gpu(1, cold_s=5.0))
+    of = setting(0.01, cpu=batching(cpu(8, min_replicas=1)), gpu=gpu(1, cold_s=5.0))
     found = run("tandem", Listed(small.evenly(30, 0, 60), 60.0, 16.0), 60.0, of)
     assert (found.num_gpu_starts, found.num_refused) == (0, 1800)
     assert {moment.num_cpu for moment in found.timeline} == {1}

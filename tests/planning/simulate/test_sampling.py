@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.planning.simulate.arrivals import Arrivals, bursts
+from serving.planning.simulate.bursts import Bursts
 from serving.planning.simulate.outcome import Outcome
 from serving.planning.simulate.sampling import Sampling
 from serving.planning.simulate.setting import ColdStart, Setting
@@ -61,7 +62,7 @@ def test_where_servers_are_saturated_a_part_says_what_the_whole_says(rate: float
 
 @pytest.mark.slow
 def test_bursts_are_seen_although_a_part_is_looked_at() -> None:
-    rate = bursts(60, 8, every_s=60, lasting_s=10, until_s=600, generator=random.Random(3))
+    rate = bursts(120, Bursts(8, every_s=70, lasting_s=10), random.Random(3))  # 60 and 480
     assert_alike(*both("tandem", EASY, made(rate, 600.0, 4)))
 
 
