@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
 from time import perf_counter, time
+from typing import Any
 
 from serving.gateway import curves
 from serving.gateway.catalogue import Catalogue, Server
@@ -19,17 +22,30 @@ from serving.planning.prices import EQUAL_PER_HOUR
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
+from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
 from serving.settings import GatewaySettings, comes_and_goes
+
+AGAIN_S = (5.0, 15.0, 60.0, 600.0)  # between tries to measure what could not be; then the last; a guess, not measured
+SURE_S = 60.0  # that what was measured is not doubted; a guess, not measured
+LOOK_S = 0.5  # how often it is looked whether a pool has nothing to do; a guess, not measured
 
 
 @dataclass(slots=True)
 class _Known:
     """One variant on one pool. Another digest or other facts make another one."""
 
+    pool: str
     digest: str
     facts: Facts
     candidate: Candidate
+    is_measured_now: bool = False
+    sure_until: float = 0.0  # perf_counter
+
+    def use(self, service: Service, without: frozenset[str]) -> None:
+        """The service, on a pool of which these servers do not serve it."""
+        s = service
+        self.candidate.use(Service(s.curve, s.num_instances, s.max_batch, s.correction, s.full, without))
 
 
 class Candidates:
@@ -49,6 +65,7 @@ class Candidates:
         self.servers: dict[Replica, Server] = {}
         self._known: dict[tuple[str, str], _Known] = {}  # by pool and Triton's model name
         self._measuring: set[asyncio.Task[None]] = set()
+        self.num_measuring = 0  # for the first time
 
     async def stop(self) -> None:
         for task in self._measuring:
@@ -63,10 +80,6 @@ class Candidates:
 
     def usual_length(self, pool: str, name: str) -> int:
         return self._known[pool, name].facts.usual_length
-
-    @property
-    def num_measuring(self) -> int:
-        return len(self._measuring)
 
     def cold(self) -> list[str]:
         """Pools that are away and were there before."""
@@ -151,20 +164,71 @@ class Candidates:
                 continue
             without = frozenset(server.replica.name for server in up if name not in server.variants)
             if without != known.candidate.service.without:
-                known.candidate.use(replace(known.candidate.service, without=without))
+                known.use(known.candidate.service, without)
 
     def _know(self, pool: str, name: str, digest: str, facts: Facts, server: Server) -> None:
         candidate = Candidate(self.queues[pool], facts.service(), self._prices[pool], variant=name)
-        known = self._known[pool, name] = _Known(digest, facts, candidate)
+        known = self._known[pool, name] = _Known(pool, digest, facts, candidate)
         if facts.curve is None:
-            task = asyncio.create_task(self._measure(known, server, name))
-            self._measuring.add(task)
-            task.add_done_callback(self._measuring.discard)
+            self.num_measuring += 1
+            self._begin(known, self._measure_first(known, server))
 
-    async def _measure(self, known: _Known, server: Server, name: str) -> None:
+    # -- measuring ----------------------------------------------------------------------------------------------------
+
+    def doubt(self, candidates: Sequence[Candidate]) -> None:
+        """Idle, they would be too slow for somebody: perhaps they were measured at a bad moment, and no answer would ever tell."""
+        now = perf_counter()
+        for candidate in candidates:
+            known = self._known.get((candidate.name, candidate.variant))
+            if known is None or known.facts.curve is not None or known.is_measured_now or now < known.sure_until:
+                continue
+            self._begin(known, self._measure_again(known))
+
+    def _begin(self, known: _Known, measuring: Coroutine[Any, Any, None]) -> None:
+        known.is_measured_now = True
+        task = asyncio.create_task(measuring)
+        self._measuring.add(task)
+        task.add_done_callback(self._measuring.discard)
+
+    async def _measure_first(self, known: _Known, server: Server) -> None:
+        try:
+            is_whole = await self._measure(known, server)
+        finally:
+            self.num_measuring -= 1
+        if is_whole:
+            known.is_measured_now, known.sure_until = False, perf_counter() + SURE_S
+        else:
+            await asyncio.sleep(AGAIN_S[0])
+            await self._measure_again(known)
+
+    async def _measure_again(self, known: _Known) -> None:
+        """When the pool has nothing to do, until it does not break off."""
+        name = known.candidate.variant
+        for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
+            await self._until_quiet(known)
+            if self._known.get((known.pool, name)) is not known:
+                return
+            server = self._catalogue.pick(known.pool, name)
+            if server is not None and await self._measure(known, server):
+                break
+            await asyncio.sleep(pause_s)
+        known.is_measured_now, known.sure_until = False, perf_counter() + SURE_S
+
+    async def _until_quiet(self, known: _Known) -> None:
+        queue = known.candidate.queue
+        while True:
+            if not queue.in_flight and not queue.num_waiting:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _measure(self, known: _Known, server: Server) -> bool:
+        """Whether it did not break off."""
+        name = known.candidate.variant
+
         async def ask(body: bytes, length: int, until: float) -> Answer:
             return await self._catalogue.infer(server, name, body, length, until)
 
-        curve = await curves.measure(known.facts, ask)
-        if curve is not None:
-            known.candidate.use(replace(known.facts.service(curve), without=known.candidate.service.without))
+        measured = await curves.measure(known.facts, ask)
+        if measured.curve is not None:
+            known.use(known.facts.service(measured.curve), known.candidate.service.without)
+        return measured.is_whole

@@ -1,22 +1,24 @@
 """How long does a variant take on a pool's server, before anybody has asked it for anything?
 
 Triton's configuration may carry a curve; otherwise a quick one is measured with made-up inputs when a variant appears, off the request
-path. What fails leaves a modest default. Rule: this is where predictions begin, not what they are; every answer corrects them.
+path. What fails leaves a modest default until it is tried again (`candidates.py`). Rules: this is where predictions begin, not what
+they are; every answer corrects them. The first inference of a size is never counted: it loads libraries, and may take seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from serving.gateway.upstream import Answer, Lost
 from serving.scheduling.curve import Curve
-from serving.scheduling.prediction import Service
+from serving.scheduling.prediction import Full, Service
 
 DEFAULT = Curve(
     ((1, 0.005),)
@@ -29,8 +31,9 @@ BATCHES = (
 )  # measured, as far as the model takes them: alone, what a row more costs, and what a GPU makes of many
 LONGEST_S = 0.1  # what is likely to take longer is not run beside requests that wait; a guess, not measured
 NUM_TIMED = 3  # after one that is not counted; the fastest counts, because others only add
-MAX_MEASURE_S = 2.0  # for all of it; what takes longer shows in the first answers
-MAX_BYTES = 8 * 2**20  # of made-up inputs
+MAX_MEASURE_S = 2.0  # for all of it, but for what is not counted and one of each size; a guess, not measured
+PATIENCE_S = 30.0  # with one inference: the first on a GPU may take seconds; a guess, not measured
+MAX_BYTES = 48 * 2**20  # of made-up inputs: 64 images of 3x224x224 are 37 MiB, and Triton takes 64 MiB
 SIZES = {"BOOL": 1, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8} | {
     f"{sign}INT{bits}": bits // 8 for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
@@ -69,7 +72,24 @@ class Facts:
         return UNKNOWN_SIZE if is_free and self.max_batch and self.curve is None else 0
 
     def service(self, curve: Curve | None = None) -> Service:
-        return Service(curve or self.curve or DEFAULT, self.num_instances, self.max_rows)
+        """By this curve, else by the configuration's. Where nobody could measure how well it batches, full batches are taken for best."""
+        used = curve or self.curve or DEFAULT
+        if self.curve is not None or self._shows_batching(used):
+            return Service(used, self.num_instances, self.max_rows)
+        seconds = used.seconds(self.max_rows)
+        return Service(
+            used, self.num_instances, self.max_rows, known=Full(self.max_rows, self.max_rows / seconds, 2 * seconds)
+        )
+
+    def _shows_batching(self, curve: Curve) -> bool:
+        """Up to the largest batch, or to one that was left out because it would take long."""
+        rows = curve.points[-1][0]
+        return rows >= min(self.max_rows, BATCHES[-1]) or 1 < rows < self.most_made_up
+
+    @property
+    def most_made_up(self) -> int:
+        """Rows of the largest made-up inputs; 0 where not even one can be made."""
+        return min(self.max_rows, *(most_rows(given) for given in self.inputs)) if self.inputs else self.max_rows
 
 
 def read_facts(config: dict[str, Any]) -> Facts:
@@ -103,46 +123,62 @@ def _given(text: str | None) -> Curve | None:
         return None
 
 
-async def measure(facts: Facts, ask: Ask) -> Curve | None:
-    """A point for one row and some for more, by real inferences; None where the model cannot be asked with made-up inputs."""
-    until = perf_counter() + MAX_MEASURE_S
+class Measured(NamedTuple):
+    """`curve` is None where nothing came of it; `is_whole`: it did not break off, so that another time would say no more."""
+
+    curve: Curve | None
+    is_whole: bool
+
+
+async def measure(facts: Facts, ask: Ask) -> Measured:
+    """A point for one row and some for more, by real inferences."""
     points: list[tuple[float, float]] = []
-    for rows in sorted({min(facts.max_rows, batch) for batch in BATCHES}):
-        if len(points) > 1 and Curve(tuple(points)).seconds(rows) > LONGEST_S:
+    until = perf_counter() + MAX_MEASURE_S
+    for rows in sorted({min(facts.most_made_up, batch) for batch in BATCHES}):
+        if points and Curve(tuple(points)).seconds(rows) > (LONGEST_S if len(points) > 1 else MAX_MEASURE_S):
             break
         seconds = await _fastest(facts, rows, ask, until)
         if seconds is None:
-            break
+            return Measured(Curve(tuple(points)) if points else None, is_whole=False)
         least_s = points[-1][1] if points else 0.0  # more rows take no less time, whatever the noise says
         points.append((rows, max(seconds, least_s)))
-    return Curve(tuple(points)) if points else None
+    return Measured(Curve(tuple(points)), is_whole=True)
 
 
 async def _fastest(facts: Facts, rows: int, ask: Ask, until: float) -> float | None:
-    made = made_up(facts, rows)
+    """Of some, and of one at least, after one that is not counted. None where one got no good answer."""
+    made = await asyncio.to_thread(made_up, facts, rows)  # copies of many megabytes
     if made is None:
         return None
     body, length = made
-    best: float | None = None
+    best = inf
     for index in range(1 + NUM_TIMED):
         began = perf_counter()
         try:
-            answer = await ask(body, length, until)
+            answer = await ask(body, length, began + PATIENCE_S)
         except Lost:
-            return best
+            return best if best < inf else None
         if answer.status != 200:
             return None
         took_s = perf_counter() - began
-        is_last = perf_counter() + took_s > until  # the next one would not be done in time
-        if (index > 0 or is_last) and (best is None or took_s < best):
-            best = took_s
-        if is_last:
-            return best
+        if index > 0:
+            best = min(best, took_s)
+            if perf_counter() + took_s > until:
+                break
     return best
+
+
+def most_rows(given: Input) -> int:
+    """Rows of it that can be made up."""
+    size = SIZES.get(given.datatype, len(STRING) if given.datatype == "BYTES" else 0)
+    num_elements = prod(size if size >= 0 else UNKNOWN_SIZE for size in given.dims)
+    return MAX_BYTES // max(1, num_elements * size) if size else 0
 
 
 def made_up(facts: Facts, rows: int) -> tuple[bytes, int] | None:
     """A v2 request of zeros and short strings, and the length of its JSON part; None for one that would be too large or is not known."""
+    if not 0 < rows <= facts.most_made_up:
+        return None
     entries, blobs = [], []
     for given in facts.inputs:
         shape = [size if size >= 0 else UNKNOWN_SIZE for size in given.dims]
@@ -150,13 +186,9 @@ def made_up(facts: Facts, rows: int) -> tuple[bytes, int] | None:
             shape = [rows, *shape]
         num_elements = prod(shape)
         size = SIZES.get(given.datatype)
-        if size is None and given.datatype != "BYTES":
-            return None
-        if num_elements * (size or len(STRING)) > MAX_BYTES:
-            return None
         blob = STRING * num_elements if size is None else bytes(size * num_elements)
         blobs.append(blob)
         parameters = {"binary_data_size": len(blob)}
         entries.append({"name": given.name, "datatype": given.datatype, "shape": shape, "parameters": parameters})
     head = orjson.dumps({"inputs": entries, "parameters": {"binary_data_output": True}})
-    return head + b"".join(blobs), len(head)
+    return b"".join((head, *blobs)), len(head)

@@ -210,6 +210,7 @@ class Dispatch:
         wait_s = retry_after_s(now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn)
         left_ms = (asked.deadline - now) * 1000
         if wait_s is None:
+            self._candidates.doubt(candidates)
             text = f"'{asked.route.name}' cannot answer this within {left_ms:.3g} ms, however little there is to do"
         else:
             text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.3g} ms"

@@ -11,6 +11,7 @@ import pytest
 
 from serving.gateway.curves import UNKNOWN_SIZE, Facts, Input, made_up, measure, read_facts
 from serving.gateway.upstream import Answer, Lost
+from serving.scheduling.curve import Curve
 
 CONFIG: dict[str, Any] = {
     "name": "m",
@@ -86,7 +87,7 @@ def points(facts: Facts, seconds: dict[int, float], status: int = 200) -> tuple[
         await asyncio.sleep(seconds[rows])
         return GOOD._replace(status=status)
 
-    curve = asyncio.run(measure(facts, ask))
+    curve = asyncio.run(measure(facts, ask)).curve
     return None if curve is None else curve.points
 
 
@@ -120,7 +121,63 @@ def test_a_model_that_cannot_be_asked_with_made_up_inputs_has_no_curve() -> None
     async def lost(body: bytes, length: int, until: float) -> Answer:
         raise Lost("gone")
 
-    assert asyncio.run(measure(FACTS, lost)) is None
+    assert asyncio.run(measure(FACTS, lost)) == (None, False)
+
+
+@pytest.mark.parametrize("first_s", [0.005, 0.7, 2.3])
+def test_the_first_inference_is_never_counted(first_s: float) -> None:
+    asked: list[int] = []
+
+    async def ask(body: bytes, length: int, until: float) -> Answer:
+        asked.append(orjson.loads(body[:length])["inputs"][0]["shape"][0])
+        await asyncio.sleep(first_s if len(asked) == 1 else 0.005)
+        return GOOD
+
+    curve, is_whole = asyncio.run(measure(FACTS, ask))
+    assert is_whole
+    assert curve is not None
+    assert [rows for rows, _ in curve.points] == [1, 8, 32]
+    assert all(seconds < 0.1 for _, seconds in curve.points)
+    assert all(asked.count(rows) >= 2 for rows in (1, 8, 32))
+
+
+def test_what_is_lost_on_the_way_leaves_what_is_known_and_is_not_whole() -> None:
+    async def ask(body: bytes, length: int, until: float) -> Answer:
+        if orjson.loads(body[:length])["inputs"][0]["shape"][0] > 8:
+            raise Lost("gone")
+        return GOOD
+
+    curve, is_whole = asyncio.run(measure(FACTS, ask))
+    assert not is_whole
+    assert curve is not None
+    assert [rows for rows, _ in curve.points] == [1, 8]
+
+
+IMAGE = Input("image", "FP32", (3, 224, 224))
+
+
+def test_a_usual_batch_of_images_is_made_up() -> None:
+    made = made_up(Facts(1, 64, (IMAGE,)), 64)
+    assert made is not None
+    assert len(made[0]) - made[1] == 64 * 3 * 224 * 224 * 4
+
+
+def test_of_larger_images_as_many_are_measured_as_can_be_made_up() -> None:
+    facts = Facts(1, 64, (Input("image", "FP32", (3, 512, 512)),))
+    measured = points(facts, dict.fromkeys(range(1, 65), 0.002))
+    assert [rows for rows, _ in measured or ()] == [1, 8, 16]
+    assert facts.most_made_up == 16
+
+
+def test_where_nobody_measured_how_it_batches_two_full_batches_may_be_in_flight() -> None:
+    large = Facts(1, 64, (Input("image", "FP32", (3, 512, 512)),))
+    assert large.service(Curve(((1, 0.002), (8, 0.004), (16, 0.006)))).first_bound == 128
+    assert Facts(2, 64, (IMAGE,)).service().first_bound == 256
+    assert Facts(1, 1, (IMAGE,)).service().first_bound == 2
+
+
+def test_what_was_not_run_because_it_takes_long_batches_as_far_as_was_seen() -> None:
+    assert Facts(1, 64, (IMAGE,)).service(Curve(((1, 0.02), (8, 0.16)))).first_bound == 2
 
 
 @pytest.mark.parametrize(

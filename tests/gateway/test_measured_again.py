@@ -1,0 +1,71 @@
+"""What could not be measured when it appeared, or was measured at a bad moment, is measured again when its pool has nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving.gateway import candidates
+from serving.gateway.curves import DEFAULT
+from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
+
+
+def test_a_model_that_failed_at_first_is_measured_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "AGAIN_S", (0.05, 0.05))
+    is_ill = True
+
+    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
+        return (500, {"error": "out of memory"}) if is_ill else (200, GOOD)
+
+    async def run() -> None:
+        nonlocal is_ill
+        async with gateway_of({"cpu": [triton := OddTriton(infer)]}) as gateway:
+            candidate = gateway.candidates.of("cpu", "m-fp32")
+            assert candidate.service.curve == DEFAULT
+            before = triton.asked
+            await until(lambda: triton.asked > before, "it is tried again")
+            is_ill = False
+            await until(lambda: candidate.service.curve != DEFAULT, "it is measured")
+
+    asyncio.run(run())
+
+
+def test_an_idle_pool_that_was_measured_at_a_bad_moment_is_measured_again_when_it_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "SURE_S", 0.0)
+    seconds = 0.2
+
+    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
+        await asyncio.sleep(seconds)
+        return 200, GOOD
+
+    async def run() -> None:
+        nonlocal seconds
+        async with gateway_of({"cpu": [OddTriton(infer)]}) as gateway:
+            seconds = 0.0
+            refused = await ask(gateway, tandem_deadline_ms=100)
+            assert (refused.status, refused.error) == (503, "overloaded")
+            candidate = gateway.candidates.of("cpu", "m-fp32")
+            await until(lambda: candidate.service.curve.seconds(1) < 0.1, "it is measured again")
+            assert (await ask(gateway, tandem_deadline_ms=100)).status == 200
+
+    asyncio.run(run())
+
+
+def test_what_was_measured_a_moment_ago_is_not_measured_again_for_every_refusal() -> None:
+    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
+        await asyncio.sleep(0.05)
+        return 200, GOOD
+
+    async def run() -> None:
+        async with gateway_of({"cpu": [triton := OddTriton(infer)]}) as gateway:
+            before = triton.asked
+            for _ in range(5):
+                assert (await ask(gateway, tandem_deadline_ms=10)).status == 503
+            await asyncio.sleep(2 * candidates.LOOK_S)
+            assert triton.asked == before
+
+    asyncio.run(run())
