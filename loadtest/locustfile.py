@@ -4,10 +4,10 @@
     python -m locust -f loadtest/locustfile.py --headless --host http://127.0.0.1:8080 --rate 200 --measure 10 --rows rows.csv
 
 A closed loop: each user sends its next request when it has its answer. With --rate or --trace an open one: one user a process sends what
-is due, whether or not earlier requests were answered. With several processes or machines (`--processes`, `--master`, `--worker`, and
-`--parts` for how many) each worker sends its part of one schedule, writes rows of its own and tells the master its histogram. Without
---rows Locust's own statistics are all there is (they round to 1 ms and more; rows do not). The only file that imports Locust, which patches
-its process: nothing may import this one.
+is due, whether or not earlier requests were answered. With several processes or machines (`--processes`, `--master`, `--worker`) each
+worker sends its part of one schedule, writes rows of its own and tells the master its histogram. Without --rows Locust's own statistics
+are all there is (they round to 1 ms and more; rows do not). The only file that imports Locust, which patches its process: nothing may
+import this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import gevent  # type: ignore[import-untyped]
 from locust import User, constant, events, task
 from locust.env import Environment
 from locust.exception import StopUser
-from locust.runners import MasterRunner, WorkerRunner
+from locust.runners import MasterRunner, Runner, WorkerRunner
 
 from loadtest.arrivals import Arrivals, Kind, schedule
 from loadtest.generator import NETWORK_TIMEOUT_S, Generator, Task, histogram, sent
@@ -50,40 +50,36 @@ class Run:
         rows = Path(options.rows) if options.rows else None
         if rows is not None and self.part is not None:
             rows = rows.with_suffix(f".{self.part}.csv")
-        self.generator = Generator(
-            Task(
-                host=environment.host.rstrip("/"),
-                model=options.model,
-                variant=options.variant,
-                pool=options.pool,
-                data=options.data,
-                encoding=options.encoding,
-                batch_size=options.batch,
-                warmup_s=options.warmup,
-                measure_s=options.measure,
-                seed=options.seed,
-                rows=rows,
-            )
+        given = Task(
+            host=environment.host.rstrip("/"),
+            model=options.model,
+            variant=options.variant,
+            pool=options.pool,
+            data=options.data,
+            encoding=options.encoding,
+            batch_size=options.batch,
+            warmup_s=options.warmup,
+            measure_s=options.measure,
+            seed=options.seed,
+            rows=rows,
         )
+        self.is_open = is_open(options)
+        self.schedule = self._schedule(given.end_s) if self.is_open else iter(())
+        self.generator = Generator(given)
         self.num_active = 0
         self.user_numbers = itertools.count()
         self.is_stopped = False
-        self.is_open = bool(options.rate or options.trace)
 
     @property
     def is_over(self) -> bool:
         return self.is_stopped or self.generator.now_s >= self.generator.task.end_s
 
-    def schedule(self) -> Iterator[float]:
-        options = self.options
-        times_s = tuple(map(float, Path(options.trace).read_text().split())) if options.trace else ()
-        bursts = {"burst_times": options.burst_times, "burst_every_s": options.burst_every}
-        bursts |= {"burst_lasting_s": options.burst_lasting}
-        kind: Kind = "trace" if options.trace else options.arrivals
-        arrivals = Arrivals(kind, options.rate, times_s=times_s, **bursts)
-        return schedule(
-            arrivals, self.generator.task.end_s, options.seed, self.part or 0, 1 if self.part is None else options.parts
-        )
+    def _schedule(self, end_s: float) -> Iterator[float]:
+        """Raises ValueError or OSError."""
+        part, num_parts = (0, 1) if self.part is None else (self.part, self.options.num_parts)
+        if part >= num_parts:
+            raise ValueError(f"this is worker {part + 1} of a schedule in {num_parts} parts")
+        return schedule(arrivals(self.options), end_s, self.options.seed, part, num_parts)
 
     def add(self, row: Row) -> None:
         if self.generator.task.rows is None:
@@ -103,6 +99,18 @@ class Run:
 
 
 run: Run
+
+
+def is_open(options: argparse.Namespace) -> bool:
+    return bool(options.rate or options.trace)
+
+
+def arrivals(options: argparse.Namespace) -> Arrivals:
+    """Raises ValueError or OSError."""
+    times_s = tuple(map(float, Path(options.trace).read_text().split())) if options.trace else ()
+    kind: Kind = "trace" if options.trace else options.arrivals
+    bursts = {"burst_times": options.burst_times, "burst_every_s": options.burst_every}
+    return Arrivals(kind, options.rate, times_s=times_s, burst_lasting_s=options.burst_lasting, **bursts)
 
 
 class Client(User):
@@ -145,7 +153,7 @@ class Client(User):
     def send_what_is_due(self) -> None:
         sender = OpenLoop(run.generator, run.add, run.options.max_in_flight)
         last_s = run.generator.task.end_s + GIVE_UP_S
-        sender.run(run.schedule(), lambda: run.is_stopped or run.generator.now_s > last_s)
+        sender.run(run.schedule, lambda: run.is_stopped or run.generator.now_s > last_s)
         end_s = time.perf_counter() + NETWORK_TIMEOUT_S
         while sender.num_in_flight and time.perf_counter() < end_s:
             gevent.sleep(0.02)
@@ -173,7 +181,6 @@ def add_arguments(parser: Any) -> None:
     opened.add_argument("--burst-every", type=float, default=10.0, help="seconds between starts of bursts, on average")
     opened.add_argument("--burst-lasting", type=float, default=2.0, help="seconds, on average")
     opened.add_argument("--trace", default="", help="file of seconds, one a line, instead of a rate")
-    opened.add_argument("--parts", type=int, default=1, help="workers that share the schedule")
     opened.add_argument("--max-in-flight", type=int, default=512, help="in each worker; what is due beyond is dropped")
 
 
@@ -196,7 +203,7 @@ class Together:
         assert options
         self.latencies.decode_and_add(msg.data["latencies_us"].encode("ascii"))
         self.num_done += 1
-        if self.num_done < options.parts:
+        if self.num_done < options.num_parts:
             return
         if options.rows:
             facts = {"version": 1, "latencies_us": self.latencies.encode().decode("ascii")}
@@ -205,14 +212,33 @@ class Together:
         gevent.spawn(environment.runner.quit)
 
 
+def check(runner: Runner, options: argparse.Namespace) -> None:
+    """What a worker would find out too, but could not tell anybody. Raises ValueError."""
+    if not is_open(options):
+        return
+    num_senders = runner.worker_count if isinstance(runner, MasterRunner) else 1
+    if runner.target_user_count != num_senders:
+        raise ValueError(f"an open loop needs one user for each process that sends: --users {num_senders}")
+    if not options.trace:  # which need not be here, but with the workers
+        arrivals(options)
+
+
 @events.test_start.add_listener  # type: ignore[untyped-decorator]
 def on_test_start(environment: Environment, **_: Any) -> None:
-    if isinstance(environment.runner, MasterRunner):
-        return
     global run
+    runner, options = environment.runner, environment.parsed_options
+    assert runner
+    assert options
     try:
+        if not isinstance(runner, WorkerRunner):
+            check(runner, options)
+        if isinstance(runner, MasterRunner):
+            options.num_parts = runner.worker_count  # goes to the workers with all other options
+            return
         run = Run(environment)
     except (ValueError, KeyError, OSError) as error:  # Locust would log it and go on without a run
+        if isinstance(runner, MasterRunner):
+            runner.quit()  # or the workers would wait for a minute
         raise SystemExit(f"{environment.host}: {error}") from error
     run.generator.start()
     if run.generator.task.end_s != float("inf"):

@@ -95,7 +95,7 @@ def locust_command(campaign: Campaign, planned: Planned, url: str, rows: Path) -
             given |= {"rate": planned.point, "arrivals": load.arrivals, "burst-times": load.burst_times}
             given |= {"burst-every": load.burst_every_s, "burst-lasting": load.burst_lasting_s}
         if load.processes > 1:
-            given |= {"processes": load.processes, "parts": load.processes}
+            given |= {"processes": load.processes}
             port = free_port()
             given |= {"master-bind-host": "127.0.0.1", "master-bind-port": port, "master-port": port}
     options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
