@@ -62,6 +62,13 @@ class WakeRules:
     def __post_init__(self) -> None:
         if not 0 < self.max_load_ratio <= 1:
             raise ValueError(f"max_load_ratio is above 0 and at most 1, not {self.max_load_ratio}")
+        for name in ("patience_s", "hold_s", "cpu_hold_s", "handover_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is 0 or more seconds, not {getattr(self, name)}")
+        if self.max_wakes_per_hour < 1:
+            raise ValueError(
+                f"max_wakes_per_hour is 1 or more, not {self.max_wakes_per_hour}: with none it never sleeps"
+            )
 
 
 WAKE_RULES = WakeRules()

@@ -11,16 +11,14 @@ YAML or JSON. Reading is strict: whatever is misspelt is an error that names the
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from serving.errors import UserError
+from serving.replay.document import read_document
 from serving.repository import Variant
 from serving.repository.layout import PRECISIONS
 from serving.scheduling.curve import Curve
@@ -64,17 +62,7 @@ class Curves:
 
 def read_curves(path: Path) -> Curves:
     """Raises UserError with the file, the place in it and the way out."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the curves {path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        raw = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON: {error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    return _curves(raw, str(path))
+    return _curves(read_document(path, "the curves"), str(path))
 
 
 def _curves(raw: Any, file: str) -> Curves:
@@ -105,5 +93,5 @@ def _curve(points: Any, where: str) -> Curve:
             raise UserError(f"{where}: {number!r} is no number (YAML reads 5e-3 as text: write 0.005)")
     try:
         return Curve(tuple((float(rows), float(seconds)) for rows, seconds in points))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"{where}: {error}") from None

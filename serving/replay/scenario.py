@@ -11,12 +11,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from serving.errors import UserError
 from serving.planning.simulate.setting import ColdStart, PoolSetting, Setting
 from serving.planning.wake import WakeRules
 from serving.replay.curves import ALL, read_curves
+from serving.replay.document import read_document
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from serving.settings import nearest
@@ -45,13 +44,7 @@ POOLS = ("cpu", "gpu")
 
 def read_scenario(path: Path) -> Setting:
     """Raises UserError with the file, the place in it and the way out."""
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the scenario {path}: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    top = _filled(raw, TOP, f"{path}")
+    top = _filled(read_document(path, "the scenario"), TOP, f"{path}")
     if top["version"] != 1 or isinstance(top["version"], bool):
         raise UserError(f"{path}: version {top['version']!r} is not known here; this reads version 1")
     pools = _filled(top["pools"], dict.fromkeys(POOLS), f"{path}: pools")
@@ -63,7 +56,12 @@ def read_scenario(path: Path) -> Setting:
             objective_s=_number(top["objective_s"], f"{path}: objective_s"),
             rows=_number(top["rows"], f"{path}: rows"),
             cooldown_s=_number(top["cooldown_s"], f"{path}: cooldown_s"),
-            wake=WakeRules(**{key: _number(value, f"{path}: wake.{key}") for key, value in wake.items()}),  # type: ignore[arg-type]
+            wake=WakeRules(
+                **{  # type: ignore[arg-type]
+                    key: (_whole if key == "max_wakes_per_hour" else _number)(value, f"{path}: wake.{key}")
+                    for key, value in wake.items()
+                }
+            ),
         )
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
@@ -137,9 +135,16 @@ def _list(raw: Any, length: int, where: str, example: str) -> list[Any]:
 
 
 def _number(raw: Any, where: str) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not isfinite(raw):
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not _is_finite(raw):
         raise UserError(f"{where}: {raw!r} is no number (YAML reads 5e-3 as text: write 0.005)")
     return raw
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 def _whole(raw: Any, where: str) -> int:

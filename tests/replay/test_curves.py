@@ -38,6 +38,10 @@ def test_a_good_file_is_a_name_and_curves(tmp_path: Path, name: str, text: str) 
     [
         ("", "expected a mapping"),
         ("a: [", "not valid YAML"),
+        ("version: 2026-13-01", "not valid YAML: month must be in 1..12"),
+        ("version: !!float x", "not valid YAML"),
+        ("version: !!timestamp x", "not valid YAML"),
+        (with_variants(fp32=[[1, 10**400]]), "variants.fp32"),
         (GOOD.replace("version: 1", "version: 2"), "version 2 is not known"),
         (GOOD.replace("version: 1", "version: true"), "version True is not known"),
         (GOOD.replace("version: 1\n", ""), "'version' is missing"),

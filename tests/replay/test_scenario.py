@@ -27,6 +27,7 @@ def write_curves(folder: Path) -> None:
         'version: 1\nname: fast\nvariants: {"*": [[1, 0.005]], int8: [[1, 0.002]], digits-fp16: [[1, 0.001]]}\n',
         encoding="utf-8",
     )
+    (folder / "date.yaml").write_text("version: 2026-13-01\n", encoding="utf-8")
     (folder / "wrong.yaml").write_text("version: 1\nname: fast\nvariant: {}\n", encoding="utf-8")
 
 
@@ -74,6 +75,23 @@ def pool(**changes: object) -> dict[str, Any]:
         (pool(price_per_hour=-1), "not negative"),
         (pool(max_batch=0), "at least one instance"),
         (pool(instances=0), "at least one instance"),
+        (pool(noise_ratio=1e200), "at most 10"),
+        (pool(price_per_hour=10**400), "is no number"),
+        (pool(curve={"file": "date.yaml"}), "date.yaml: not valid YAML"),
+        ({**GOOD, "cooldown_s": -5}, "cooldown_s is 0 or more seconds, not -5"),
+        ({**GOOD, "wake": {"hold_s": -5}}, "hold_s is 0 or more seconds, not -5"),
+        ({**GOOD, "wake": {"cpu_hold_s": -1}}, "cpu_hold_s is 0 or more"),
+        ({**GOOD, "wake": {"handover_s": -1}}, "handover_s is 0 or more"),
+        ({**GOOD, "wake": {"patience_s": -1}}, "patience_s is 0 or more seconds"),
+        ({**GOOD, "wake": {"max_wakes_per_hour": -1}}, "max_wakes_per_hour is 1 or more"),
+        ({**GOOD, "wake": {"max_wakes_per_hour": 0}}, "max_wakes_per_hour is 1 or more"),
+        ({**GOOD, "wake": {"max_wakes_per_hour": 1.5}}, "max_wakes_per_hour: 1.5 is no whole number"),
+        ("version: 2026-02-30", "not valid YAML: day is out of range"),
+        ("version: !!timestamp x", "not valid YAML"),
+        ("version: !!bool x", "not valid YAML"),
+        ("version: !python/object 1", "not valid YAML"),
+        ("version: \x07", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
     ],
 )
 def test_what_is_wrong_in_a_scenario_is_named(tmp_path: Path, raw: object, said: str) -> None:
@@ -101,6 +119,13 @@ def test_a_curve_may_stand_in_the_file_of_an_emulated_pool_beside_the_scenario(
     write_curves(tmp_path)
     setting = read_scenario(written(tmp_path, pool(curve={"file": "fast.yaml", **given})))
     assert setting.cpu.service.curve.seconds(1) == seconds
+
+
+def test_a_scenario_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_bytes(b"version: \xff\n")
+    with pytest.raises(UserError, match=r"cannot read the scenario .*scenario\.yaml"):
+        read_scenario(path)
 
 
 def test_a_scenario_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from serving.planning.wake import WAKE_RULES, Supply, WakeRules
 from serving.scheduling.bridge import RULES, Rules
 from serving.scheduling.prediction import Service
 
+MAX_NOISE_RATIO = 10.0  # half of all executions would take less than a tenth of their mean; a guess, not measured
 Scaler = Literal["none", "wake", "always", "demand", "oracle"]
 
 
@@ -60,8 +61,8 @@ class PoolSetting:
     noise_ratio: float = 0.0  # coefficient of variation of the time that an execution takes, around its curve
 
     def __post_init__(self) -> None:
-        if self.noise_ratio < 0:
-            raise ValueError(f"noise is a ratio of 0 or more, not {self.noise_ratio:g}")
+        if not 0 <= self.noise_ratio <= MAX_NOISE_RATIO:
+            raise ValueError(f"noise is a ratio of 0 or more, at most {MAX_NOISE_RATIO:g}, not {self.noise_ratio:g}")
 
     @property
     def supply(self) -> Supply:
@@ -105,6 +106,8 @@ class Setting:
     def __post_init__(self) -> None:
         if not self.objective_s > 0 or not self.rows > 0:
             raise ValueError("an objective is more than 0 seconds, and a request at least a part of a row")
+        if not self.cooldown_s >= 0:
+            raise ValueError(f"cooldown_s is 0 or more seconds, not {self.cooldown_s:g}")
 
     def used_by(self, policy: Policy) -> list[PoolSetting]:
         """The CPU pool first, where both are."""
