@@ -1,14 +1,14 @@
 """When requests came, from a file: Azure's LLM inference traces (a column TIMESTAMP), or a CSV whose first column is seconds.
 
 Times are told from the first arrival, rising; a column `rows` says how many rows each had. Nothing else is read: what a request asked for
-is the scenario's. Rule: a row that is no time is an error with its number, never skipped.
+is the scenario's. Rule: a row that is no time is an error with its number, never skipped, and never taken for a header.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from serving.errors import UserError
 
 TIMESTAMP = "TIMESTAMP"
 ROWS = "rows"
+MAX_LASTING_S = 366 * 86_400.0  # beyond, one of the times is a mistake, and every second of it would be simulated
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_trace(path: Path, rows: float = 1.0) -> list[tuple[float, float]]:
@@ -28,17 +30,22 @@ def read_trace(path: Path, rows: float = 1.0) -> list[tuple[float, float]]:
     if not arrivals:
         raise UserError(f"{path} holds no arrival")
     arrivals.sort()
-    first = arrivals[0][0]
+    first, last = arrivals[0][0], arrivals[-1][0]
+    if last - first > MAX_LASTING_S:
+        days = (last - first) / 86_400
+        raise UserError(
+            f"{path}: {days:,.0f} days from the first arrival to the last, and a year is the most: one of them is wrong"
+        )
     return [(at - first, rows) for at, rows in arrivals]
 
 
 def _arrivals(lines: Iterator[list[str]], path: Path, rows: float) -> Iterator[tuple[float, float]]:
-    column, rows_column, is_stamp = 0, None, False
+    column, rows_column, is_stamp, is_first = 0, None, False, True
     for number, line in enumerate(lines, start=1):
         if not line or not any(cell.strip() for cell in line):
             continue
-        if number == 1 and not _is_number(line[0]):
-            header = [cell.strip() for cell in line]
+        was_first, is_first = is_first, False
+        if was_first and _is_header(header := [cell.strip() for cell in line]):
             is_stamp = TIMESTAMP in header
             column = header.index(TIMESTAMP) if is_stamp else 0
             rows_column = header.index(ROWS) if ROWS in header else None
@@ -52,6 +59,20 @@ def _arrivals(lines: Iterator[list[str]], path: Path, rows: float) -> Iterator[t
         yield at, rows if rows_column is None else _rows(_cell(line, rows_column), f"{path}: row {number}")
 
 
+def _is_header(cells: list[str]) -> bool:
+    """Names, and no number among them: what has a number, or nothing where the time is to be, is a row."""
+    return TIMESTAMP in cells or (cells[0][:1].isalpha() and not any(_has_number(cell) for cell in cells))
+
+
+def _has_number(text: str) -> bool:
+    """`nan` and `inf`, too: no time, and no name either."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _cell(line: list[str], column: int) -> str:
     return line[column].strip() if column < len(line) else ""
 
@@ -63,10 +84,7 @@ def _rows(text: str, where: str) -> float:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        return isfinite(float(text))
-    except ValueError:
-        return False
+    return _has_number(text) and isfinite(float(text))
 
 
 def _seconds(text: str) -> float:
@@ -77,6 +95,6 @@ def _seconds(text: str) -> float:
 
 
 def _stamp_s(text: str) -> float:
-    """Azure writes seven digits of a second; without a time zone it is UTC, which does not matter here."""
+    """Azure writes seven digits of a second; one without an offset is UTC."""
     stamp = datetime.fromisoformat(text)
-    return (stamp - datetime(1970, 1, 1, tzinfo=stamp.tzinfo)).total_seconds()
+    return (stamp.replace(tzinfo=stamp.tzinfo or UTC) - EPOCH).total_seconds()

@@ -28,6 +28,10 @@ AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
         ("3\n1\n2\n", [0.0, 1.0, 2.0]),  # written in the order of the answers
         ("5\n\n6\n  \n", [0.0, 1.0]),
         ("7\n", [0.0]),
+        ("\n , \n" + AZURE, [0.0, 0.501234, 2.0]),  # blank lines before the header
+        ("TIMESTAMP\n2031-05-04 10:00:00+00:00\n2031-05-04 12:00:01+02:00\n", [0.0, 1.0]),
+        ("TIMESTAMP\n2031-05-04 10:00:00\n2031-05-04 12:00:01+02:00\n", [0.0, 1.0]),  # without an offset it is UTC
+        (",TIMESTAMP\n0,2031-05-04 10:00:00\n1,2031-05-04 10:00:30\n", [0.0, 30.0]),  # as pandas saves it
     ],
 )
 def test_times_are_told_from_the_first_arrival(tmp_path: Path, text: str, times: list[float]) -> None:
@@ -59,6 +63,13 @@ def test_a_column_of_rows_stays_with_its_times(tmp_path: Path, text: str) -> Non
         ("seconds\n1\nx\n", "row 3: 'x' is no time"),
         ("seconds\n1\nnan\n", "row 3: 'nan' is no time"),
         ("1\ninf\n", "row 2"),
+        ("nan\n1\n2\n", "row 1: 'nan' is no time"),
+        (",5\n1,5\n", "row 1: '' is no time"),
+        ("\n1O.5\n11\n", "row 2: '1O.5' is no time"),
+        ("2031-05-04 10:00:00\n2031-05-04 10:00:01\n", "row 1: '2031-05-04 10:00:00' is no time such as 12.5"),
+        ("x,7\n1,7\n", "row 1: 'x' is no time"),
+        ("0\n1700000000\n", "19,676 days from the first arrival to the last"),
+        ("TIMESTAMP\n2031-05-04 10:00:00\n2033-05-04 10:00:00\n", "731 days"),
         ("TIMESTAMP\n2031-05-04 10:00:00\nyesterday\n", "row 3: 'yesterday' is no time such as 2023"),
         ("a,TIMESTAMP\n1,2031-05-04 10:00:00\n1\n", "row 3: '' is no time"),
         ("seconds,rows\n1,2\n2,0\n", "row 3: rows '0' is no number above 0"),
