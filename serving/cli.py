@@ -374,7 +374,7 @@ def _answering_engines() -> Any:
     "--trace", type=FILE, help="Arrivals from a CSV: a column TIMESTAMP (Azure's LLM traces), or seconds first."
 )
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Each arrival so often.")
-@click.option("--jitter", "jitter_s", type=Finite(0), help="Most seconds that a copy comes later. Default: 1.")
+@click.option("--jitter", "jitter_s", type=Finite(0, 86_400), help="Most seconds that a copy comes later. Default: 1.")
 @click.option(
     "--arrivals",
     type=click.Choice(["poisson", "bursts", "daily"]),

@@ -20,6 +20,7 @@ HEAD = (
     "CPU h",
     "GPU h",
     "GPU starts",
+    "handovers",
 )
 
 
@@ -51,6 +52,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.cpu_hours:.2f}",
         f"{outcome.gpu_hours:.2f}",
         str(outcome.num_gpu_starts),
+        str(outcome.num_handovers),
     )
 
 

@@ -56,6 +56,14 @@ def test_the_table_has_a_row_for_each_policy_and_says_that_it_is_a_what_if() -> 
     assert [line.split()[0] for line in text.splitlines()[3:]] == list(SIMULATED)
 
 
+def test_the_table_says_how_often_traffic_was_handed_over_to_the_gpu() -> None:
+    words = ("--rate", "200", "--duration", "900", "--policy", "tandem")
+    handovers = outcomes(*words)["policies"]["tandem"]["num_handovers"]
+    head, _, row = simulate(*words)[1].splitlines()[-3:]
+    assert head.split()[-1] == "handovers"
+    assert int(row.split()[-1]) == handovers == 1
+
+
 def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> None:
     found = outcomes("--duration", "60", "--policy", "tandem", "--policy", "hold")
     assert (found["version"], found["is_what_if"], list(found["policies"])) == (1, True, ["tandem", "hold"])
