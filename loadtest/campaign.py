@@ -90,15 +90,7 @@ def plan(arms: tuple[Arm, ...], load: records.Load) -> list[Planned]:
 
 
 def _run(options: CampaignOptions) -> int:
-    campaign = read_campaign(options.file)
-    load = campaign.load
-    load = replace(
-        load,
-        duration_s=load.duration_s if options.duration_s is None else options.duration_s,
-        warmup_s=load.warmup_s if options.warmup_s is None else options.warmup_s,
-        repeats=load.repeats if options.repeats is None else options.repeats,
-    )
-    campaign = replace(campaign, load=load)
+    campaign = read_campaign(options.file).lasting(options.duration_s, options.warmup_s, options.repeats)
     started = datetime.now().astimezone()
     found = find_gateway(options.url)
     directory = _directory(options.output or Path("results") / f"{campaign.name}-{started:%Y%m%d-%H%M%S}")

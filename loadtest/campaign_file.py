@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,19 @@ class Campaign:
     def times_s(self) -> list[float]:
         """Of the trace, empty without one. Raises UserError."""
         return [at for at, _ in read_trace(self.folder / self.load.trace)] if self.load.trace else []
+
+    def lasting(self, duration_s: float | None, warmup_s: float | None, repeats: int | None) -> Campaign:
+        """With these instead of the file's, None: the file's. Of a trace that is another part, with a rate of its own. Raises UserError."""
+        load = self.load
+        load = replace(
+            load,
+            duration_s=load.duration_s if duration_s is None else duration_s,
+            warmup_s=load.warmup_s if warmup_s is None else warmup_s,
+            repeats=load.repeats if repeats is None else repeats,
+        )
+        if load.trace:
+            load = replace(load, rate_rps=(mean_rate_rps(self.times_s, load.end_s),))
+        return replace(self, load=load)
 
 
 # A check takes the value and returns what is wrong with it, or None.
@@ -133,6 +146,8 @@ def read_campaign(path: Path) -> Campaign:
     """Raises CampaignFileError with file, line and the way out."""
     try:
         text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CampaignFileError(f"{path} is not text in UTF-8: byte {error.start} is none of its characters.") from None
     except OSError as error:
         why = error.strerror or str(error)
         raise CampaignFileError(f"{path} cannot be read: {why}; examples are in loadtest/campaigns/.") from error
@@ -145,6 +160,11 @@ def parse_campaign(text: str, file: str) -> Campaign:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise CampaignFileError(f"{file}, line {line}: not YAML: {error.problem}.") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise CampaignFileError(
+            f"{file}, line {line}: not YAML: it holds the character {error.character!r}."
+        ) from error
     if root is None:
         raise CampaignFileError(f"{file}: the file is empty; loadtest/campaigns/digits.yaml is an example.")
     reader = _Reader(file)
@@ -194,7 +214,7 @@ def _load(reader: _Reader, node: yaml.Node, values: dict[str, Any], folder: Path
     users = values["users"] if isinstance(values["users"], list) else [values["users"]]
     end_s = values["warmup_s"] + values["duration_s"]
     if values["trace"]:
-        rates = [_mean_rate(reader, given["trace"], folder / values["trace"], end_s)]
+        rates = [_rate_of(reader, given["trace"], folder / values["trace"], end_s)]
     shared = {
         **values,
         "users": () if is_open else tuple(users),
@@ -209,11 +229,15 @@ def _load(reader: _Reader, node: yaml.Node, values: dict[str, Any], folder: Path
     return load
 
 
-def _mean_rate(reader: _Reader, node: yaml.Node, file: Path, end_s: float) -> float:
+def _rate_of(reader: _Reader, node: yaml.Node, file: Path, end_s: float) -> float:
     try:
-        times_s = [at for at, _ in read_trace(file)]
+        return mean_rate_rps([at for at, _ in read_trace(file)], end_s)
     except UserError as error:
         raise reader.error(node, str(error).rstrip(".")) from None
+
+
+def mean_rate_rps(times_s: Sequence[float], end_s: float) -> float:
+    """Of the part of a trace that is sent."""
     return max(0.01, sum(1 for at in times_s if at < end_s) / end_s)
 
 
@@ -256,7 +280,13 @@ class _Reader:
             if default is REQUIRED:
                 raise self.error(parent, f"{key!r} is missing in {where}")
             return default
-        value = self._constructor.construct_object(node, deep=True)
+        try:
+            value = self._constructor.construct_object(node, deep=True)
+        except yaml.YAMLError:
+            raise self.error(node, f"{key!r} {check(object())}, not of YAML's type {node.tag}") from None
+        except (ValueError, TypeError, AttributeError, LookupError):  # 2026-13-45, and what is tagged as what it is not
+            text = getattr(node, "value", "")
+            raise self.error(node, f"{key!r} {check(object())}, not {str(text)[:40]!r}") from None
         if problem := check(value):
             raise self.error(node, f"{key!r} {problem}, not {value!r}")
         return value

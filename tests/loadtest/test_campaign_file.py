@@ -72,6 +72,16 @@ def test_a_committed_open_campaign_sends_enough_for_its_99th_percentile_at_every
         ("name: small, ", "name: fp32-cpu, ", "c.yaml, line 7: two arms are named 'fp32-cpu'; give one a 'name' of its own."),
         ("model: digits", "model: digits\nbaseline: smal", "c.yaml, line 4: no arm is named 'smal'; did you mean 'small'?"),
         ("load:", "load: [", "c.yaml, line 10: not YAML: "),
+        ("name: mine", "name: mi\x07ne", "c.yaml, line 2: not YAML: it holds the character "),
+        ("name: mine", "name: !!python/name:os.system x", "c.yaml, line 2: 'name' must be a name of letters, digits, '.', '_' and '-', not of YAML's type "),
+        ("users: 4", "users: !mine 4", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not of YAML's type !mine."),
+        ("users: 4", "users: [!mine 4]", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not of YAML's type "),
+        ("users: 4", "users: 2026-13-45", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not '2026-13-45'."),
+        ("name: mine", "name: 2026-02-30", "c.yaml, line 2: 'name' must be a name of letters, digits, '.', '_' and '-', not '2026-02-30'."),
+        ("users: 4", "users: !!int many", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not 'many'."),
+        ("users: 4", "users: !!bool maybe", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not 'maybe'."),
+        ("users: 4", "users: !!timestamp soon", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not 'soon'."),
+        ("users: 4", "users: !!int ''", "c.yaml, line 9: 'users' must be a whole number from 1 to 4096, not ''."),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_with_line_and_way_out(old: str, new: str, message: str) -> None:
@@ -91,6 +101,13 @@ def test_what_is_no_campaign_at_all_is_refused(text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CampaignFileError, match=r"gone\.yaml cannot be read: No such file"):
         read_campaign(tmp_path / "gone.yaml")
+
+
+def test_a_file_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(GOOD.replace("name: mine", "name: m\xfcde").encode("latin-1"))
+    with pytest.raises(CampaignFileError, match=r"c\.yaml is not text in UTF-8: byte 18 is none of its characters"):
+        read_campaign(file)
 
 
 OPEN = """\
@@ -139,3 +156,18 @@ def test_a_trace_is_looked_for_beside_the_campaign_and_has_a_mean_rate(tmp_path:
     assert campaign.load.arrivals == "trace"
     assert campaign.load.points[0] == pytest.approx(20.0, rel=0.05)
     assert len(campaign.times_s) == 200
+
+
+def test_a_trace_that_is_sent_for_longer_or_shorter_has_the_rate_of_that_part(tmp_path: Path) -> None:
+    """A second at 100 a second, then nine at 10."""
+    times = [n / 100 for n in range(100)] + [1 + n / 10 for n in range(90)]
+    (tmp_path / "t.csv").write_text("seconds\n" + "".join(f"{at}\n" for at in times))
+    file = tmp_path / "c.yaml"
+    file.write_text(OPEN.replace("rate_rps: [50, 100.5]", "trace: t.csv\n  warmup_s: 0\n  duration_s: 10"))
+    campaign = read_campaign(file)
+    assert campaign.load.rate_rps == (19.0,)
+    short = campaign.lasting(1.0, None, 2)
+    assert (short.load.rate_rps, short.load.repeats, short.load.duration_s) == ((100.0,), 2, 1.0)
+    assert campaign.lasting(None, None, None) == campaign
+    file.write_text(OPEN)
+    assert read_campaign(file).lasting(1.0, 0.0, None).load.rate_rps == (50.0, 100.5)
