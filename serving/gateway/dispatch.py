@@ -100,7 +100,12 @@ class Dispatch:
             candidates = able(candidates, rows, asked.deadline - now if asked.deadline < asked.give_up_at else inf)
         for candidate in candidates:
             demands[candidate.name].note(now, candidate.service.cost_s(rows))
-        if len(candidates) == 1 and len(demands) > 1:
+        if asked.route.unseen:
+            # What it takes there nobody knows: no longer than where it is quickest of those that are known, or it is of no use.
+            least_s = min(candidate.service.cost_s(rows) for candidate in asked.route.candidates)
+            for pool in asked.route.unseen:
+                demands[pool].note(now, least_s)
+        elif len(candidates) == 1 and len(demands) > 1:
             candidate = candidates[0]
             self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
 
@@ -191,7 +196,7 @@ class Dispatch:
                 asked.priority,
                 turn=turn,
                 is_pinned=route.is_pinned,
-                is_bridged=route.is_bridged,
+                is_bridged=bool(route.unseen),
             )
         if chosen is None:
             raise self._refusal(now, asked, candidates, turn)

@@ -47,7 +47,7 @@ class Route:
     max_rows: int  # that any of them takes at once
     objective_s: float  # infinite where there is none
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
-    is_bridged: bool = False  # a pool has not been seen yet that may serve it too
+    unseen: tuple[str, ...] = ()  # pools that nobody has seen yet and that may serve it too
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
 
     def rows_of(self, head: bytes) -> float:
@@ -99,7 +99,7 @@ class Routes:
             max_rows=max(self._candidates.max_rows(choice.pool, choice.name) for choice in choices),
             objective_s=inf if objective_s is None else objective_s,
             is_steady=is_steady,
-            is_bridged=pins.pool is None and bool(self._candidates.never_seen()),
+            unseen=tuple(self._candidates.never_seen()) if pins.pool is None else (),
             usual_length=max(self._candidates.usual_length(choice.pool, choice.name) for choice in choices),
         )
 

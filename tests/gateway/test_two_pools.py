@@ -140,6 +140,8 @@ def test_a_gpu_pool_that_is_cold_from_the_start_is_bridged(environment: Environm
     ):
         wait_until(lambda: gateway.infer(SAMPLE).status == 200, "the slow pool is seen")
         assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
+        assert metric(gateway, "tandem_demand_replicas", pool=gpu) > 0
+        assert metric(gateway, "tandem_demand_only_replicas", pool=SLOW) == 0
         assert where(gateway.infer(SAMPLE, headers={"Tandem-Pool": SLOW})) == (SLOW, "pinned")
         wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is waited for")
 

@@ -1,0 +1,31 @@
+"""A GPU pool that is cold since before the gateway: what others answer for it is demand for it, or nobody would ever wake it."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+
+from serving.gateway.app import Gateway
+from tests.gateway.odd_triton import OddTriton, ask, gateway_of
+
+
+def demand(gateway: Gateway, pool: str) -> tuple[float, float]:
+    """All of it, and what counts as for that pool alone."""
+    now = perf_counter()
+    return gateway.candidates.demands[pool].replicas(now), gateway.candidates.only_demands[pool].replicas(now)
+
+
+def test_what_a_pool_that_was_never_seen_might_answer_is_demand_for_it() -> None:
+    async def run() -> None:
+        gpu = OddTriton(kind="KIND_GPU", models=[])
+        async with gateway_of({"cpu": [OddTriton()], "gpu": [gpu]}) as gateway:
+            assert (await ask(gateway)).headers["tandem-reason"] == "bridged"
+            for _ in range(10):
+                assert (await ask(gateway)).status == 200
+            (cpu_all, cpu_only), (gpu_all, _) = demand(gateway, "cpu"), demand(gateway, "gpu")
+            assert cpu_only == 0.0
+            assert 0.0 < gpu_all <= cpu_all * 1.01
+            await ask(gateway, tandem_pool="cpu")
+            assert demand(gateway, "cpu")[1] > 0.0
+
+    asyncio.run(run())
