@@ -80,9 +80,11 @@ def able(pools: Sequence[Pool], rows: float, left_s: float) -> Sequence[Pool]:
 
     By the curve alone, so that demand does not jump with what is learnt. One that is asked alone is, whatever it takes.
     """
+    if len(pools) < 2:
+        return pools
     if rows > 1:
         pools = that_take(pools, rows)
-    return pools if len(pools) < 2 else [pool for pool in pools if pool.service.curve.seconds(rows) <= left_s]
+    return [pool for pool in pools if pool.service.curve.seconds(rows) <= left_s]
 
 
 class Chosen(NamedTuple):

@@ -46,6 +46,7 @@ class Replica:
         "name",
         "num_in_flight",
         "num_timed",
+        "round_flight_s",
         "round_ratio",
     )
 
@@ -61,6 +62,7 @@ class Replica:
         self.in_flight_s = 0.0  # their costs
         self.num_in_flight = 0
         self.round_ratio = 0.0  # of first bounds, answered since `fill` was last looked at
+        self.round_flight_s = 0.0  # the largest `flight_s` since then
         self.forget_times()
 
     @property
@@ -78,6 +80,8 @@ class Replica:
         if flight is None:
             flight = self.flights[service.full] = Flight()
             self.flight_s += service.full.flight_s
+            if self.flight_s > self.round_flight_s:
+                self.round_flight_s = self.flight_s
         execution_s = service.seconds(service.among(rows, flight.rows))
         flight.num += 1
         flight.rows += rows
@@ -149,8 +153,8 @@ class Replica:
         self.round_ratio += rows / service.first_bound
         if self.round_ratio < 1.0:
             return
-        self.round_ratio = 0.0
-        if actual_s > LATE_TIMES * max(self.flight_s, service.curve.seconds(rows)):
+        full_s, self.round_ratio, self.round_flight_s = self.round_flight_s, 0.0, self.flight_s
+        if actual_s > LATE_TIMES * max(full_s, service.curve.seconds(rows)):
             self.fill = max(LEAST_FILL, self.fill * SHRINK)
         else:
             self.fill = min(1.0, self.fill + GROW)

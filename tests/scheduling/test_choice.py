@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, turn_of
 from serving.scheduling.curve import Curve
+from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
 from tests.scheduling.servers import Exact, pool
 
@@ -142,6 +143,51 @@ def test_of_equal_prices_the_first_is_taken() -> None:
     pools = [Candidate(pool(name), CPU, 1.0) for name in ("a", "b")]
     assert chosen(pools)[0] == "a"
     assert chosen(pools[::-1])[0] == "b"
+
+
+def small_and_large(*, share: float = 1.0) -> list[Candidate]:
+    small = Candidate(pool("cpu"), Service(Curve(((1, 0.001),)), max_batch=8), 0.1)
+    return [small, Candidate(pool("gpu"), GPU, 10.0, share=share)]
+
+
+def test_rows_go_to_a_pool_that_takes_so_many_at_once_whatever_it_costs() -> None:
+    assert chosen(small_and_large(), rows=8) == ("cpu", "cheapest_in_time")
+    assert chosen(small_and_large(), rows=9) == ("gpu", "only_pool")
+    assert chosen(small_and_large()[:1], rows=9) == ("cpu", "only_pool")  # whose server says what is wrong
+
+
+def test_rows_that_only_a_cold_pool_takes_are_refused_and_are_demand_for_it_alone() -> None:
+    pools = small_and_large(share=0.0)
+    assert choose(0.0, pools, 9, 1.0) is None
+    assert retry_after_s(0.0, pools, 9, 1.0) is None
+    assert [candidate.name for candidate in able(pools, 9, 1.0)] == ["gpu"]
+
+
+def test_a_pool_that_warms_up_and_is_the_only_one_says_when_it_takes_more() -> None:
+    pools = both(share=0.0)[1:]
+    load(pools[0], 2.0)
+    assert choose(0.0, pools, 1, 0.5, turn=-1.0) is None
+    found = retry_after_s(0.0, pools, 1, 0.5, turn=-1.0)
+    assert found is not None
+    assert found == pytest.approx(1.5, abs=0.05)
+    assert retry_after_s(0.0, pools, 1, 0.5, turn=0.0) is None  # where others serve it, too, it gets none
+
+
+def test_a_refusal_by_a_curve_alone_is_counted_until_there_is_another_curve() -> None:
+    cpu, gpu = both()
+    load(cpu, 2.0)
+    choose(0.0, [cpu, gpu], 1, 0.5)
+    assert (cpu.num_hopeless, gpu.num_hopeless) == (
+        0,
+        0,
+    )  # it had too much to do, which is no reason to doubt the curve
+    choose(3.0, [cpu, gpu], 1, 3.006)
+    choose(3.0, [cpu, gpu], 1, 3.001)
+    assert (cpu.num_hopeless, gpu.num_hopeless) == (2, 1)
+    cpu.learn(Ticket(None, CPU, 1, 9.0, 9.0, 0.01, 3), 0.1)
+    assert cpu.num_hopeless == 2
+    cpu.use(GPU)
+    assert cpu.num_hopeless == 0
 
 
 @settings(deadline=None)  # of one example: machines are busy
