@@ -17,9 +17,8 @@ from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.verdicts import AtMost, Verdict
 
 OFF = AtMost(0.30)
-MAX_STEP_RATIO = (
-    OFF.limit / 2
-)  # of the longer of promise and opening: with more, half of what is judged would be the prober's
+# Of the longer of promise and opening: with more, half of what is judged would be the prober's.
+MAX_STEP_RATIO = OFF.limit / 2
 
 
 @dataclass(frozen=True, slots=True)
