@@ -61,7 +61,17 @@ def tell_when_gone(receive: Callable[..., Any], tell: Callable[[], None] | None)
     connection = getattr(getattr(cycle, "on_response", None), "__self__", None)
     if type(cycle) is not RequestResponseCycle or type(connection) is not ClientConnection:
         return False
-    connection.on_gone = tell
-    if cycle.disconnected and tell is not None:
+    if tell is None:
+        connection.on_gone = None
+        return True
+
+    def gone() -> None:
+        cycle.disconnected = (
+            True  # uvicorn tells only the last of several pipelined requests, and would miss this one's answer
+        )
+        tell()
+
+    connection.on_gone = gone
+    if cycle.disconnected:
         tell()
     return True

@@ -1,0 +1,50 @@
+"""A client that sent several requests at once and left while the first waited for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from serving.gateway.serve import _config, _Server, listen
+from serving.settings import GatewaySettings
+from tests.gateway.odd_triton import BODY, GOOD, OddTriton, ask, gateway_of, until
+
+
+def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    gate = asyncio.Event()
+    gate.set()
+
+    async def infer(_: bytes) -> tuple[int, dict[str, Any]]:
+        await gate.wait()
+        return 200, GOOD
+
+    pools = {"cpu": {"urls": ["http://x:1"], "device": "cpu"}}
+    settings = GatewaySettings.model_validate({"version": 1, "pools": pools})
+
+    async def run() -> None:
+        listener = listen("127.0.0.1", 0)
+        async with gateway_of({"cpu": [OddTriton(infer)]}) as gateway:
+            server = _Server(_config(gateway, settings))
+            logging.getLogger("uvicorn").addHandler(caplog.handler)  # it passes nothing on
+            serving = asyncio.create_task(server.serve([listener]))
+            gate.clear()
+            before = [asyncio.create_task(ask(gateway)) for _ in range(3)]
+            await until(lambda: gateway.dispatch.num_waiting("cpu") == 1, "the server is busy")
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            request = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
+            writer.write(2 * request)
+            await until(lambda: gateway.dispatch.num_waiting("cpu") == 2, "the first of them waits")
+            writer.transport.abort()
+            await until(lambda: gateway.dispatch.num_waiting("cpu") == 1, "it is forgotten")
+            gate.set()
+            assert {(await one).status for one in before} == {200}
+            server.should_exit = True
+            await serving
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    logging.getLogger("uvicorn").removeHandler(caplog.handler)
+    assert not [record.message for record in caplog.records if "ASGI" in record.message]
