@@ -30,6 +30,9 @@ POLL_DOWN_S = 0.1  # a refused connection costs little, and somebody waits for t
 POLL_TIMEOUT_S = (
     5.0  # Triton answers its index in under 2 ms; one that is stopped by a debugger or a dying node does not
 )
+SILENT_POLLS = (
+    2  # then what is in flight there is given up, and tried elsewhere: one may be late; a guess, not measured
+)
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 
@@ -58,6 +61,7 @@ class Server:
         default_factory=dict
     )  # by name, those of which a receipt has to say something else than what the pool's variant says
     polls: int = 0
+    num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
 
     def serves(self, name: str, now: float) -> bool:
@@ -140,7 +144,7 @@ class Catalogue:
             self._publish()
 
     def suspend(self, server: Server, name: str, sent: float) -> None:
-        """The model's process died, as a request sent at `sent` (perf_counter) tells: leave it alone until it can be back.
+        """The model's process died or was unloaded, as a request sent at `sent` (perf_counter) tells: leave it alone until it can be back.
 
         Triton gives up on the requests that waited for a dead process batch by batch, a second each. One that was sent before the
         death was noticed, or before the model was back, says nothing new, and must not keep the process away that is back by now.
@@ -214,7 +218,13 @@ class Catalogue:
             is_news = False
             try:
                 is_news = await self._poll(pool, server)
-            except (Lost, ValueError, KeyError, TypeError, AttributeError):  # not there, or not Triton
+                server.num_silent = 0
+            except Lost as lost:
+                server.num_silent += lost.timed_out or server.num_silent > 0
+                if server.num_silent >= SILENT_POLLS:
+                    server.target.give_up()
+                self.lost(server)
+            except (ValueError, KeyError, TypeError, AttributeError):  # not Triton
                 self.lost(server)
             if not server.is_known:
                 server.is_known = is_news = True
@@ -234,7 +244,7 @@ class Catalogue:
             for pool, servers in self.drained.items():
                 for server in servers:
                     server.target.close_idle()
-                self.drained[pool] = [server for server in servers if server.target.busy]
+                self.drained[pool] = [s for s in servers if s.target.busy or s.replica.num_in_flight]
 
     async def _poll(self, pool: str, server: Server) -> bool:
         """Asks it what it serves. Returns whether that is another thing than before."""

@@ -195,7 +195,7 @@ class Infer:
         """The first answer that a living process gave; a second try, elsewhere if there is an elsewhere, where one died.
 
         Inference has no side effect here (sequences are refused), so a second try is safe. A third is not made: what kills
-        two servers is likely the request. One that found nobody was no try.
+        two servers is likely the request. One that found nobody, or a server that has unloaded the model, was no try.
         """
         self._suspects.require_innocent(asked)
         self._dispatch.note(asked)
@@ -211,6 +211,9 @@ class Infer:
             num_places += 1
             try:
                 answer = await self._send(asked, sent, fresh=num_places > 1)
+            except asyncio.CancelledError:
+                self._dispatch.unsent(sent.ticket, sent.choice.candidate.queue)
+                raise
             except Lost as lost:
                 asked.tried.append(sent.server)
                 self._dispatch.lost(perf_counter(), sent)
@@ -220,8 +223,14 @@ class Infer:
                     self._catalogue.lost(sent.server)
                 else:
                     num_tries += 1
-                    self._suspects.died(asked, sent)
+                    if not lost.silent:
+                        self._suspects.died(asked, sent)
                 died = str(lost)
+                continue
+            if answer.status == 503 or (answer.status == 404 and not asked.route.versioned):
+                asked.tried.append(sent.server)
+                self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
+                self._dispatch.unsent(sent.ticket, sent.choice.candidate.queue)
                 continue
             if not _has_died(answer):
                 self._suspects.answered(asked)
@@ -230,6 +239,8 @@ class Infer:
             self._died(asked, sent)
             num_tries += 1
             died = "the model's process died"
+        if not died:
+            raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
         raise errors.UpstreamLost(f"the server that worked on this was lost ({died})", retry_after_s=RETRY_AFTER_S)
 
     async def _send(self, asked: Asked, sent: Sent, *, fresh: bool) -> Answer:
@@ -267,7 +278,7 @@ class Infer:
             self._dispatch.lost(perf_counter(), sent)
         elif (error := answer.exception()) is not None:
             self._dispatch.lost(perf_counter(), sent)
-            if isinstance(error, Lost) and not error.timed_out:
+            if isinstance(error, Lost) and not error.timed_out and not error.silent:
                 self._suspects.died(asked, sent)
         elif _has_died(answer.result()):
             self._died(asked, sent)

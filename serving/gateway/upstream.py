@@ -17,12 +17,13 @@ JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a ga
 
 
 class Lost(Exception):
-    """No answer came: `refused` before anything was sent, `timed_out` although the connection stands."""
+    """No answer came: `refused` before anything was sent, `timed_out` though the connection stands, `silent`: nothing comes from there."""
 
-    def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
+    def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False, silent: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
         self.timed_out = timed_out
+        self.silent = silent
 
 
 class Answer(NamedTuple):
@@ -98,11 +99,11 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.fail(f"the connection to Triton was lost: {exc or 'closed'}")
 
-    def fail(self, reason: str, *, timed_out: bool = False) -> None:
+    def fail(self, reason: str, *, timed_out: bool = False, silent: bool = False) -> None:
         answer, self.answer = self.answer, None
         self.close()
         if answer is not None and not answer.done():
-            answer.set_exception(Lost(reason, timed_out=timed_out))
+            answer.set_exception(Lost(reason, timed_out=timed_out, silent=silent))
 
     def close(self) -> None:
         if not self.closed:
@@ -159,6 +160,11 @@ class Target:
         """Fails requests that have waited past their end. Called a few times a second, which costs a request nothing."""
         for connection in [c for c in self.busy if c.give_up_at <= now]:
             connection.fail("Triton did not answer in time", timed_out=True)
+
+    def give_up(self) -> None:
+        """Fails all that waits: a machine that is gone without a word resets no connection."""
+        for connection in list(self.busy):
+            connection.fail("Triton answers nothing any more", silent=True)
 
     def close_idle(self) -> None:
         """Idle connections would make Triton's own shutdown wait out its whole exit timeout."""

@@ -1,0 +1,125 @@
+"""What one server cannot answer for a reason of its own, another does: a model that was just unloaded, a machine that is gone without a word."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving.gateway import catalogue
+from serving.gateway.app import Gateway
+from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
+
+
+class Reloading:
+    """Once `status` is set, says it to every inference, although its index says READY."""
+
+    def __init__(self) -> None:
+        self.status = 0
+
+    async def infer(self, _: bytes) -> tuple[int, dict[str, Any]]:
+        return (self.status, {"error": "Request for unknown model"}) if self.status else (200, GOOD)
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_model_that_one_server_has_just_unloaded_is_asked_of_another(status: int) -> None:
+    async def run() -> None:
+        model = Reloading()
+        reloading, other = OddTriton(model.infer), OddTriton()
+        async with gateway_of({"cpu": [reloading, other]}) as gateway:
+            model.status = status
+            asked = reloading.asked
+            replies = [await ask(gateway, tandem_deadline_ms=20_000) for _ in range(10)]
+            assert {reply.status for reply in replies} == {200}
+            assert reloading.asked <= asked + 3  # the others go where it is served
+            assert all(server.replica.num_in_flight == 0 for server in gateway.catalogue.pools["cpu"])
+
+    asyncio.run(run())
+
+
+def test_a_model_that_a_whole_pool_has_just_unloaded_is_asked_of_the_other_pool() -> None:
+    async def run() -> None:
+        model = Reloading()
+        prices = {"cheap": 1.0, "dear": 50.0}
+        async with gateway_of({"cheap": [OddTriton(model.infer)], "dear": [OddTriton()]}, prices=prices) as gateway:
+            assert (await ask(gateway)).headers["tandem-pool"] == "cheap"
+            model.status = 404
+            assert (await ask(gateway)).headers["tandem-pool"] == "dear"
+            refused = await ask(gateway, tandem_pool="cheap")
+            assert (refused.status, refused.error) == (503, "not_ready")
+
+    asyncio.run(run())
+
+
+def test_a_version_that_is_not_there_is_the_clients_mistake_and_is_asked_once() -> None:
+    async def run() -> None:
+        model = Reloading()
+        one, other = OddTriton(model.infer), OddTriton(model.infer)
+        async with gateway_of({"cpu": [one, other]}) as gateway:
+            model.status = 404
+            asked = one.asked + other.asked
+            reply = await ask(gateway, model="m/versions/7")
+            assert (reply.status, reply.error) == (404, "not_found")
+            assert one.asked + other.asked == asked + 1
+
+    asyncio.run(run())
+
+
+def test_what_a_machine_that_is_gone_without_a_word_worked_on_is_done_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalogue, "POLL_TIMEOUT_S", 0.2)
+
+    async def run() -> None:
+        servers = [OddTriton(), OddTriton()]
+        async with gateway_of({"cpu": servers}) as gateway:
+            for server in servers:
+                server.hangs = True
+            asked = [asyncio.create_task(ask(gateway)) for _ in range(2)]
+            both = gateway.catalogue.pools["cpu"]
+            await until(lambda: all(server.replica.num_in_flight for server in both), "each works on one")
+            servers[1].hangs = False
+            assert [(await one).status for one in asked] == [200, 200]
+            assert not any(server.replica.num_in_flight for server in both)
+
+    asyncio.run(run())
+
+
+# -- bookings ---------------------------------------------------------------------------------------------------------
+
+
+def no_booking(gateway: Gateway) -> bool:
+    return not any(server.replica.num_in_flight for server in gateway.catalogue.pools["cpu"])
+
+
+@pytest.mark.parametrize("headers", [{}, {"tandem_deadline_ms": 20_000}])
+def test_a_request_that_is_cancelled_leaves_no_booking(headers: dict[str, Any]) -> None:
+    async def run() -> None:
+        async with gateway_of({"cpu": [triton := OddTriton()]}) as gateway:
+            triton.hangs = True
+            asked = asyncio.create_task(ask(gateway, **headers))
+            await until(lambda: not no_booking(gateway), "it is sent")
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            assert no_booking(gateway)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_left_is_looked_after_until_what_was_booked_there_is_over() -> None:
+    async def run() -> None:
+        async with gateway_of({"cpu": [OddTriton()]}) as gateway:
+            seen = gateway.catalogue
+            [server] = seen.pools["cpu"]
+            service = gateway.candidates.of("cpu", "m-fp32").service
+            server.replica.sent(0.0, service, 1, 0.01)  # it is connecting
+            seen.pools["cpu"] = []
+            seen._drain("cpu", server)
+            await asyncio.sleep(0.6)  # two sweeps
+            assert seen.drained["cpu"] == [server]
+            server.replica.ended(0.0, service, 1, 0.01)
+            await until(lambda: not seen.drained["cpu"], "it is forgotten")
+
+    asyncio.run(run())
