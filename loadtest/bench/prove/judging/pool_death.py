@@ -17,7 +17,7 @@ END_S = 2.0  # of the load, in which the dead one is back
 NONE = AtMost(0)
 FLOWS = AtLeast(0.9)  # of the rate that what is left can carry; a guess, not measured
 BACK = AtLeast(0.95)  # of all that are asked at the end, when both pools can do them; a guess, not measured
-# What was being computed at the kill and has no time left for the other pool: of an execution of ten rows a few. One to three were measured.
+# What was being computed at the kill and has no time left for the other pool: of an execution of ten rows a few. 1 to 3 were measured.
 LOST = AtMost(5)
 
 
