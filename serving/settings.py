@@ -125,7 +125,8 @@ class LimitSettings(Strict):
     upstream_timeout_s: float = Field(
         default=60.0,
         gt=0,
-        description="Longest wait for Triton's answer where the client set no deadline. A guess, not measured.",
+        description="Longest wait for an answer: the deadline of requests that set none, and the most that a longer one counts. "
+        "A guess, not measured.",
     )
     drain_s: float = Field(
         default=10.0, ge=0, description="Longest wait for requests in flight when the gateway is told to stop."

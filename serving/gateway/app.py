@@ -1,7 +1,7 @@
 """Builds the gateway once, out of its settings, and hands each request to the path it belongs to.
 
-Inference goes straight to `infer.py`; everything else to the FastAPI app of `control.py`. Nothing else in this room makes objects
-that last.
+Inference goes straight to `infer.py`; everything else to the FastAPI app of `control.py`. What lasts is made here and handed on; only
+what comes and goes with the fleet (servers, queues, candidates, routes) is made by whoever keeps it.
 """
 
 from __future__ import annotations

@@ -79,7 +79,10 @@ NO_PINS = Pins()
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All pools in order of preference, and every model name ever seen, so that a model that is away is 503 and not 404."""
+    """All pools, in the order of `tandem.yaml`, which decides only between equally cheap ones.
+
+    And every model name ever seen, so that a model that is away is 503 and not 404.
+    """
 
     pools: tuple[Pool, ...] = ()
     known: frozenset[str] = field(default_factory=frozenset)
@@ -124,7 +127,7 @@ def preference_for(variant: Variant) -> str:
 
 
 def decide(fleet: Fleet, name: str, pins: Pins = NO_PINS) -> list[Decision]:
-    """The decisions for a request to model `name`, best first: those after the first are where it may be tried again.
+    """What a request to model `name` would get on each pool that may answer it, in the order of the pools; `choice.py` chooses.
 
     Raises BadRequest for pins that contradict or name nothing, NotFound for a model nobody has, NotReady for one that is away.
     """
