@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from itertools import chain, repeat
 from time import perf_counter, time
@@ -111,6 +111,7 @@ class Candidates:
         """How much of the traffic may go to the pools that come and go; to be asked a few times a second."""
         for pool in self.bridges:
             self._look(pool, now)
+        self._doubt(now)
         for pool, (before, _) in self._since.items():
             if (state := self.state(pool)) != before:
                 self._since[pool] = (state, time())
@@ -175,12 +176,12 @@ class Candidates:
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
-    def doubt(self, candidates: Sequence[Candidate]) -> None:
-        """Idle, they would be too slow for somebody: perhaps they were measured at a bad moment, and no answer would ever tell."""
-        now = perf_counter()
-        for candidate in candidates:
-            known = self._known.get((candidate.name, candidate.variant))
-            if known is None or known.facts.curve is not None or known.is_measured_now or now < known.sure_until:
+    def _doubt(self, now: float) -> None:
+        """What even idle would be too slow for somebody was perhaps measured at a bad moment, and no answer would ever tell."""
+        for known in self._known.values():
+            if known.candidate.num_hopeless == 0 or known.facts.curve is not None:
+                continue
+            if known.is_measured_now or now < known.sure_until:
                 continue
             self._begin(known, self._measure_again(known))
 

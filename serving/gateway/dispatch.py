@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -22,8 +21,9 @@ from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue, Server
 from serving.gateway.connection import tell_when_gone
 from serving.gateway.route import Choice, Route
+from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.choice import Candidate, able, choose, retry_after_s, turn_of
+from serving.scheduling.choice import Candidate, able, choose, retry_after_s, that_take, turn_of
 from serving.scheduling.line import Ticket
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -95,9 +95,9 @@ class Dispatch:
     def note(self, asked: Asked) -> None:
         """A request came: demand for the pools that are able to answer it in time, whatever becomes of it."""
         now, demands, rows = perf_counter(), self._candidates.demands, asked.rows
-        candidates: Sequence[Candidate] = asked.route.candidates
-        if rows > 1 or asked.deadline < asked.give_up_at:
-            candidates = able(candidates, rows, asked.deadline - now if asked.deadline < asked.give_up_at else inf)
+        candidates = _that_take(asked)
+        if asked.deadline < asked.give_up_at:
+            candidates = able(candidates, rows, asked.deadline - now)
         for candidate in candidates:
             demands[candidate.name].note(now, candidate.service.cost_s(rows))
         if asked.route.unseen:
@@ -178,7 +178,7 @@ class Dispatch:
 
     def _choose(self, now: float, asked: Asked) -> tuple[Choice, str]:
         route = asked.route
-        candidates = route.candidates
+        candidates = _that_take(asked)
         if now < self._catalogue.suspended_until:
             candidates = [c for c in candidates if self._catalogue.pick(c.name, c.variant) is not None]
         self._num_chosen += 1
@@ -206,7 +206,7 @@ class Dispatch:
         servers = self._candidates.servers
         return any(replica.is_up and servers[replica] not in tried for replica in candidate.queue.replicas)
 
-    def _refusal(self, now: float, asked: Asked, candidates: list[Candidate], turn: float) -> errors.RequestError:
+    def _refusal(self, now: float, asked: Asked, candidates: Sequence[Candidate], turn: float) -> errors.RequestError:
         """Why none of these may be sent this request."""
         if now >= asked.deadline:
             return errors.DeadlineExpired("the deadline passed before the request was worked on")
@@ -215,7 +215,6 @@ class Dispatch:
         wait_s = retry_after_s(now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn)
         left_ms = (asked.deadline - now) * 1000
         if wait_s is None:
-            self._candidates.doubt(candidates)
             text = f"'{asked.route.name}' cannot answer this within {left_ms:.3g} ms, however little there is to do"
         else:
             text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.3g} ms"
@@ -276,6 +275,14 @@ class Dispatch:
             for queue in self._candidates.queues.values():
                 queue.leave_out_slow(now)
                 self.pump(queue, now)
+
+
+def _that_take(asked: Asked) -> Sequence[Candidate]:
+    """Where so many rows are taken at once: of texts, whatever their length."""
+    route = asked.route
+    if asked.rows <= 1 or len(route.candidates) < 2:
+        return route.candidates
+    return that_take(route.candidates, v2.num_rows(asked.head) if route.usual_length else asked.rows)
 
 
 def _wake(asked: Asked) -> None:

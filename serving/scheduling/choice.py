@@ -71,7 +71,12 @@ Pool = TypeVar("Pool", bound=Answering)
 
 
 def that_take(pools: Sequence[Pool], rows: float) -> Sequence[Pool]:
-    """Those that take so many rows at once; all where none does, so that its server says so."""
+    """Those that take so many rows at once; all where none does, so that its server says so. To be offered to `choose` and the others here.
+
+    Rows of a tensor, and not what they cost: one that is long may count for several there.
+    """
+    if rows <= 1 or len(pools) < 2:
+        return pools
     return [pool for pool in pools if pool.service.max_batch >= rows] or pools
 
 
@@ -80,11 +85,7 @@ def able(pools: Sequence[Pool], rows: float, left_s: float) -> Sequence[Pool]:
 
     By the curve alone, so that demand does not jump with what is learnt. One that is asked alone is, whatever it takes.
     """
-    if len(pools) < 2:
-        return pools
-    if rows > 1:
-        pools = that_take(pools, rows)
-    return [pool for pool in pools if pool.service.curve.seconds(rows) <= left_s]
+    return pools if len(pools) < 2 else [pool for pool in pools if pool.service.curve.seconds(rows) <= left_s]
 
 
 class Chosen(NamedTuple):
@@ -115,8 +116,6 @@ def choose(
     `is_bridged`: beside the candidates there is a pool that nobody has seen yet, because it is cold.
     None: no pool would be in time; `retry_after_s` says when one would.
     """
-    if rows > 1:
-        candidates = that_take(candidates, rows)
     ordered = candidates if len(candidates) < 2 else sorted(candidates, key=lambda c: c.price(rows))
     passed_over: list[Candidate] = []
     bridges = is_bridged
@@ -152,7 +151,7 @@ def retry_after_s(
     None if never.
     """
     in_s = deadline - now
-    asked = [candidate for candidate in that_take(candidates, rows) if candidate.share > 0.0 or turn < 0.0]
+    asked = [candidate for candidate in candidates if candidate.share > 0.0 or turn < 0.0]
     opens = min((c.queue.opens_at(now, c.service, rows, in_s, priority) for c in asked), default=inf)
     return None if opens == inf else opens - now
 

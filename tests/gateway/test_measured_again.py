@@ -55,6 +55,29 @@ def test_an_idle_pool_that_was_measured_at_a_bad_moment_is_measured_again_when_i
     asyncio.run(run())
 
 
+def test_a_cheap_pool_that_was_measured_at_a_bad_moment_is_measured_again_though_a_dear_one_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "SURE_S", 0.0)
+    seconds = 0.2
+
+    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
+        await asyncio.sleep(seconds)
+        return 200, GOOD
+
+    async def run() -> None:
+        nonlocal seconds
+        prices = {"cheap": 0.001, "dear": 9.0}
+        async with gateway_of({"cheap": [OddTriton(infer)], "dear": [OddTriton()]}, prices=prices) as gateway:
+            seconds = 0.0
+            spilled = await ask(gateway, tandem_deadline_ms=100)
+            assert (spilled.status, spilled.headers["tandem-pool"]) == (200, "dear")
+            candidate = gateway.candidates.of("cheap", "m-fp32")
+            await until(lambda: candidate.service.curve.seconds(1) < 0.1, "it is measured again")
+
+    asyncio.run(run())
+
+
 def test_what_was_measured_a_moment_ago_is_not_measured_again_for_every_refusal() -> None:
     async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
         await asyncio.sleep(0.05)

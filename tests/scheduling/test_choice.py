@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, turn_of
+from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
 from serving.scheduling.curve import Curve
 from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
@@ -31,7 +32,9 @@ def load(candidate: Candidate, seconds: float) -> None:
     run.send(0.0)
 
 
-def chosen(candidates: list[Candidate], rows: float = 1, deadline: float = 1.0, **options: object) -> tuple[str, str]:
+def chosen(
+    candidates: Sequence[Candidate], rows: float = 1, deadline: float = 1.0, **options: object
+) -> tuple[str, str]:
     found = choose(0.0, candidates, rows, deadline, **options)  # type: ignore[arg-type]
     return (found.candidate.name, found.reason) if found else ("", "")
 
@@ -151,16 +154,17 @@ def small_and_large(*, share: float = 1.0) -> list[Candidate]:
 
 
 def test_rows_go_to_a_pool_that_takes_so_many_at_once_whatever_it_costs() -> None:
-    assert chosen(small_and_large(), rows=8) == ("cpu", "cheapest_in_time")
-    assert chosen(small_and_large(), rows=9) == ("gpu", "only_pool")
-    assert chosen(small_and_large()[:1], rows=9) == ("cpu", "only_pool")  # whose server says what is wrong
+    pools = small_and_large()
+    assert chosen(that_take(pools, 8), rows=8) == ("cpu", "cheapest_in_time")
+    assert chosen(that_take(pools, 9), rows=9) == ("gpu", "only_pool")
+    assert that_take(pools, 65) == pools  # nobody takes them: a server says what is wrong
+    assert that_take(pools[:1], 9) == pools[:1]
 
 
-def test_rows_that_only_a_cold_pool_takes_are_refused_and_are_demand_for_it_alone() -> None:
-    pools = small_and_large(share=0.0)
-    assert choose(0.0, pools, 9, 1.0) is None
-    assert retry_after_s(0.0, pools, 9, 1.0) is None
-    assert [candidate.name for candidate in able(pools, 9, 1.0)] == ["gpu"]
+def test_rows_that_only_a_cold_pool_takes_wait_for_it() -> None:
+    [cold] = that_take(small_and_large(share=0.0), 9)
+    assert cold.name == "gpu"
+    assert choose(0.0, [cold], 9, 1.0) is None
 
 
 def test_a_pool_that_warms_up_and_is_the_only_one_says_when_it_takes_more() -> None:

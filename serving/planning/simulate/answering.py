@@ -16,7 +16,7 @@ from serving.planning.simulate.backlog import Backlog
 from serving.planning.simulate.fleet import Fleet
 from serving.planning.simulate.outcome import Tally
 from serving.planning.simulate.servers import Server
-from serving.scheduling.choice import choose, turn_of
+from serving.scheduling.choice import choose, that_take, turn_of
 from serving.scheduling.line import Ticket
 
 LEARN_EVERY = 8  # answers: with the same belief most of them say the same
@@ -56,7 +56,7 @@ class Answering:
         self._tally.came(weight)
         self._num_decided += 1
         deadline = now + self._objective_s
-        chosen = choose(now, self._offered, rows, deadline, turn=turn_of(self._num_decided))
+        chosen = choose(now, that_take(self._offered, rows), rows, deadline, turn=turn_of(self._num_decided))
         if chosen is None:
             self._tally.refused(now + self.skipped_s, weight)
             return

@@ -15,7 +15,7 @@ from serving.planning.simulate.arrivals import Arrivals, num_seconds
 from serving.planning.simulate.outcome import SLOT_S
 from serving.planning.simulate.setting import Policy, Setting
 from serving.planning.wake import Mix, Needed, mix
-from serving.scheduling.choice import able
+from serving.scheduling.choice import able, that_take
 
 SHORT_PRICE = 1e6  # of an hour in which all is short: more than any server
 
@@ -52,7 +52,7 @@ class Costs:
         return Needed(cpu_s, gpu_s, gpu_only_s, cpu_only_s)
 
     def _add(self, rows: float) -> Needed:
-        pools = able(self._pools, rows, self._objective_s)
+        pools = able(that_take(self._pools, rows), rows, self._objective_s)
         cpu_s = self._cpu.service.cost_s(rows) if self._cpu in pools else 0.0
         gpu_s = self._gpu.service.cost_s(rows) if self._gpu in pools else 0.0
         self._known[rows] = one = Needed(cpu_s, gpu_s, 0.0 if cpu_s else gpu_s, 0.0 if gpu_s else cpu_s)
