@@ -41,7 +41,8 @@ class Sampling:
         return self._per_second is not None
 
     def changed(self, now: float) -> None:
-        self._in_full_until = now + self._settle_s
+        """Within a second, the pieces of that one are chosen already: the next is looked at instead."""
+        self._in_full_until = ceil(now) + self._settle_s
 
     def is_new(self, number: int) -> bool:
         """Whether so many in a second are another rate than before."""

@@ -98,6 +98,14 @@ def test_after_a_change_a_while_is_looked_at_in_full() -> None:
     assert [piece.weight for piece in sampling.pieces(6.0, 7.0, 1000)] == [100]
 
 
+def test_after_a_change_within_a_second_the_while_begins_with_the_next() -> None:
+    sampling = Sampling(10, 0.1)
+    sampling.changed(5.4)  # a server came
+    whole, part = sampling.pieces(6.0, 7.0, 1000)
+    assert (whole.begin, whole.end, whole.weight) == (6.0, pytest.approx(6.3), 1)
+    assert part.weight == pytest.approx(70, abs=1)
+
+
 def test_a_new_rate_is_a_change_and_chance_is_none() -> None:
     sampling, generator = Sampling(10, 0.1), random.Random(1)
     assert sampling.is_new(1000)
