@@ -261,7 +261,8 @@ class PoolQueue:
             free_at = replica.free_again(now)
             if free_at < least and replica.has_room(service, rows):
                 least, first = free_at, replica
-        return None if first is None else (least, first.rows_of(service))
+        first = first or self._on_trial(now, service, rows)
+        return None if first is None else (first.free_again(now), first.rows_of(service))
 
     def _send(self, now: float, ticket: Ticket, replica: Replica) -> None:
         """Books it there, unless its time would be over even if all goes as fast as can be believed."""
@@ -283,7 +284,15 @@ class PoolQueue:
             free_at = replica.free_again(now)
             if free_at < least and replica.has_room(service, rows):
                 best, least = replica, free_at
-        return best
+        return best or self._on_trial(now, service, rows)
+
+    def _on_trial(self, now: float, service: Service, rows: float) -> Replica | None:
+        """Where all that serve it are on trial: one request each is no pool, and what is stuck there would keep all others waiting."""
+        servers = self._serving(now, service)
+        if not all(replica.is_on_trial for replica in servers):
+            return None
+        roomy = [replica for replica in servers if replica.has_room(service, rows, is_proven=True)]
+        return min(roomy, key=lambda replica: replica.free_again(now), default=None)
 
     def _late_ratios(self, now: float) -> dict[str, float]:
         """Of the servers that have answered enough to be compared."""

@@ -97,9 +97,12 @@ class Replica:
         flight = self.flights.get(service.full)
         return 0.0 if flight is None else flight.rows
 
-    def has_room(self, service: Service, rows: float) -> bool:
-        """Where something is in flight: whether so many rows may be, too. More than the bound go where none of their variant are."""
-        if self.health.num_trials_left > 0:
+    def has_room(self, service: Service, rows: float, *, is_proven: bool = False) -> bool:
+        """Where something is in flight: whether so many rows may be, too. More than the bound go where none of their variant are.
+
+        `is_proven`: as if it were not on trial.
+        """
+        if self.health.num_trials_left > 0 and not is_proven:
             return False
         flight = self.flights.get(service.full)
         return flight is None or flight.rows + rows <= self.fill * service.first_bound

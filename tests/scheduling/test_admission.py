@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
 from serving.scheduling.line import Ticket
-from serving.scheduling.outliers import WELL, ejected
+from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Correction, Service
 from tests.scheduling.servers import FIFTH, TENTH, Exact, pool
 
@@ -424,3 +424,16 @@ def test_entering_sends_what_admitting_and_taking_would_send(
 def drain(queue: PoolQueue, now: float) -> None:
     while queue.take(now) is not None:
         pass
+
+
+def test_where_all_servers_are_on_trial_what_is_stuck_on_them_keeps_nobody_waiting() -> None:
+    queue = pool(num_replicas=2)
+    for replica in queue.replicas:
+        replica.health = Health(num_trials_left=3)
+    stuck = [queue.enter(0.0, None, TENTH, 1, 9.0) for _ in range(2)]
+    assert {ticket.replica for ticket in stuck} == set(queue.replicas)
+    assert queue.finish(0.0, TENTH, 1, 9.0) is not None
+    assert queue.enter(0.0, None, TENTH, 1, 9.0).replica is not None
+    queue.replicas[0].health = WELL
+    full = [queue.enter(0.0, None, TENTH, 1, 9.0) for _ in range(3)]
+    assert [ticket.replica for ticket in full if ticket.replica is queue.replicas[1]] == []
