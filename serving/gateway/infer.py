@@ -227,18 +227,13 @@ class Infer:
                         self._suspects.died(asked, sent)
                 died = str(lost)
                 continue
-            if answer.status == 503 or (answer.status == 404 and not asked.route.versioned):
-                asked.tried.append(sent.server)
-                self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
-                self._dispatch.unsent(sent.ticket, sent.choice.candidate.queue)
+            if answer.status != 200 and self._is_away(asked, sent, answer):
+                if answer.status == 500:
+                    num_tries += 1
+                    died = "the model's process died"
                 continue
-            if not _has_died(answer):
-                self._suspects.answered(asked)
-                return sent, answer
-            asked.tried.append(sent.server)
-            self._died(asked, sent)
-            num_tries += 1
-            died = "the model's process died"
+            self._suspects.answered(asked)
+            return sent, answer
         if not died:
             raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
         raise errors.UpstreamLost(f"the server that worked on this was lost ({died})", retry_after_s=RETRY_AFTER_S)
@@ -286,6 +281,18 @@ class Infer:
             self._suspects.answered(asked)
             status = answer.result().status
             self._dispatch.answered(perf_counter(), sent, is_good=status == 200, is_failure=status >= 500)
+
+    def _is_away(self, asked: Asked, sent: Sent, answer: Answer) -> bool:
+        """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""
+        if _has_died(answer):
+            self._died(asked, sent)
+        elif answer.status == 503 or (answer.status == 404 and not asked.route.versioned):
+            self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
+            self._dispatch.unsent(sent.ticket, sent.choice.candidate.queue)
+        else:
+            return False
+        asked.tried.append(sent.server)
+        return True
 
     def _died(self, asked: Asked, sent: Sent) -> None:
         """The server lives and the model's process in it does not."""
