@@ -113,9 +113,7 @@ class PoolQueue:
 
     def take(self, now: float) -> Ticket | None:
         """The next to be sent, to its `replica`; without one its time is over, and it must not be sent. None: nothing to do."""
-        blocked: set[Full] = (
-            set()
-        )  # variants that have no room: theirs wait in order, and keep nobody else's from what is free
+        blocked: set[Full] = set()  # these have no room: theirs wait in order, and keep nobody else's from what is free
         for line in self._lines:
             while line.num_waiting and (ticket := line.first_but(blocked)) is not None:
                 if ticket.deadline <= now:
@@ -159,7 +157,8 @@ class PoolQueue:
         replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
         if now > ticket.deadline:
             self._learn_early(now, ticket, now)
-        self._early.fade(now)
+        if now >= self._early.fades_at:
+            self._early.fade(now)
         if ticket.sent < replica.health.ejected_until:  # what was sent before tells of the past
             return actual_s
         if is_good:

@@ -16,14 +16,14 @@ LEAST_S = 1e-6  # less is nothing
 
 
 class Early:
-    """`seconds`: one for each priority, the highest first."""
+    """`seconds`: one for each priority, the highest first. `fades_at`: when to call `fade` again."""
 
-    __slots__ = ("_looked_at", "_moved_at", "seconds")
+    __slots__ = ("_moved_at", "fades_at", "seconds")
 
     def __init__(self, num_priorities: int) -> None:
         self.seconds = [0.0] * num_priorities
         self._moved_at = [-inf] * num_priorities
-        self._looked_at = -inf
+        self.fades_at = -inf
 
     def saw(self, now: float, at: int, full_s: float, *, is_late: bool) -> None:
         """One of those who waited, and how long a full execution of its variant takes."""
@@ -34,10 +34,10 @@ class Early:
             self.seconds[at] = max(0.0, self.seconds[at] - LATE_SHARE * LATE_STEP * full_s)
 
     def fade(self, now: float) -> None:
-        """To be called often: nearly always it is a look at the clock."""
-        if now - self._looked_at < FADE_S:
+        """Nothing before `fades_at`."""
+        if now < self.fades_at:
             return
-        self._looked_at = now
+        self.fades_at = now + FADE_S
         for at, seconds in enumerate(self.seconds):
             if seconds and now - self._moved_at[at] >= FADE_S:
                 self.seconds[at] = seconds / 2 if seconds > LEAST_S else 0.0
