@@ -214,10 +214,10 @@ class Catalogue:
         self._watching[server] = asyncio.create_task(watch)
 
     async def _watch(self, pool: str, server: Server) -> None:
+        is_news = True  # for the first poll, and for the first after a mistake of ours, which may have left things half done
         while True:
-            is_news = False
             try:
-                is_news = await self._poll(pool, server)
+                is_news |= await self._poll(pool, server)
                 server.num_silent = 0
             except Lost as lost:
                 server.num_silent += lost.timed_out or server.num_silent > 0
@@ -226,10 +226,10 @@ class Catalogue:
                 self.lost(server)
             except (ValueError, KeyError, TypeError, AttributeError):  # not Triton
                 self.lost(server)
-            if not server.is_known:
-                server.is_known = is_news = True
+            server.is_known = True
             if is_news:
                 self._publish()
+                is_news = False
             await asyncio.sleep(POLL_S if server.alive else POLL_DOWN_S)
 
     async def _sweep(self) -> None:

@@ -86,6 +86,9 @@ def test_a_mistake_of_ours_is_not_taken_for_a_server_that_is_no_triton(
             await until(lambda: failed, "it fails")
             assert server.alive
             assert (await ask(gateway)).status == 200
+            await until(lambda: "other" in gateway.catalogue.fleet.known, "it is told again")
+            await until(lambda: ("cpu", "other-fp32") in gateway.candidates._known, "what was left half done is done")
+            assert (await ask(gateway, model="other")).status == 200
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())
