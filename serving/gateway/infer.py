@@ -8,23 +8,21 @@ await and each object here is paid for by every request: measure with `make benc
 from __future__ import annotations
 
 import asyncio
-import re
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-import orjson
-
 from serving import errors
+from serving.gateway.answers import error_of, has_died, renamed
 from serving.gateway.candidates import Candidates
 from serving.gateway.catalogue import Catalogue
 from serving.gateway.connection import respond
 from serving.gateway.dispatch import RETRY_AFTER_S, Asked, ClientGone, Dispatch, Sent
 from serving.gateway.metrics import Metrics
 from serving.gateway.responses import Headers, error_response, outcome_of
-from serving.gateway.route import Choice, Route, Routes, as_on
+from serving.gateway.route import Route, Routes, as_on
 from serving.gateway.suspects import Suspects
 from serving.gateway.upstream import Answer, Lost
 from serving.protocol import v2
@@ -37,8 +35,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MAX_PLACES = 4  # that are looked at for one request: two may lose it, the others may have gone without having seen it
-REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text
-DIED = re.compile(rb"Stub process|is not healthy|[Ff]ailed to (?:get|receive) .*stub")
 ONCE = {
     b"inference-header-content-length": "Inference-Header-Content-Length",
     b"tandem-deadline-ms": "Tandem-Deadline-Ms",
@@ -90,7 +86,7 @@ class Infer:
                 choice = as_on(choice, sent.server)
             series, receipt = choice.series, [*choice.receipt, (b"tandem-reason", reason)]
             if answer.status != 200:
-                raise _error(answer, asked, choice)
+                raise error_of(answer, asked, choice)
         except ClientGone:
             series.outcomes["cancelled"] += 1
             return
@@ -103,7 +99,7 @@ class Infer:
             return
         body, length = answer.body, answer.header_length
         if choice.rename is not None:
-            body, length = _renamed(body, length, *choice.rename)
+            body, length = renamed(body, length, *choice.rename)
         done, began = perf_counter(), sent.ticket.sent
         timing = b"queue;dur=%.3f, backend;dur=%.3f, total;dur=%.3f" % (
             (began - arrived) * 1000,
@@ -275,7 +271,7 @@ class Infer:
             self._dispatch.lost(perf_counter(), sent)
             if isinstance(error, Lost) and not error.timed_out and not error.silent:
                 self._suspects.died(asked, sent)
-        elif _has_died(answer.result()):
+        elif has_died(answer.result()):
             self._died(asked, sent)
         else:
             self._suspects.answered(asked)
@@ -284,7 +280,7 @@ class Infer:
 
     def _is_away(self, asked: Asked, sent: Sent, answer: Answer) -> bool:
         """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""
-        if _has_died(answer):
+        if has_died(answer):
             self._died(asked, sent)
         elif answer.status == 503 or (answer.status == 404 and not asked.route.versioned):
             self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
@@ -301,42 +297,7 @@ class Infer:
         self._suspects.died(asked, sent)
 
 
-# -- after ------------------------------------------------------------------------------------------------------------
-
-
-def _has_died(answer: Answer) -> bool:
-    """Whether it says that the model's process is gone."""
-    return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
-
-
-def _error(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestError:
-    """What a status other than 200 stands for, with a text of ours."""
-    name = asked.route.name
-    text = _error_text(answer.body, choice.name, name)
-    if answer.status >= 500 and asked.header_length != 0:
-        mistake = v2.explain(asked.head, binary=asked.header_length is not None)
-        if mistake is not None:
-            return mistake
-    if answer.status == 404 and asked.route.versioned:
-        return errors.NotFound(f"'{name}' has no such version")
-    if answer.status in (404, 503):
-        return errors.NotReady(f"'{name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
-    if answer.status == 501:
-        return errors.Unsupported(text)
-    if answer.status < 500:
-        return errors.BadRequest(text)
-    return errors.Internal(f"the model failed on this request: {text}")
-
-
-def _renamed(body: bytes, length: int | None, old: bytes, new: bytes) -> tuple[bytes, int | None]:
-    """The answer with the name that was asked for, and the new length of its JSON part.
-
-    The bytes `"model_name":"…"` cannot stand inside a JSON string (its quotes would be escaped), and the JSON part comes first.
-    """
-    at = body.find(old, 0, len(body) if length is None else length)
-    if at < 0:
-        return body, length
-    return body[:at] + new + body[at + len(old) :], None if length is None else length + len(new) - len(old)
+# -- headers and bodies -------------------------------------------------------------------------------------------------
 
 
 def _wait_s(header: bytes | None, timeout_us: int | None) -> float:
@@ -377,19 +338,6 @@ def _head(chunks: list[bytes], length: int) -> bytes:
         if length == 0:
             break
     return b"".join(parts)
-
-
-def _error_text(body: bytes, served: str, asked: str) -> str:
-    """Triton's message without what is internal: the variant's name, request ids, paths."""
-    try:
-        text = orjson.loads(body)["error"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return "Triton gave no reason"
-    if not isinstance(text, str):
-        return "Triton gave no reason"
-    text = re.sub(r"\[request id: [^\]]*\]\s*", "", text).replace(served, asked)
-    text = re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*", "…", text)
-    return text[:500]
 
 
 def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:

@@ -1,0 +1,66 @@
+"""What does an answer of Triton's mean: whose fault was it, and how is it told to the client?
+
+Triton says 500 for mistakes of clients and for processes that are gone, and its texts name what is internal. Which answers are tried
+again elsewhere is decided in `infer.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from serving import errors
+from serving.gateway.dispatch import Asked
+from serving.gateway.route import Choice
+from serving.gateway.upstream import Answer
+from serving.protocol import v2
+
+REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text
+DIED = re.compile(rb"Stub process|is not healthy|[Ff]ailed to (?:get|receive) .*stub")
+
+
+def has_died(answer: Answer) -> bool:
+    """Whether it says that the model's process is gone."""
+    return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
+
+
+def error_of(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestError:
+    """What a status other than 200 stands for, with a text of ours. A model that is away is told by `infer.py`."""
+    name = asked.route.name
+    text = _text(answer.body, choice.name, name)
+    if answer.status >= 500 and asked.header_length != 0:
+        mistake = v2.explain(asked.head, binary=asked.header_length is not None)
+        if mistake is not None:
+            return mistake
+    if answer.status == 404 and asked.route.versioned:
+        return errors.NotFound(f"'{name}' has no such version")
+    if answer.status == 501:
+        return errors.Unsupported(text)
+    if answer.status < 500:
+        return errors.BadRequest(text)
+    return errors.Internal(f"the model failed on this request: {text}")
+
+
+def renamed(body: bytes, length: int | None, old: bytes, new: bytes) -> tuple[bytes, int | None]:
+    """The answer with the name that was asked for, and the new length of its JSON part.
+
+    The bytes `"model_name":"…"` cannot stand inside a JSON string (its quotes would be escaped), and the JSON part comes first.
+    """
+    at = body.find(old, 0, len(body) if length is None else length)
+    if at < 0:
+        return body, length
+    return body[:at] + new + body[at + len(old) :], None if length is None else length + len(new) - len(old)
+
+
+def _text(body: bytes, served: str, asked: str) -> str:
+    """Triton's message without what is internal: the variant's name, request ids, paths."""
+    try:
+        text = orjson.loads(body)["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return "Triton gave no reason"
+    if not isinstance(text, str):
+        return "Triton gave no reason"
+    text = re.sub(r"\[request id: [^\]]*\]\s*", "", text).replace(served, asked)
+    text = re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*", "…", text)
+    return text[:500]
