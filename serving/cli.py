@@ -439,10 +439,10 @@ def campaign() -> None:
 @click.option(
     "--duration",
     "duration_s",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     help="Seconds of each run, instead of the file's.",
 )
-@click.option("--warmup", "warmup_s", type=click.FloatRange(0), help="Seconds before each run that do not count.")
+@click.option("--warmup", "warmup_s", type=Finite(0), help="Seconds before each run that do not count.")
 @click.option("--repeats", type=click.IntRange(1), help="How often each arm runs, instead of the file's.")
 def campaign_run(**options: Any) -> None:
     """Run the campaign in FILE and write its report."""
