@@ -60,6 +60,7 @@ class Asked:
     priority: int
     give_up_at: float
     deadline: float
+    arrived: float
     tried: list[Server] = field(default_factory=list)  # that lost it
     waiting: asyncio.Future[Waited] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
@@ -212,7 +213,8 @@ class Dispatch:
             return errors.DeadlineExpired("the deadline passed before the request was worked on")
         if not any(replica.is_up for candidate in candidates for replica in candidate.queue.replicas):
             return errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
-        wait_s = retry_after_s(now, candidates, asked.rows, asked.deadline, asked.priority, turn=turn)
+        again = now + asked.deadline - asked.arrived  # one that comes anew has all of its time
+        wait_s = retry_after_s(now, candidates, asked.rows, again, asked.priority, turn=turn)
         left_ms = (asked.deadline - now) * 1000
         if wait_s is None:
             text = f"'{asked.route.name}' cannot answer this within {left_ms:.3g} ms, however little there is to do"

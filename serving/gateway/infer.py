@@ -183,7 +183,7 @@ class Infer:
         rows = route.rows_of(head)
         priority = headers.get(b"tandem-priority")
         level = DEFAULT if priority is None else _priority(priority)
-        return Asked(route, head, chunks, size, header_length, rows, level, give_up_at, deadline)
+        return Asked(route, head, chunks, size, header_length, rows, level, give_up_at, deadline, arrived)
 
     # -- at Triton ----------------------------------------------------------------------------------------------------
 

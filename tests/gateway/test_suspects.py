@@ -33,7 +33,7 @@ SERVICE = Service(Curve(((1, 0.01),)))
 
 
 def request(body: bytes) -> Asked:
-    return Asked(ROUTE, body, [body], len(body), None, 1, 3, inf, inf)
+    return Asked(ROUTE, body, [body], len(body), None, 1, 3, inf, inf, 0.0)
 
 
 @pytest.fixture
