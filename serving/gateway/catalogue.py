@@ -214,7 +214,9 @@ class Catalogue:
         self._watching[server] = asyncio.create_task(watch)
 
     async def _watch(self, pool: str, server: Server) -> None:
-        is_news = True  # for the first poll, and for the first after a mistake of ours, which may have left things half done
+        is_news = (
+            True  # for the first poll, and for the first after a mistake of ours, which may have left things half done
+        )
         while True:
             try:
                 is_news |= await self._poll(pool, server)

@@ -38,7 +38,9 @@ MAX_BRACKETS = 1000
 BINARY_PARAMETERS = re.compile(
     rb'"parameters"\s*:\s*\{\s*"(?:binary_data_size"\s*:\s*\d+|binary_data(?:_output)?"\s*:\s*(?:true|false))\s*\}'
 )
-SHAPE = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?')  # the quotes cannot stand inside a JSON string
+SHAPE = re.compile(
+    rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?'
+)  # the quotes cannot stand inside a JSON string
 TYPED_PARAMETERS: dict[str, tuple[set[type], str]] = {
     "binary_data": ({bool}, "true or false"),
     "binary_data_output": ({bool}, "true or false"),
