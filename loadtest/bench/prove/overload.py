@@ -101,12 +101,12 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
         bulk = hurried(here, digits(BULK_ROWS), BULK_DEADLINE_S)
         yield promises.verdict(
             f"Retry-After-Ms, {BULK_ROWS} rows among their like: off by",
-            _promises(bulk, bulk, 3 * capacity_rps / BULK_ROWS),
+            _promises([bulk], bulk, 3 * capacity_rps / BULK_ROWS),
         )
         backlog = hurried(here, digits(), BACKLOG_S, Tandem_Priority="2")
         yield promises.verdict(
             "Retry-After-Ms, one row behind a long queue of a higher priority: off by",
-            _promises(backlog, request, 3 * capacity_rps),
+            _promises([backlog], request, 3 * capacity_rps),
         )
 
 
@@ -128,18 +128,23 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
         yield from judging.verdicts(name, trials, said)
         note = f"worst trial {max(waits):.2f}; by Triton's own statistics"
         yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
+        backlogs = [hurried(here, digits(), BACKLOG_S, Tandem_Priority="2") for here in both]
+        yield promises.verdict(
+            f"{name}: Retry-After-Ms of one of them, behind a long queue in both: off by",
+            _promises(backlogs, requests[0], 2 * capacity_rps),
+        )
 
 
-def _promises(load: Request, request: Request, rate_rps: float) -> list[Promise | None]:
-    return promises.enough((_after(load, request, rate_rps, seed) for seed in range(3 * NUM_PROMISES)), NUM_PROMISES)
+def _promises(loads: Sequence[Request], request: Request, rate_rps: float) -> list[Promise | None]:
+    return promises.enough((_after(loads, request, rate_rps, seed) for seed in range(3 * NUM_PROMISES)), NUM_PROMISES)
 
 
-def _after(load: Request, request: Request, rate_rps: float, seed: int) -> list[Shot]:
+def _after(loads: Sequence[Request], request: Request, rate_rps: float, seed: int) -> list[Shot]:
     """The load stops with its last arrival and not with its last answer: then the door is asked."""
 
     def once(attempt: int) -> list[Shot]:
         arrivals = list(schedule(Arrivals("poisson", rate_rps), PROMISE_LOAD_S, seed + attempt * 3 * NUM_PROMISES))
-        with open_load([load], arrivals) as running:
+        with open_load(loads, arrivals) as running:
             time.sleep(max(0.0, running.began_s + arrivals[-1] - time.monotonic()))
             probes = probe(request, lambda shot: not shot.is_refused, PROBE_PAUSE_S)
         on_time(running, DEADLINE_S)
