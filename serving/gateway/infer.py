@@ -80,13 +80,13 @@ class Infer:
                 return
             sent, answer = await self._ask(asked, receive)
             answered = perf_counter()
-            self._dispatch.answered(answered, sent, is_good=answer.status == 200, is_failure=answer.status >= 500)
+            wrong = self._answered(answered, asked, sent, answer)
             choice, reason = sent.choice, sent.reason.encode()
             if sent.server.differing:
                 choice = as_on(choice, sent.server)
             series, receipt = choice.series, [*choice.receipt, (b"tandem-reason", reason)]
-            if answer.status != 200:
-                raise error_of(answer, asked, choice)
+            if wrong is not None:
+                raise wrong
         except ClientGone:
             series.outcomes["cancelled"] += 1
             return
@@ -275,8 +275,13 @@ class Infer:
             self._died(asked, sent)
         else:
             self._suspects.answered(asked)
-            status = answer.result().status
-            self._dispatch.answered(perf_counter(), sent, is_good=status == 200, is_failure=status >= 500)
+            self._answered(perf_counter(), asked, sent, answer.result())
+
+    def _answered(self, now: float, asked: Asked, sent: Sent, answer: Answer) -> errors.RequestError | None:
+        """What is wrong with an answer. Only what is no mistake of the client's counts against the server."""
+        wrong = None if answer.status == 200 else error_of(answer, asked, sent.choice)
+        self._dispatch.answered(now, sent, is_good=wrong is None, is_failure=isinstance(wrong, errors.Internal))
+        return wrong
 
     def _is_away(self, asked: Asked, sent: Sent, answer: Answer) -> bool:
         """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""

@@ -39,6 +39,24 @@ def test_a_server_that_answers_errors_at_once_does_not_draw_the_requests_of_all(
     asyncio.run(run())
 
 
+def test_a_mistake_of_the_clients_is_not_counted_against_the_server() -> None:
+    """Triton says 500 for some of them."""
+    tensor = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [0] * 3}
+    wrong = json.dumps({"inputs": [tensor]}).encode()
+
+    async def failing(body: bytes) -> tuple[int, dict[str, Any]]:
+        return (500, {"error": "unexpected size"}) if body == wrong else (200, GOOD)
+
+    async def run() -> None:
+        async with gateway_of({"cpu": [OddTriton(failing), OddTriton(failing)]}) as gateway:
+            for _ in range(20):
+                assert (await ask(gateway, wrong)).status == 400
+            for replica in gateway.candidates.queues["cpu"].replicas:
+                assert (replica.health.num_failures, replica.health.num_ejections) == (0, 0)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(("number", "pool"), [(8, "cheap"), (9, "dear"), (64, "dear")])
 def test_rows_go_to_a_pool_that_takes_so_many_at_once(number: int, pool: str) -> None:
     async def run() -> None:
