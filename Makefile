@@ -8,7 +8,7 @@ TESTS := not models
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test check models test-models loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test lint check models test-models loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -21,11 +21,13 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
 	$(PYTHON_HERE) -m pytest -m "$(TESTS)" $(SIDE_BY_SIDE) $(ARGS)
 
-check: .venv/.dev ## Lint, check types, run the tests that need no server: under a minute
+lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow" $(ARGS)
+
+check: lint ## Lint, check types, run the tests that need no server: about a minute and a half
+	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow" $(SIDE_BY_SIDE) $(ARGS)
 
 models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 6.2 GB)
 	.venv-export/bin/python -m scripts.models $(ARGS)
