@@ -13,7 +13,7 @@ from math import inf
 
 from serving.scheduling.early import Early
 from serving.scheduling.line import ROUNDING_S, Line, Ticket
-from serving.scheduling.outliers import MIN_TIMED, ejected, failed, may_eject, slow, stalled, succeeded
+from serving.scheduling.outliers import MIN_TIMED, NUM_TRIALS, ejected, failed, may_eject, slow, stalled, succeeded
 from serving.scheduling.prediction import Full, Service
 from serving.scheduling.replica import Replica
 
@@ -298,7 +298,7 @@ class PoolQueue:
         return {
             r.name: r.late_ratio
             for r in self.replicas
-            if r.is_up and r.health.ejected_until <= now and r.num_timed >= (1 if r.is_on_trial else MIN_TIMED)
+            if r.is_up and r.health.ejected_until <= now and r.num_timed >= (NUM_TRIALS if r.is_on_trial else MIN_TIMED)
         }
 
     def _eject(self, now: float, replica: Replica) -> None:
