@@ -155,8 +155,7 @@ class Dispatch:
     def unsent(self, ticket: Ticket, queue: PoolQueue) -> None:
         """It was booked, and nothing went out."""
         now = perf_counter()
-        if ticket.replica is not None:
-            ticket.replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
+        ticket.end(now)
         self.pump(queue, now)
 
     def fleet_changed(self) -> None:
@@ -264,9 +263,8 @@ class Dispatch:
         other = self._catalogue.pick(choice.pool, choice.name, tried)
         if other is not None and other is not server:
             now = perf_counter()
-            ticket.replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
-            ticket.replica = other.replica
-            ticket.predicted_s = other.replica.sent(now, ticket.service, ticket.rows, ticket.cost_s)
+            ticket.end(now)
+            ticket.book(now, other.replica)
         return other
 
     async def _sweep(self) -> None:

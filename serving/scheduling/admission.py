@@ -154,7 +154,7 @@ class PoolQueue:
         replica, actual_s = _server(ticket), now - ticket.sent
         if is_good:
             replica.learn(ticket.service, ticket.rows, actual_s)
-        replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
+        ticket.end(now)
         if now > ticket.deadline:
             self._learn_early(now, ticket, now)
         if now >= self._early.fades_at:
@@ -179,7 +179,7 @@ class PoolQueue:
     def lost(self, now: float, ticket: Ticket) -> None:
         """Its server gave no answer."""
         replica = _server(ticket)
-        replica.ended(now, ticket.service, ticket.rows, ticket.cost_s)
+        ticket.end(now)
         if ticket.sent >= replica.health.ejected_until:
             self._failed(now, replica)
 
@@ -269,8 +269,8 @@ class PoolQueue:
         starts = max(now, replica.free_at) if replica.num_in_flight else now
         if starts + min(service.seconds(rows), service.curve.seconds(rows)) > ticket.deadline + ROUNDING_S:
             return
-        ticket.replica, ticket.sent = replica, now
-        ticket.predicted_s = replica.sent(now, service, rows, ticket.cost_s)
+        ticket.sent = now
+        ticket.book(now, replica)
 
     def _best(self, now: float, service: Service, rows: float) -> Replica | None:
         """Of the servers with room the one that will be done first; of idle ones the fastest."""
@@ -303,13 +303,13 @@ class PoolQueue:
 
     def _eject(self, now: float, replica: Replica) -> None:
         replica.health = ejected(replica.health, now)
-        replica.forget_times()
+        replica.give_up(now)
         self._usable_until = -inf
 
     def _failed(self, now: float, replica: Replica) -> None:
         replica.health = failed(replica.health, now, may_eject=self._may_eject(now))
         if replica.health.ejected_until > now:
-            replica.forget_times()
+            replica.give_up(now)
         self._usable_until = -inf
 
     def _may_eject(self, now: float) -> bool:

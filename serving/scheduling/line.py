@@ -28,6 +28,7 @@ class Ticket:
         "cost_s",
         "deadline",
         "due",
+        "epoch",
         "in_line",
         "predicted_s",
         "priority",
@@ -50,8 +51,20 @@ class Ticket:
         self.priority = priority
         self.in_line = False
         self.replica: Replica | None = None  # where it was sent
+        self.epoch = 0  # of that server's bookings
         self.sent = 0.0
         self.predicted_s = 0.0  # from being sent to its answer
+
+    def book(self, now: float, replica: Replica) -> None:
+        """On this server, from now on."""
+        self.replica, self.epoch = replica, replica.epoch
+        self.predicted_s = replica.sent(now, self.service, self.rows, self.cost_s)
+
+    def end(self, now: float) -> None:
+        """Answered or lost. What its server was left out for counts there no longer."""
+        replica = self.replica
+        if replica is not None and self.epoch == replica.epoch:
+            replica.ended(now, self.service, self.rows, self.cost_s)
 
 
 class _Block:

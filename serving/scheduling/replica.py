@@ -34,6 +34,7 @@ class Replica:
     """One server. `free_at`: when all that was sent from here is done. `fill`: the share of first bounds that is used."""
 
     __slots__ = (
+        "epoch",
         "fill",
         "flight_s",
         "flights",
@@ -54,6 +55,7 @@ class Replica:
         self.name = name
         self.is_up = True
         self.health: Health = WELL
+        self.epoch = 0  # of bookings: those of an earlier one were given up
         self.fill = 1.0
         self.free_at = 0.0
         self.flights: dict[Full, Flight] = {}
@@ -111,8 +113,7 @@ class Replica:
         """Answered or lost: what is left begins now."""
         self.num_in_flight -= 1
         if self.num_in_flight <= 0:
-            self.num_in_flight, self.in_flight, self.in_flight_s, self.flight_s = 0, 0.0, 0.0, 0.0
-            self.flights.clear()
+            self._empty()
         else:
             self.in_flight -= rows
             self.in_flight_s -= cost_s
@@ -123,6 +124,17 @@ class Replica:
                 del self.flights[service.full]
                 self.flight_s -= service.full.flight_s
         self.free_at = now + self.in_flight_s
+
+    def give_up(self, now: float) -> None:
+        """It is left out: what is in flight may be stuck there, and must not stand in the way of its trial."""
+        self._empty()
+        self.epoch += 1
+        self.free_at = now
+        self.forget_times()
+
+    def _empty(self) -> None:
+        self.num_in_flight, self.in_flight, self.in_flight_s, self.flight_s = 0, 0.0, 0.0, 0.0
+        self.flights.clear()
 
     def free_again(self, now: float) -> float:
         """`free_at`; what is late already will be as late again."""

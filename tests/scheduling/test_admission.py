@@ -337,6 +337,21 @@ def test_one_that_is_still_slow_on_trial_is_left_out_for_longer() -> None:
     assert queue.replicas[0].health.ejected_until == pytest.approx(10.0 + 3 * 0.6 + 2.0)
 
 
+def test_what_is_stuck_at_a_server_that_was_left_out_does_not_keep_it_from_its_trial() -> None:
+    queue = pool(num_replicas=3)
+    stuck = [queue.enter(0.0, None, TENTH, 1, 99.0) for _ in range(3)]
+    for ticket in stuck[1:]:
+        queue.answered(0.1, ticket)
+    assert queue.leave_out_slow(5.0) == ["cpu-0"]
+    assert queue.replicas[0].num_in_flight == 0
+    trial = queue.enter(6.0, None, TENTH, 1, 99.0)
+    assert trial.replica is queue.replicas[0]
+    queue.answered(6.05, stuck[0])  # after all: it counts nowhere
+    assert (queue.replicas[0].num_in_flight, queue.replicas[0].in_flight) == (1, 1)
+    queue.answered(6.1, trial)
+    assert queue.replicas[0].num_in_flight == 0
+
+
 def test_one_slow_answer_on_trial_is_forgiven_where_the_others_are_not() -> None:
     """Else a server on a busy machine is left out for longer and longer by one hiccup each time."""
     queue = of_three(0.6)
