@@ -12,6 +12,16 @@ from serving.gateway.curves import DEFAULT
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
 
 
+class Busy:
+    """What answers after so long, until the bad moment is over."""
+
+    seconds = 0.2
+
+    async def __call__(self, _: bytes) -> tuple[int, dict[str, Any]]:
+        await asyncio.sleep(self.seconds)
+        return 200, GOOD
+
+
 def test_a_model_that_failed_at_first_is_measured_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "AGAIN_S", (0.05, 0.05))
     is_ill = True
@@ -36,16 +46,11 @@ def test_an_idle_pool_that_was_measured_at_a_bad_moment_is_measured_again_when_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(candidates, "SURE_S", 0.0)
-    seconds = 0.2
-
-    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
-        await asyncio.sleep(seconds)
-        return 200, GOOD
+    slow = Busy()
 
     async def run() -> None:
-        nonlocal seconds
-        async with gateway_of({"cpu": [OddTriton(infer)]}) as gateway:
-            seconds = 0.0
+        async with gateway_of({"cpu": [OddTriton(slow)]}) as gateway:
+            slow.seconds = 0.0
             refused = await ask(gateway, tandem_deadline_ms=100)
             assert (refused.status, refused.error) == (503, "overloaded")
             candidate = gateway.candidates.of("cpu", "m-fp32")
@@ -59,17 +64,12 @@ def test_a_cheap_pool_that_was_measured_at_a_bad_moment_is_measured_again_though
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(candidates, "SURE_S", 0.0)
-    seconds = 0.2
-
-    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
-        await asyncio.sleep(seconds)
-        return 200, GOOD
+    slow = Busy()
 
     async def run() -> None:
-        nonlocal seconds
         prices = {"cheap": 0.001, "dear": 9.0}
-        async with gateway_of({"cheap": [OddTriton(infer)], "dear": [OddTriton()]}, prices=prices) as gateway:
-            seconds = 0.0
+        async with gateway_of({"cheap": [OddTriton(slow)], "dear": [OddTriton()]}, prices=prices) as gateway:
+            slow.seconds = 0.0
             spilled = await ask(gateway, tandem_deadline_ms=100)
             assert (spilled.status, spilled.headers["tandem-pool"]) == (200, "dear")
             candidate = gateway.candidates.of("cheap", "m-fp32")
