@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from loadtest.records import Machine
+from serving.planning.machine import Machine
 
 # Those that decide how fast FP32, BF16 and INT8 nets run; a long list of all flags would hide them.
 TELLING = (

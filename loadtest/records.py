@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from loadtest.arrivals import Arrivals, Kind
 from loadtest.errors import ResultsError
+from serving.planning.machine import Machine
 
 VERSION = 2
 MANIFEST = "manifest.json"
@@ -154,17 +155,6 @@ class Payload:
     data: str
     encoding: str
     batch_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where the generator ran, and the server too if the gateway is on loopback."""
-
-    processor: str
-    instruction_sets: tuple[str, ...]
-    num_cores: float  # that this process may use: affinity and cgroup limit
-    system: str
-    cards: tuple[str, ...] = ()  # names and driver, as nvidia-smi gives them
 
 
 @dataclass(frozen=True, slots=True)

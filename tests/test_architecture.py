@@ -18,11 +18,13 @@ ROOMS = [
     "gateway",
     "export",
     "replay",
+    "plan",
     "planning",
     "scheduling",
     "protocol",
     "repository",
     "settings",
+    "document",
     "errors",
 ]
 # Package -> the rooms (or files of loadtest/) that may import it.
@@ -40,7 +42,7 @@ KEEPERS = {
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/open_loop.py"},
     "tritonclient": {"local"},
-    "pydantic": {"settings", "gateway"},
+    "pydantic": {"settings", "gateway", "plan"},
 }
 PURE = {
     "scheduling": {"asyncio", "time", "datetime", "socket", "os", "random"},
@@ -100,11 +102,14 @@ def test_deciding_code_has_no_clock_and_does_no_input_or_output(path: Path) -> N
 
 
 def test_load_tests_know_the_gateway_by_http_only() -> None:
-    """Of `serving` they take the reader of traces and the meaning of bursts, which the simulator has too."""
+    """Of `serving` they take the reader of traces and the meaning of bursts, which the simulator has too, and values that plans are made of."""
     for path in (ROOT / "loadtest").rglob("*.py"):
-        if "bench" not in path.parts:  # the benchmarks measure the gateway's own parts
+        if not {"bench", "profile", "verdict", "claims"} & set(
+            path.parts
+        ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
-            assert taken <= {"serving.errors", "serving.errors.UserError", *TRACES, *BURSTS}, f"{path}: {taken}"
+            known = {"serving.errors", "serving.errors.UserError", *TRACES, *BURSTS}
+            assert {n for n in taken if not n.startswith("serving.planning.machine")} <= known, f"{path}: {taken}"
 
 
 def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:

@@ -31,8 +31,8 @@ from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
 from loadtest.bodies import Body, encode_binary, encode_json, signature
 from loadtest.connection import Connection, request_bytes
 from loadtest.machine import head, this_machine
-from loadtest.records import Machine
 from loadtest.target import Gateway
+from serving.planning.machine import Machine
 
 MODEL = "digits"
 NUM_CONNECTIONS = 32  # enough to keep two cores busy, few enough that waiting is not all there is

@@ -27,7 +27,7 @@ from loadtest.bench.stack import Server, stack
 from loadtest.bench.verdicts import Gain, Verdict, exit_code, table
 from loadtest.connection import Connection
 from loadtest.machine import head, this_machine
-from loadtest.records import Machine
+from serving.planning.machine import Machine
 
 NETS = ("resnet50", "efficientnet-b2", "mlp")  # of `speed:`, those that take numbers and no tokens
 EXPORT_TIMEOUT_S = 1200.0  # of all variants on two engines: 200 s on two cores

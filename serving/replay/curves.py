@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from serving.document import read_document
 from serving.errors import UserError
-from serving.replay.document import read_document
 from serving.repository import Variant
 from serving.repository.layout import PRECISIONS
 from serving.scheduling.curve import Curve

@@ -11,11 +11,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from serving.document import read_document
 from serving.errors import UserError
 from serving.planning.simulate.setting import ColdStart, PoolSetting, Setting
 from serving.planning.wake import WakeRules
 from serving.replay.curves import ALL, read_curves
-from serving.replay.document import read_document
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from serving.settings import nearest

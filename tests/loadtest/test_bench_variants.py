@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.bench.variants import Plan, Result, report
 from loadtest.bench.verdicts import Gain, Outcome, Verdict
-from loadtest.records import Machine
+from serving.planning.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 

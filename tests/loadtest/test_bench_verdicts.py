@@ -10,7 +10,7 @@ import pytest
 from loadtest.bench.rounds import ratio, rotated, spread
 from loadtest.bench.verdicts import AtLeast, AtMost, Outcome, Verdict, exit_code, number, table
 from loadtest.machine import head
-from loadtest.records import Machine
+from serving.planning.machine import Machine
 
 
 @pytest.mark.parametrize(

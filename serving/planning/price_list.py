@@ -1,0 +1,43 @@
+"""What does a machine cost an hour, by whose list of which day? Pure values; the files are `serving/plan/files.py`'s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from serving.planning.profile import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A kind of machine that can be rented. `card` and `processor` are words that a device's name must hold to be the same."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    name: str
+    per_hour: float
+    num_vcpus: int
+    device: Literal["cpu", "gpu"] = "cpu"
+    num_cards: int = 0
+    card: str | None = None
+    processor: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.per_hour < float("inf"):
+            raise ValueError(f"{self.name}: a price is a number above 0, not {self.per_hour}")
+        if self.num_vcpus < 1 or (self.device == "gpu") != (self.num_cards > 0):
+            raise ValueError(f"{self.name}: it needs a processor, and a gpu offer its cards")
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """`currency` is a sign or a code, as it is to be printed. `date`: the day of the prices, ISO 8601."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    name: str
+    source: str
+    date: str
+    currency: str
+    offers: tuple[Offer, ...]
+    version: Literal[1] = 1

@@ -1,0 +1,75 @@
+"""A profile that was written is read back as it was; whatever is wrong with a file is one sentence with its name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from serving.errors import UserError
+from serving.plan.profile_file import read_profile, write_profile
+from serving.planning.machine import Machine
+from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings, Timing
+
+SERVER = ServerProfile(
+    variant="int8",
+    engine="cpu",
+    device="cpu",
+    device_name="a processor",
+    digest="ab12",
+    settings=Settings(1, 2, 32, 0),
+    ladder=(Timing("triton_grpc", 1, 1000, 0.001, 0.002, 0.0009, 0.0011, 550, 1e-5, 1e-5, 4e-4, 1e-5),),
+    load=(LoadPoint(100.0, 1, 1200, 99.5, 0.002, 0.004, 3, 0.02, True),),
+    max_rates=(MaxRate(0.02, 1, 400.0, 390.0, 410.0, (390.0, 400.0, 410.0)),),
+    cold_start=(Phase("process", 1.5), Phase("load", 0.25)),
+)
+PROFILE = Profile(
+    model="digits",
+    provenance="measured",
+    date="2026-11-21T12:00:00+00:00",
+    command="tandem profile digits",
+    machine=Machine("a processor", ("avx2",), 2.0, "Linux"),
+    servers=(SERVER,),
+    versions={"python": "3.11.7"},
+)
+
+
+def test_what_was_written_is_read_back_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    write_profile(file, PROFILE)
+    assert read_profile(file) == PROFILE
+    assert json.loads(file.read_text())["version"] == 1
+
+
+def test_a_profile_measured_for_a_stricter_objective_bounds_a_looser_one() -> None:
+    assert SERVER.max_rate_rps(0.05) == SERVER.max_rates[0]
+    assert SERVER.max_rate_rps(0.01) is None
+    assert SERVER.max_rate_rps(0.05, batch_size=8) is None
+    assert SERVER.cold_start_s == 1.75
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "not a profile of version 1"),
+        ({"servres": []}, "servres"),
+        ({"servers": [{"variant": "int8"}]}, "servers.0"),
+        ({"provenance": "dreamt"}, "provenance"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence_with_its_place(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps({**asdict(PROFILE), **change}))
+    with pytest.raises(UserError, match=says) as error:
+        read_profile(file)
+    assert str(file) in str(error.value)
+
+
+def test_no_file_and_no_profile_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        read_profile(tmp_path / "none.json")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(UserError, match="not a profile"):
+        read_profile(tmp_path / "list.json")
