@@ -158,6 +158,20 @@ def up(**options: Any) -> None:
     "--exit-timeout-s", default=30, show_default=True, type=click.IntRange(1), help="Longest wait for work in flight."
 )
 @MODEL_REPOSITORY
+@click.option("--instances", type=click.IntRange(1, 64), help="Of every model, which compute side by side. Default: 1.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Of each instance. Default: the cores, shared out; 1 on a GPU."
+)
+@click.option(
+    "--queue-delay-us",
+    type=click.IntRange(0, 10_000_000),
+    help="Longest wait for fuller batches. Default: as each model was exported.",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1, 65536),
+    help="Rows of a batch. Default, and most: what each model was exported for.",
+)
 @click.option(
     "--ready-file", type=FILE, help="Written once everything is loaded: the names of the models, a line each."
 )

@@ -112,6 +112,28 @@ class PoolSettings(Strict):
         description="Seconds from asking for a server to its first answer; the longer, the surer a GPU must pay before it is woken. "
         "Unset: 300 for a GPU pool, 40 for others; guesses, not measured.",
     )
+    instances: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="How `tandem up` starts its Triton: instances of every model, which compute side by side. Unset: 1. This and the three "
+        "below are errors where nothing is started: for a pool with `urls` alone, and in the file of a gateway.",
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="Threads of each instance. Unset: the cores, shared out; 1 on a GPU."
+    )
+    queue_delay_us: int | None = Field(
+        default=None,
+        ge=0,
+        le=10_000_000,
+        description="Longest wait of its Triton for fuller batches. Unset: as each model was exported.",
+    )
+    max_batch: int | None = Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description="Rows of a batch. Unset, and at most: what each model was exported for.",
+    )
 
 
 class LimitSettings(Strict):
@@ -169,6 +191,16 @@ class GatewaySettings(Strict):
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on one request.")
 
 
+# Of a pool: how its Triton is started.
+OF_A_TRITON = ("instances", "threads", "queue_delay_us", "max_batch")
+
+
+def require_nothing_started(name: str, pool: PoolSettings, path: Path, why: str) -> None:
+    """Raises UserError where the pool says how to start a Triton."""
+    if said := [key for key in OF_A_TRITON if getattr(pool, key) is not None]:
+        raise UserError(f"{path}: pools.{name}.{said[0]} would do nothing: {why}")
+
+
 def comes_and_goes(name: str, pool: PoolSettings) -> bool:
     """Whether its servers are there only while they pay: GPU pools, and those that emulate one."""
     return pool.device == "gpu" or name.startswith(f"{EMULATED}-gpu")
@@ -176,7 +208,12 @@ def comes_and_goes(name: str, pool: PoolSettings) -> bool:
 
 def read_settings(path: Path) -> GatewaySettings:
     """tandem.yaml as settings. Raises UserError with the place and the nearest known name."""
-    return settings_of(read_yaml(path), path)
+    settings = settings_of(read_yaml(path), path)
+    for name, pool in settings.pools.items():
+        require_nothing_started(
+            name, pool, path, "a gateway alone starts no Triton; `tandem triton` takes them as options"
+        )
+    return settings
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

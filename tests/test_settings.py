@@ -48,6 +48,12 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         (GOOD.replace("device: cpu", "device: cpu, min_replica: 3"), "did you mean 'min_replicas'?"),
         (GOOD.replace("device: cpu", "device: cpu, max_replicas: 0"), "pools.cpu.max_replicas"),
         (GOOD.replace("device: cpu", "device: cpu, cold_start_s: -1"), "pools.cpu.cold_start_s"),
+        (GOOD.replace("device: cpu", "device: cpu, instances: 0"), "pools.cpu.instances"),
+        (GOOD.replace("device: cpu", "device: cpu, thread: 2"), "did you mean 'threads'?"),
+        (
+            GOOD.replace("device: cpu", "device: cpu, queue_delay_us: 0"),
+            "pools.cpu.queue_delay_us would do nothing: a gateway alone starts no Triton",
+        ),
         ("version: 1\n  pools: [\n", "line 2"),
         ("- a\n", "expected a mapping"),
     ],

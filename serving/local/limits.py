@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 
@@ -68,7 +68,7 @@ def _quota_v1(folder: Path) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What every model of a pool gets: instances × threads = the cores of the pool."""
+    """What every model of a pool gets: instances × threads = the cores of the pool, unless something else was asked for."""
 
     num_instances: int
     num_threads: int
@@ -78,6 +78,37 @@ class Share:
             raise ValueError(f"a model needs an instance and a thread, got {self}")
 
 
-def share(pool: str, num_cores: int) -> Share:
-    """On the CPU one instance that uses every core; on a GPU one thread, because the card computes."""
-    return Share(num_instances=1, num_threads=num_cores if pool == "cpu" else 1)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a Triton by hand, for every model that it serves; None is as without it. Threads are an instance's."""
+
+    instances: int | None = None
+    threads: int | None = None
+    queue_delay_us: int | None = None
+    max_batch: int | None = None
+
+    def flags(self) -> list[str]:
+        """As options of `tandem triton`."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+NOTHING_ASKED = Asked()
+
+
+def share(pool: str, num_cores: int, asked: Asked = NOTHING_ASKED) -> Share:
+    """On the CPU one instance that uses every core, more share them; on a GPU one thread, because the card computes."""
+    num_instances = asked.instances or 1
+    num_threads = asked.threads or (max(1, num_cores // num_instances) if pool == "cpu" else 1)
+    return Share(num_instances, num_threads)
+
+
+def crowded(each: Share, num_cores: int) -> str | None:
+    """What to say where instances and threads are more than there are cores."""
+    total = each.num_instances * each.num_threads
+    if total <= num_cores:
+        return None
+    return (
+        f"warning: {each.num_instances} × {each.num_threads} threads of a model are more than the {num_cores} cores that may be "
+        "used here; they wait for one another"
+    )

@@ -14,12 +14,13 @@ from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name
 from serving.local.environments import Say
-from serving.local.limits import share
+from serving.local.limits import NOTHING_ASKED, Asked, crowded, share
 from serving.local.measure import Place
 from serving.planning.engines import BASELINE, ONLY_ENGINE, EnginePython
 from serving.planning.preference import best_engine, clear_ratio, gains
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.processor import has, has_bf16
+from serving.repository.triton_config import ModelConfig
 
 UNMEASURED = "unmeasured"
 HOW_TO_INSTALL = {"openvino": ": tandem environment openvino"}
@@ -83,18 +84,27 @@ def plan_pool(
     *,
     may_measure: bool,
     say: Say,
+    asked: Asked = NOTHING_ASKED,
 ) -> PoolPlan:
     """`engines`: those of this pool that are installed here."""
-    each, device, configs = share(pool, num_cores), device_name(pool), {}
+    each, device, configs = share(pool, num_cores, asked), device_name(pool), {}
+    if warning := crowded(each, num_cores):
+        say(warning)
     place = measure.place_here(pool, engines, each.num_threads)
     variants = _some(runnable(loadable(repository, pool, say), place, say), repository, pool)
+    for variant in variants:
+        require_batches(variant, asked)
     for model in dict.fromkeys(variant.record.model for variant in variants):
         members = {v.record.variant: v for v in variants if v.record.model == model}
         known = measure.speeds(members, place, may_measure=may_measure, say=say)
         for variant in members.values():
             choice = choose(variant, known, place, say)
-            config = variant.config(
-                pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
+            config = batched(
+                variant.config(
+                    pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
+                ),
+                asked,
+                say,
             )
             ours = {
                 "tandem_processor": place.processor,
@@ -104,6 +114,25 @@ def plan_pool(
             configs[variant.name] = config.with_parameters(ours).to_json()
     proofs = {variant.name: variant.verify for variant in variants}
     return PoolPlan(pool, configs, lambda name: proofs[name]())
+
+
+def require_batches(variant: Variant, asked: Asked) -> None:
+    """Raises UserError where it was not exported for batches of the size that is asked for."""
+    most = variant.record.max_batch_size
+    if asked.max_batch is not None and asked.max_batch > most:
+        how = f"was exported for batches of at most {most} rows" if most else "was exported without batches"
+        raise UserError(
+            f"max batch {asked.max_batch}: {variant.name} {how}; ask for no more, or export it again with --max-batch {asked.max_batch}"
+        )
+
+
+def batched(config: ModelConfig, asked: Asked, say: Say) -> ModelConfig:
+    """With the batches that are asked for."""
+    if asked.queue_delay_us and config.max_batch_size == 0:
+        say(f"{config.name} takes no batches, so that a queue delay does nothing for it")
+    max_batch_size = config.max_batch_size if asked.max_batch is None else asked.max_batch
+    queue_delay_us = config.queue_delay_us if asked.queue_delay_us is None else asked.queue_delay_us
+    return config.with_batching(max_batch_size, queue_delay_us)
 
 
 def _some(variants: list[Variant], repository: Repository, pool: str) -> list[Variant]:

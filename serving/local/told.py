@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import UserError
+from serving.local.limits import Asked
 from serving.local.pools import Pool
-from serving.settings import GatewaySettings, read_yaml, settings_of
+from serving.settings import (
+    OF_A_TRITON,
+    GatewaySettings,
+    PoolSettings,
+    read_yaml,
+    require_nothing_started,
+    settings_of,
+)
 
 PLACE = "http://127.0.0.1:1"  # of a Triton that is not started yet: settings are checked before
 
@@ -58,4 +66,23 @@ class Told:
                 )
             started = [(here or {}).get(pool.name, PLACE)] if pool.is_local else []
             described[pool.name] = {**of_file, "urls": [*started, *pool.urls], "device": pool.device}
-        return settings_of({**self._raw, "pools": described}, path)
+        settings = settings_of({**self._raw, "pools": described}, path)
+        for pool in pools:
+            if not pool.is_local:
+                why = "its Tritons run already, by its urls; `tandem triton` takes them as options"
+                require_nothing_started(pool.name, settings.pools[pool.name], path, why)
+        return settings
+
+
+def asked_of(settings: GatewaySettings, pool: str) -> Asked:
+    """How the Triton of this pool is to be started."""
+    return Asked(**{name: getattr(settings.pools[pool], name) for name in OF_A_TRITON})
+
+
+def for_gateway(settings: GatewaySettings) -> GatewaySettings:
+    """Without what is for the Tritons, which a gateway does not start."""
+    pools = {}
+    for name, pool in settings.pools.items():
+        said = pool.model_dump(mode="json", exclude_unset=True, exclude=set(OF_A_TRITON))
+        pools[name] = PoolSettings.model_validate(said)
+    return settings.model_copy(update={"pools": pools})

@@ -23,7 +23,7 @@ from serving.local.devices import require_gpu
 from serving.local.engines import of_pool
 from serving.local.environments import ENGINES, Environment, Say, ensure, find
 from serving.local.launch import Launch, Ports
-from serving.local.limits import usable_cores
+from serving.local.limits import NOTHING_ASKED, Asked, usable_cores
 from serving.local.pool import PoolPlan, plan_pool
 from serving.local.pools import KINDS, require_emulated
 from serving.local.processes import Nursery
@@ -49,8 +49,16 @@ class TritonOptions:
     metrics_port: int = 8002
     exit_timeout_s: int = 30
     may_measure: bool = True
+    instances: int | None = None
+    threads: int | None = None  # of an instance
+    queue_delay_us: int | None = None
+    max_batch: int | None = None
     emulate: Path | None = None  # a file of service times that an emulated pool follows
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.instances, self.threads, self.queue_delay_us, self.max_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +72,17 @@ class Prepared:
 
 
 def prepare(
-    pool: str, model_repository: Path | None, say: Say, *, may_measure: bool = True, emulate: Path | None = None
+    pool: str,
+    model_repository: Path | None,
+    say: Say,
+    *,
+    may_measure: bool = True,
+    emulate: Path | None = None,
+    asked: Asked = NOTHING_ASKED,
 ) -> Prepared:
     """Raises before anything is started where this pool cannot be served here."""
     if emulate is not None:
-        return _prepare_emulated(pool, emulate, _readable(model_repository), say)
+        return _prepare_emulated(pool, emulate, _readable(model_repository), say, asked)
     if pool not in KINDS:
         if pool.startswith(EMULATED):
             raise UserError(f"--pool {pool}: say whose times it follows with --emulate FILE")
@@ -78,7 +92,7 @@ def prepare(
     repository = _readable(model_repository)
     environment = ensure(ENGINES[pool], say)
     engines = of_pool(pool, environment)
-    plan = plan_pool(repository, pool, engines, usable_cores(), may_measure=may_measure, say=say)
+    plan = plan_pool(repository, pool, engines, usable_cores(), may_measure=may_measure, say=say, asked=asked)
     return Prepared(environment, repository, plan)
 
 
@@ -94,16 +108,20 @@ def _readable(model_repository: Path | None) -> Repository:
     return repository
 
 
-def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say) -> Prepared:
+def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, asked: Asked) -> Prepared:
     require_emulated(pool, f"--pool {pool}")
     if importlib.util.find_spec("serving.local.emulated") is None:  # left out of the wheel, see pyproject.toml
         raise UserError("--emulate is for proofs from a checkout of Tandem: it is in no package and in no image")
     from serving.local import emulated
 
+    if asked.instances is not None or asked.threads is not None:
+        raise UserError(
+            f"pool {pool}: an emulated server is one card by its file; instances and threads do nothing for it"
+        )
     curves = emulated.read_curves(file)
     environment = ensure(ENGINES["cpu"], say)
     engines = {name: engine for name, engine in of_pool("cpu", environment).items() if name == PLAIN["cpu"]}
-    plan = emulated.plan_emulated(repository, pool, curves, engines, say)
+    plan = emulated.plan_emulated(repository, pool, curves, engines, say, asked)
     return Prepared(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
 
 
@@ -112,7 +130,12 @@ def run(options: TritonOptions) -> int:
     for port, option in _ports(options):
         launching.require_free(options.host, port, option)
     prepared = prepare(
-        options.pool, options.model_repository, say, may_measure=options.may_measure, emulate=options.emulate
+        options.pool,
+        options.model_repository,
+        say,
+        may_measure=options.may_measure,
+        emulate=options.emulate,
+        asked=options.asked,
     )
     launch = Launch(
         environment=prepared.environment,

@@ -31,7 +31,7 @@ from serving.local.pools import Pool, read_pools
 from serving.local.probe import status
 from serving.local.processes import Child, Nursery, exit_text
 from serving.local.runs import last_line, run_folder
-from serving.local.told import Told
+from serving.local.told import Told, asked_of, for_gateway
 from serving.local.triton import prepare
 from serving.repository import Repository, Variant, default_repository
 from serving.settings import EMULATED, is_loopback
@@ -90,12 +90,19 @@ def run(options: UpOptions) -> int:
         told = Told(options.config)
         values = told.values(options.pools, options.emulate)
         pools = read_pools(values, has_gpu=gpu_name() is not None, emulate=options.emulate)
-        told.settings(pools)
+        settings = told.settings(pools)
         require_free(options.host, options.port, "--port")
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
             if pool.is_local:
-                prepare(pool.name, repository, progress.say, may_measure=options.may_measure, emulate=pool.curves)
+                prepare(
+                    pool.name,
+                    repository,
+                    progress.say,
+                    may_measure=options.may_measure,
+                    emulate=pool.curves,
+                    asked=asked_of(settings, pool.name),
+                )
         session = Session(options, told, pools, repository, progress, began_s)
         return asyncio.run(session.run(console))
 
@@ -186,6 +193,7 @@ class Session:
 
     def _start(self, nursery: Nursery) -> None:
         started: dict[str, str] = {}
+        settings = self._told.settings(self._pools)
         here = Path.cwd()
         for pool in self._pools:
             if pool.is_local:
@@ -198,9 +206,10 @@ class Session:
                 command += ["--ready-file", str(log.with_suffix(".ready"))]
                 command += [] if self._options.may_measure else ["--no-measure"]
                 command += ["--emulate", str(pool.curves)] if pool.curves else []
+                command += asked_of(settings, pool.name).flags()
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
-        self._settings = self._told.settings(self._pools, started)
+        self._settings = for_gateway(self._told.settings(self._pools, started))
         config = self._folder / "tandem.yaml"
         config.write_text(yaml.safe_dump(self._settings.model_dump(mode="json", exclude_unset=True), sort_keys=False))
         log = self._folder / "gateway.log"

@@ -66,6 +66,11 @@ class ModelConfig:
         """The same configuration with these parameters added or replaced."""
         return replace(self, parameters={**self.parameters, **parameters})
 
+    def with_batching(self, max_batch_size: int, queue_delay_us: int) -> ModelConfig:
+        """The same configuration for batches of so many rows at most, warmed up by those that are left."""
+        sizes = tuple(size for size in self.warmup_batch_sizes if size <= max(1, max_batch_size))
+        return replace(self, max_batch_size=max_batch_size, queue_delay_us=queue_delay_us, warmup_batch_sizes=sizes)
+
     def to_pbtxt(self) -> str:
         return "\n".join([_HEADER, *_pbtxt(self._message(), "")]) + "\n"
 

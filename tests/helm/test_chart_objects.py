@@ -302,6 +302,15 @@ def test_the_slim_image_runs_tandem_triton(render: Render) -> None:
     assert container["command"][:3] == ["tandem", "triton", "--pool=cpu"]
 
 
+def test_how_a_model_is_run_reaches_the_slim_images_triton_and_unset_says_nothing(render: Render) -> None:
+    asked = {"instances": 2, "threads": 3, "queueDelayUs": 0, "maxBatch": 65536}
+    words = {"--instances=2", "--threads=3", "--queue-delay-us=0", "--max-batch=65536"}
+    command = render({"pools": {"cpu": {"server": "tandem", **asked}}}).container("tandem-cpu")["command"]
+    assert words <= set(command)
+    options = {word.partition("=")[0] for word in render(SLIM).container("tandem-cpu")["command"]}
+    assert not options & {word.partition("=")[0] for word in words}
+
+
 @pytest.mark.parametrize("server", ["nvidia", "tandem"])
 def test_a_triton_is_ready_by_its_first_model_and_alive_by_its_process(server: str, render: Render) -> None:
     container = render({"pools": {"cpu": {"server": server}}}).container("tandem-cpu")

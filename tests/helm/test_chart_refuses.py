@@ -35,6 +35,7 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "an unknown precision": ({"gateway": {"variants": {"digits": {"cpu": "fp8"}}}}, "value must be one of"),
     "a price of nothing": ({"pools": {"cpu": {"pricePerHour": 0}}}, "'/pools/cpu/pricePerHour'"),
     "a pool that cannot be": ({"pools": {"cpu": {"maxReplicas": 0}}}, "'/pools/cpu/maxReplicas'"),
+    "an instance of nothing": ({"pools": {"cpu": {"instances": 0}}}, "'/pools/cpu/instances'"),
     "a misspelt objective": (
         {"gateway": {"objectives": {"digits": {"latency": 1}}}},
         "additional properties 'latency'",
@@ -101,6 +102,11 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "a pool without models": (
         {"pools": {"extra": {}}},
         "pools.extra.models is empty, so its Triton would serve nothing. Name the variants to load, for example digits-fp32.",
+    ),
+    "how NVIDIA's server is to run a model": (
+        {"pools": {"cpu": {"server": "nvidia", "queueDelayUs": 0}}},
+        "pools.cpu.queueDelayUs would be ignored, because NVIDIA's server reads it from the model repository. "
+        "Leave it out, or set pools.cpu.server=tandem.",
     ),
     "a GPU pool of the slim image": (
         {"pools": {"gpu": {**GPU_ON, "server": "tandem"}}},

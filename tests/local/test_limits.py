@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.limits import Share, cgroup_quota_cores, share, usable_cores, whole_cores
+from serving.local.limits import Asked, Share, cgroup_quota_cores, crowded, share, usable_cores, whole_cores
 
 
 def tree(root: Path, membership: str, files: dict[str, str]) -> Path:
@@ -113,3 +113,34 @@ def test_instances_times_threads_are_the_cores_of_a_cpu_pool(pool: str, expected
 def test_a_share_of_nothing_is_a_mistake(num_instances: int, num_threads: int) -> None:
     with pytest.raises(ValueError, match="needs an instance and a thread"):
         Share(num_instances, num_threads)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pool", "expected"),
+    [
+        (Asked(instances=2), "cpu", Share(2, 3)),
+        (Asked(instances=4), "cpu", Share(4, 1)),
+        (Asked(instances=8), "cpu", Share(8, 1)),
+        (Asked(threads=2), "cpu", Share(1, 2)),
+        (Asked(instances=2, threads=6), "cpu", Share(2, 6)),
+        (Asked(instances=3), "gpu", Share(3, 1)),
+        (Asked(queue_delay_us=5, max_batch=8), "cpu", Share(1, 6)),
+    ],
+)
+def test_what_is_asked_for_changes_the_share_and_the_rest_of_the_cores_follows(
+    asked: Asked, pool: str, expected: Share
+) -> None:
+    assert share(pool, 6, asked) == expected
+
+
+def test_more_threads_than_cores_are_said_and_as_many_are_not() -> None:
+    assert crowded(Share(2, 3), 6) is None
+    said = crowded(Share(2, 4), 6)
+    assert said is not None
+    assert said.startswith("warning: 2 × 4 threads of a model are more than the 6 cores")
+
+
+def test_what_is_asked_for_becomes_options_of_a_triton_and_zero_is_asked_for_too() -> None:
+    assert Asked().flags() == []
+    assert Asked(instances=2, queue_delay_us=0).flags() == ["--instances", "2", "--queue-delay-us", "0"]
+    assert Asked(threads=3, max_batch=8).flags() == ["--threads", "3", "--max-batch", "8"]

@@ -12,6 +12,7 @@ import pytest
 
 from serving.errors import UserError
 from serving.local import pool as pooling
+from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.pool import loadable, plan_pool
 from serving.planning.engines import EnginePython
 from serving.repository import Repository, processor_key
@@ -136,8 +137,9 @@ def configs(
     pool: str = "cpu",
     num_cores: int = 6,
     say: Callable[[str], None] = lambda _: None,
+    asked: Asked = NOTHING_ASKED,
 ) -> dict[str, dict[str, Any]]:
-    plan = plan_pool(repository, pool, engines, num_cores, may_measure=False, say=say)
+    plan = plan_pool(repository, pool, engines, num_cores, may_measure=False, say=say, asked=asked)
     return {name: json.loads(config) for name, config in plan.configs.items()}
 
 
@@ -164,6 +166,51 @@ def test_a_configuration_says_what_the_gateway_wants_to_know(repository: Reposit
 
 def test_a_variant_without_a_speed_here_is_unmeasured(repository: Repository) -> None:
     assert parameters(repository, "digits-int8")["tandem_speed_ratio"] == "unmeasured"
+
+
+# -- what is asked for by hand ----------------------------------------------------------------------------------------
+
+
+def test_each_thing_that_is_asked_for_is_what_every_model_is_loaded_with(repository: Repository) -> None:
+    asked = Asked(instances=2, threads=1, queue_delay_us=250, max_batch=8)
+    for config in configs(repository, asked=asked, num_cores=2).values():
+        assert config["instance_group"][0]["count"] == 2
+        assert config["parameters"]["intra_op_thread_count"]["string_value"] == "1"
+        assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 250}
+        assert config["max_batch_size"] == 8
+        assert [warmup["batch_size"] for warmup in config["model_warmup"]] == [1, 8]
+
+
+def test_with_nothing_asked_for_a_model_is_loaded_as_it_was_exported(repository: Repository) -> None:
+    record = repository.variant("digits-fp32").record
+    config = configs(repository)["digits-fp32"]
+    assert config["max_batch_size"] == record.max_batch_size
+    assert config["dynamic_batching"] == {"max_queue_delay_microseconds": record.queue_delay_us}
+    assert config["instance_group"][0]["count"] == 1
+
+
+def test_a_batch_larger_than_was_exported_is_an_error_that_says_both_numbers(repository: Repository) -> None:
+    with pytest.raises(UserError, match="max batch 33: digits-fp32 was exported for batches of at most 32 rows"):
+        configs(repository, asked=Asked(max_batch=33))
+    assert configs(repository, asked=Asked(max_batch=32))
+
+
+def test_a_model_without_batches_takes_no_batch_and_says_that_a_delay_does_nothing(
+    repository: Repository, said: list[str]
+) -> None:
+    def unbatched(record: dict[str, Any]) -> None:
+        record.update(max_batch_size=0, warmup_batch_sizes=[1])
+
+    change_record(repository, "digits-fp32", unbatched)
+    configs(repository, asked=Asked(queue_delay_us=9), say=said.append)
+    assert said == ["digits-fp32 takes no batches, so that a queue delay does nothing for it"]
+    with pytest.raises(UserError, match="max batch 1: digits-fp32 was exported without batches"):
+        configs(repository, asked=Asked(max_batch=1))
+
+
+def test_more_threads_than_cores_are_a_warning_and_served(repository: Repository, said: list[str]) -> None:
+    assert configs(repository, asked=Asked(instances=2, threads=4), num_cores=2, say=said.append)
+    assert [line.partition(":")[0] for line in said] == ["warning"]
 
 
 # -- engines and variants ---------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
+from serving.local.limits import Asked
 from serving.local.pools import read_pools
-from serving.local.told import Told
-from serving.settings import GatewaySettings
+from serving.local.told import Told, asked_of, for_gateway
+from serving.settings import GatewaySettings, read_settings
 
 
 def told(tmp_path: Path, pools: Any, given: tuple[str, ...] = (), **more: Any) -> GatewaySettings:
@@ -74,3 +75,23 @@ def test_what_cannot_be_is_told_before_anything_is_started(
     with pytest.raises(UserError) as error:
         told(tmp_path, pools, given)
     assert said in str(error.value)
+
+
+TRITONS = {"instances": 2, "threads": 1, "queue_delay_us": 0, "max_batch": 8}
+
+
+def test_how_a_triton_is_started_is_for_the_triton_and_not_for_the_gateway(tmp_path: Path) -> None:
+    settings = told(tmp_path, {"cpu": {"price_per_hour": 1, **TRITONS}})
+    assert asked_of(settings, "cpu") == Asked(**TRITONS)
+    gateway = for_gateway(settings)
+    assert asked_of(gateway, "cpu") == Asked()
+    file = tmp_path / "gateway.yaml"
+    file.write_text(json.dumps(gateway.model_dump(mode="json", exclude_unset=True)))
+    assert read_settings(file).pools["cpu"].price_per_hour == 1
+    assert not set(TRITONS) & set(json.loads(file.read_text())["pools"]["cpu"])
+
+
+@pytest.mark.parametrize("key", TRITONS)
+def test_how_to_start_a_triton_that_runs_already_is_an_error(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UserError, match=rf"pools\.cpu\.{key} would do nothing: its Tritons run already, by its urls"):
+        told(tmp_path, {"cpu": {"urls": ["http://far:8000"], key: TRITONS[key]}})

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from serving.local import welcome
 from serving.local.devices import gpu_name
@@ -178,6 +179,26 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(start: Callable[
         "triton-cpu.log",
         "triton-cpu.ready",
     }
+
+
+@pytest.mark.triton
+def test_what_the_file_says_of_a_triton_is_what_it_serves_with(
+    start: Callable[..., Program], state: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "tandem.yaml"
+    file.write_text(
+        "version: 1\npools:\n  cpu: {instances: 2, threads: 1, queue_delay_us: 300, max_batch: 8, price_per_hour: 0.2}\n"
+    )
+    program = start("up", *free("up"), "--config", str(file), "--no-measure")
+    program.wait_for("Ctrl-C stops it")
+    (written,) = state.glob("runs/*/tandem.yaml")
+    (url,) = yaml.safe_load(written.read_text())["pools"]["cpu"]["urls"]
+    with urllib.request.urlopen(f"{url}/v2/models/digits-fp32/config", timeout=10) as answer:
+        config = json.load(answer)
+    assert config["instance_group"][0]["count"] == 2
+    assert config["parameters"]["intra_op_thread_count"]["string_value"] == "1"
+    assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 300
+    assert config["max_batch_size"] == 8
 
 
 @pytest.mark.triton

@@ -73,6 +73,11 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- fail (printf "%s.models names %s, but NVIDIA's server cannot ask OpenVINO for BF16 and would compute in FP32 without a word. Leave it out, or set %s.server=tandem." $path $model $path) }}
 {{- end }}
 {{- end }}
+{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" }}
+{{- if and (eq $pool.server "nvidia") (not (kindIs "invalid" (index $pool $key))) }}
+{{- fail (printf "%s.%s would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $key $path) }}
+{{- end }}
+{{- end }}
 {{- if and (eq $pool.server "tandem") (ne $pool.device "cpu") }}
 {{- fail (printf "%s.server is tandem, but Tandem's own Triton image is for CPU pools only so far. Set %s.server=nvidia." $path $path) }}
 {{- end }}

@@ -39,6 +39,12 @@ command:
   - --grpc-port=8001
   - --metrics-port=8002
   - --exit-timeout-s={{ .pool.drain.exitTimeoutSeconds }}
+  {{- range $key, $option := dict "instances" "instances" "threads" "threads" "queueDelayUs" "queue-delay-us" "maxBatch" "max-batch" }}
+  {{- $value := index $.pool $key }}
+  {{- if not (kindIs "invalid" $value) }}
+  - --{{ $option }}={{ int64 $value }}
+  {{- end }}
+  {{- end }}
 {{- else }}
 args:
   - tritonserver

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from serving.errors import UserError
 from serving.local.devices import processor_name
 from serving.local.environments import Say
+from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.measure import place_here
-from serving.local.pool import UNMEASURED, PoolPlan, runnable, whole
+from serving.local.pool import UNMEASURED, PoolPlan, batched, require_batches, runnable, whole
 from serving.planning.engines import BASELINE, EnginePython
 from serving.replay.curves import Curves
 from serving.repository import Repository, Variant
@@ -23,7 +24,12 @@ MAX_ROWS = 4096  # each number of rows has its seconds in the configuration: 100
 
 
 def plan_emulated(
-    repository: Repository, pool: str, curves: Curves, engines: Mapping[str, EnginePython], say: Say
+    repository: Repository,
+    pool: str,
+    curves: Curves,
+    engines: Mapping[str, EnginePython],
+    say: Say,
+    asked: Asked = NOTHING_ASKED,
 ) -> PoolPlan:
     """Raises UserError where a curve is of nothing that is there, or nothing that is there has a curve."""
     curves.require_known(repository.variants())
@@ -36,7 +42,7 @@ def plan_emulated(
             "those that a CPU pool would serve"
         )
     configs = {
-        name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())))
+        name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())), asked, say)
         for name, (variant, curve) in chosen.items()
     }
     return PoolPlan(pool, configs, lambda name: chosen[name][0].verify())
@@ -48,8 +54,9 @@ def _fp32(variant: Variant, chosen: Sequence[tuple[Variant, Curve]]) -> Curve | 
     return next((c for v, c in chosen if v.record.model == model and v.record.variant == BASELINE), None)
 
 
-def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None) -> str:
-    max_rows = max(1, variant.record.max_batch_size)
+def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None, asked: Asked, say: Say) -> str:
+    require_batches(variant, asked)
+    max_rows = max(1, asked.max_batch or variant.record.max_batch_size)
     if max_rows > MAX_ROWS:
         raise UserError(f"{variant.name} takes {max_rows} rows at once; more than {MAX_ROWS} cannot be emulated")
     rows = range(1, max_rows + 1)
@@ -64,7 +71,8 @@ def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None) -
     # One thread: other pools compute on the same cores, and what is left of the time is slept through.
     gate_pool = "cpu" if "cpu" in variant.loadable_pools else variant.loadable_pools[0]
     config = variant.config(gate_pool, engine=f"emulated-{emulated}", num_instances=1, num_threads=1)
-    return json.dumps({**json.loads(config.with_parameters(ours).to_json()), "backend": "emulated"})
+    message = json.loads(batched(config.with_parameters(ours), asked, say).to_json())
+    return json.dumps({**message, "backend": "emulated"})
 
 
 def _ratio(variant: Variant, seconds: Sequence[float], fp32: Sequence[float]) -> str:
