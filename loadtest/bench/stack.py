@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +32,23 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
+    """`grpc`: Triton's authority for gRPC."""
+
     triton: Server
     gateway: Server
+    grpc: str
 
 
 @contextmanager
-def stack(repository: Path, folder: Path) -> Iterator[Stack]:
-    """Serves a repository on the CPU until the block ends; `folder` takes the logs. Raises CannotMeasure."""
+def stack(
+    repository: Path, folder: Path, *, pool: str = "cpu", device: str = "cpu", options: Sequence[str] = ()
+) -> Iterator[Stack]:
+    """Serves a repository until the block ends; `folder` takes the logs, Triton the further options. Raises CannotMeasure."""
     http, grpc, metrics, public = free_ports(4)
     triton_url, gateway_url = f"127.0.0.1:{http}", f"127.0.0.1:{public}"
     config = folder / "tandem.yaml"
-    config.write_text(json.dumps({"version": 1, "pools": {"cpu": {"urls": [f"http://{triton_url}"], "device": "cpu"}}}))
-    triton = [*TANDEM, "triton", "--pool", "cpu", "--model-repository", str(repository), "--no-measure"]
+    config.write_text(json.dumps({"version": 1, "pools": {pool: {"urls": [f"http://{triton_url}"], "device": device}}}))
+    triton = [*TANDEM, "triton", *options, "--pool", pool, "--model-repository", str(repository), "--no-measure"]
     triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
     triton += ["--exit-timeout-s", "2"]
     gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(public)]
@@ -53,7 +58,11 @@ def stack(repository: Path, folder: Path) -> Iterator[Stack]:
         running(triton, folder / "triton.log", loaded.exists, START_TIMEOUT_S) as below,
         running(gateway, folder / "gateway.log", lambda: answers(gateway_url, "/health/ready"), START_S) as above,
     ):
-        yield Stack(Server("Triton direct", triton_url, below.pid), Server("gateway", gateway_url, above.pid))
+        yield Stack(
+            Server("Triton direct", triton_url, below.pid),
+            Server("gateway", gateway_url, above.pid),
+            f"127.0.0.1:{grpc}",
+        )
 
 
 @contextmanager

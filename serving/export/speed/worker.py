@@ -3,7 +3,8 @@
     PYTHON worker.py     answers lines of JSON on standard input with lines of JSON on standard output, until its end
 
 An answer is an object; one with "error" in it is a refusal, and the worker goes on. Commands, by "do": hello, open (a file
-as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed), run (one batch, answered), close.
+as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed), times (each run's own time), run (one batch,
+answered), close.
 Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this project, because it runs in environments that
 have nothing else.
 """
@@ -61,6 +62,7 @@ class Session:
         self._inputs = inputs
         self._is_on_card = engine in ("cuda", "tensorrt")
         self._feed: dict[str, Any] = {}
+        self._feeds: dict[int, dict[str, Any]] = {}  # of `times`, by batch size
 
     def prepare(self, batch_size: int) -> float:
         """Seconds per run, roughly."""
@@ -89,6 +91,19 @@ class Session:
         for _ in range(num_runs):
             run(None, given)
         return (time.perf_counter() - start) / num_runs
+
+    def times(self, batch_size: int, num_runs: int) -> list[float]:
+        """Seconds of each run, after one that does not count."""
+        if batch_size not in self._feeds:
+            self._feeds[batch_size] = feed(self._session.get_inputs(), batch_size, self._inputs)
+        run, given, clock = self._session.run, self._feeds[batch_size], time.perf_counter
+        run(None, given)
+        taken = []
+        for _ in range(num_runs):
+            start = clock()
+            run(None, given)
+            taken.append(clock() - start)
+        return taken
 
 
 def open_session(file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool) -> Any:
@@ -188,6 +203,7 @@ class Worker:
             "open": self.open,
             "prepare": self.prepare,
             "turn": self.turn,
+            "times": self.times,
             "run": self.run,
             "close": self.close,
         }
@@ -204,6 +220,9 @@ class Worker:
 
     def turn(self, name: str, num_runs: int) -> dict[str, Any]:
         return {"seconds": self._sessions[name].turn(num_runs)}
+
+    def times(self, name: str, batch_size: int, num_runs: int) -> dict[str, Any]:
+        return {"seconds": self._sessions[name].times(batch_size, num_runs)}
 
     def run(self, name: str, inputs: str, outputs: str) -> dict[str, Any]:
         """One batch out of an .npz file, and all outputs, in the model's order, into another: "0", "1", …"""
