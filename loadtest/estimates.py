@@ -1,7 +1,8 @@
 """Percentiles and intervals, pure. What may be said of so many samples, and nothing beyond.
 
 A percentile is told only where enough samples lie beyond it; an interval is taken across runs, never across the rows of one
-run: requests of one run share the machine's mood, and an interval over them would be far too narrow.
+run: requests of one run share the machine's mood, and an interval over them would be far too narrow. Whether two arms differ is
+`differences.py`'s.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from loadtest.differences import FALSE_ALARM_RATIO, MIN_REPEATS, t_quantile
+
 # Fewer samples beyond a percentile than this and it is an accident of the slowest few: p99 needs 1,000 requests, p90 100, p50 20.
 MIN_BEYOND = 10
-NUM_RESAMPLES = 4000  # the interval's ends then move by less than 1 % of its width between seeds (tried on 10 runs)
-CONFIDENCE = 0.95
+CONFIDENCE = 1 - FALSE_ALARM_RATIO
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The median over runs with its bootstrap interval; `low` and `high` are None for a single run."""
+    """The median over runs, with a 95 % interval for the value of a typical run; `low` and `high` are None for fewer than three runs."""
 
     median: float
     low: float | None
@@ -36,35 +38,20 @@ def percentile(values: npt.NDArray[np.float64], q: float) -> float | None:
     return float(np.percentile(values, q * 100))
 
 
-def estimate(runs: Sequence[float], seed: int) -> Estimate | None:
+def estimate(runs: Sequence[float], most: float = math.inf) -> Estimate | None:
+    """Student's t over runs: on logarithms where all are above 0, because times and rates vary by factors. `most`: of a share, 1."""
     if not runs:
         return None
     values = np.asarray(runs, dtype=np.float64)
-    if len(values) == 1:
-        return Estimate(float(values[0]), None, None, tuple(runs))
-    resampled = np.random.default_rng(seed).choice(values, size=(NUM_RESAMPLES, len(values)))
-    low, high = np.percentile(np.median(resampled, axis=1), [50 * (1 - CONFIDENCE), 100 - 50 * (1 - CONFIDENCE)])
-    return Estimate(float(np.median(values)), float(low), float(high), tuple(runs))
-
-
-def range_coverage(num_runs: int) -> float:
-    """How often the smallest and the largest of so many runs hold the true median between them: the most an interval here can claim."""
-    return 1 - 2.0 ** (1 - num_runs) if num_runs else 0.0
-
-
-def is_apart(ours: Sequence[float], theirs: Sequence[float]) -> int:
-    """1 if each of our runs is above each of theirs, -1 if below, 0 if they overlap."""
-    return int(min(ours) > max(theirs)) - int(max(ours) < min(theirs))
-
-
-def chance_apart(num_ours: int, num_theirs: int) -> float:
-    """How often two equal arms look apart by accident: the rank test of Mann and Whitney at its extreme."""
-    return min(1.0, 2 / math.comb(num_ours + num_theirs, num_ours))
-
-
-def chance_same_side(num_pairs: int) -> float:
-    """How often two equal arms differ in the same direction in every one of so many pairs by accident: the sign test at its extreme."""
-    return min(1.0, 2 * 0.5**num_pairs)
+    median = float(np.median(values))
+    if len(values) < MIN_REPEATS:
+        return Estimate(median, None, None, tuple(runs))
+    is_scale = bool(values.min() > 0) and math.isinf(most)
+    used = np.log(values) if is_scale else values
+    reach = t_quantile(len(used) - 1) * float(used.std(ddof=1)) / math.sqrt(len(used))
+    ends = float(used.mean()) - reach, float(used.mean()) + reach
+    low, high = map(math.exp, ends) if is_scale else (max(0.0, ends[0]), min(most, ends[1]))
+    return Estimate(median, min(low, median), max(high, median), tuple(runs))
 
 
 def curve(values: npt.NDArray[np.float64], num_points: int = 120) -> list[tuple[float, float]]:

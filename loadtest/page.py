@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from loadtest import plots
-from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate, chance_apart, chance_same_side, range_coverage
+from loadtest.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
+from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate
 from loadtest.records import Load, Payload
 from loadtest.summaries import ArmSummary, Report, RunSummary, milliseconds, number
 from loadtest.wording import label, point_label
@@ -184,7 +185,7 @@ def _arm(arm: ArmSummary, heads: Sequence[str], *, is_open: bool) -> str:
         _interval(arm.latency_p99_s, milliseconds),
         _interval(arm.within_objective_ratio, _percent)
         if is_open
-        else ("1" if arm.is_baseline else _interval(arm.throughput_ratio, _two_digits)),
+        else ("1" if arm.is_baseline else _factor(arm.throughput_ratio)),
         "–" if arm.accuracy is None else f"{arm.accuracy:.2%}",
         _e(", ".join(f"{num:,} {kind}" for kind, num in arm.errors.items()) or "0"),
         "<br>".join(_e(_device(device)) for device in arm.devices) or "no receipt",
@@ -207,8 +208,14 @@ def _interval(value: Estimate | None, show: Callable[[float], str]) -> str:
     return f'<span>{show(value.median)}<span class="between">{show(value.low)}–{show(value.high)}</span></span>'
 
 
-def _two_digits(value: float) -> str:
-    return f"{value:.2f}"
+def _factor(value: Difference | None) -> str:
+    """A ratio, its interval, and what is called of it."""
+    if value is None:
+        return '<span class="few">inconclusive</span>'
+    if value.low is None or value.high is None:
+        return f'<span>{value.ratio:.2f}<span class="between">inconclusive</span></span>'
+    called = {"higher": "faster", "lower": "slower"}.get(value.outcome, "no difference seen")
+    return f'<span>{value.ratio:.2f}<span class="between">{value.low:.2f}–{value.high:.2f}, {called}</span></span>'
 
 
 def _percent(value: float) -> str:
@@ -228,7 +235,7 @@ def _ratios(report: Report, arms: Sequence[ArmSummary]) -> str:
     for arm in others:
         pairs = [(valid.get((arm.name, n)), valid.get((baseline.name, n))) for n in repeats]
         cells = [_ratio(own, base, is_open=is_open) for own, base in pairs]
-        rows.append(_row(heads, _e(label(arm)), [*cells, _interval(arm.speed_ratio, _two_digits)]))
+        rows.append(_row(heads, _e(label(arm)), [*cells, _factor(arm.speed_ratio)]))
     lead = (
         "The baseline's median latency, divided by the arm's of the same repeat. Above 1 is faster."
         if is_open
@@ -281,34 +288,30 @@ _OPEN = (
 )
 
 
-def _rule(report: Report, num_runs: int) -> str:
-    """When `wording.py` calls an arm faster, and how often chance would."""
-    if report.manifest.load.kind == "open":
-        num_pairs = max((len(arm.speed_ratio.runs) for arm in report.arms if arm.speed_ratio), default=0)
-        return (
-            "An arm is called faster or slower only if its median latency is, beside the baseline's of the same repeat, in every "
-            f"repeat. With {num_pairs} repeats, two equal arms would look so in {chance_same_side(num_pairs):.0%} of comparisons."
-        )
+def _rule(report: Report) -> str:
+    """When `wording.py` calls an arm faster, and how often it would of an equal one."""
+    what = "median latency" if report.manifest.load.kind == "open" else "requests per second"
+    num = sum(1 for arm in report.arms if not arm.is_baseline and arm.num_runs)
     return (
-        "An arm is called faster or slower only if every one of its runs beats, or loses to, every run of the baseline. With "
-        f"{num_runs} runs each, two equal arms would look so in {chance_apart(num_runs, num_runs):.0%} of comparisons."
+        f"An arm is called faster or slower only if the {CONFIDENCE:.0%} interval of its ratio to the baseline, in {what}, leaves out 1. "
+        "The interval is Student's t on the logarithms of the ratios, one for each repeat, so that what slows a whole repeat cancels. "
+        f"Two equal arms are called different in {FALSE_ALARM_RATIO:.0%} of comparisons, and this report makes {num}. Fewer than "
+        f"{MIN_REPEATS} repeats are inconclusive."
     )
 
 
 def _method(report: Report) -> str:
-    num_runs = max((arm.num_runs for arm in report.arms), default=0)
     ratio = (
-        "Speed-up: the baseline's median latency over the arm's, repeat by repeat, then the median."
+        "Speed-up: the baseline's median latency over the arm's, repeat by repeat, then their geometric mean."
         if report.manifest.load.kind == "open"
-        else "Ratio: requests per second over the baseline's, repeat by repeat, then the median."
+        else "Ratio: requests per second over the baseline's, repeat by repeat, then their geometric mean."
     )
     lines = (
         *(_OPEN if report.manifest.load.kind == "open" else _CLOSED),
         "Throughput counts the good answers that arrived within the measured seconds.",
-        f"A number is the median over runs. The range under it is a {CONFIDENCE:.0%} bootstrap interval across runs, because "
-        f"requests of one run are not independent. It can be no wider than from the smallest run to the largest, which "
-        f"with {num_runs} runs holds the true median in {range_coverage(num_runs):.0%} of cases; 95 % needs six.",
-        _rule(report, num_runs),
+        f"A number is the median over runs. The range under it is a {CONFIDENCE:.0%} interval (Student's t) across runs, because "
+        f"requests of one run are not independent; it is told from {MIN_REPEATS} runs on.",
+        _rule(report),
         f"A percentile is told only where at least {MIN_BEYOND} requests of each run lie beyond it: p99 needs 1,000 a run.",
         f"{ratio} Right: answers whose first label is the true one.",
         "Each arm pins its variant and pool. A run is void if a receipt shows another one, if nothing succeeded, or if the "

@@ -34,7 +34,9 @@ def bars(arms: Sequence[ArmSummary]) -> str:
 
 def _draw_bars(arms: Sequence[ArmSummary], width: int) -> str:
     row, top, right = 58, 6, 72
-    most = max(max(arm.throughput_rps.runs) for arm in arms if arm.throughput_rps) or 1.0
+    most = (
+        max(max(*arm.throughput_rps.runs, arm.throughput_rps.high or 0.0) for arm in arms if arm.throughput_rps) or 1.0
+    )
     parts = []
     for index, arm in enumerate(arms):
         assert arm.throughput_rps

@@ -1,11 +1,12 @@
 """What do the rows of a campaign mean? From a results directory to numbers and one plain sentence; `report.json` holds all of it.
 
-Everything is computed from the rows and the manifest, with a fixed seed, so that a report built again is the same. Pure but for `build`,
+Everything is computed from the rows and the manifest, without chance, so that a report built again is the same. Pure but for `build`,
 which reads, and `write`. Deliberately not here: which runs count (`voids.py`), how it is said (`wording.py`), how it looks (`page.py`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadtest import records
+from loadtest.differences import Difference, paired
 from loadtest.errors import ResultsError
 from loadtest.estimates import Estimate, curve, estimate, percentile
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
@@ -23,6 +25,7 @@ from loadtest.voids import DROPPED, lag_p99_s, sent_in_window, throughput_rps, v
 from loadtest.wording import caveats, sentence, verdict
 
 REPORT = "report.json"
+ROW_STEP_S = 1e-6  # rows are written to the microsecond
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 
@@ -123,9 +126,7 @@ def _arm(
     sent = [row for run in valid for row in sent_in_window(rows[run.rows], manifest.load)]
     good = [row for row in sent if row.is_ok]
     judged = [row.correct for row in good if row.correct is not None]
-    seed = manifest.load.seed
     pairs = [(run, baseline[run.repeat]) for run in valid if run.repeat in baseline and arm.name != manifest.baseline]
-    speeds = [b.latency_p50_s / r.latency_p50_s for r, b in pairs if r.latency_p50_s and b.latency_p50_s]
     return ArmSummary(
         name=arm.name,
         point=at,
@@ -140,18 +141,35 @@ def _arm(
         num_errors=len(sent) - len(good),
         errors=dict(sorted(Counter(row.error for row in sent if row.error).items())),
         accuracy=sum(judged) / len(judged) if judged else None,
-        throughput_rps=estimate([run.throughput_rps for run in valid], seed),
-        latency_p50_s=_over([run.latency_p50_s for run in valid], seed),
-        latency_p90_s=_over([run.latency_p90_s for run in valid], seed),
-        latency_p99_s=_over([run.latency_p99_s for run in valid], seed),
-        within_objective_ratio=_over([run.within_objective_ratio for run in valid], seed),
-        throughput_ratio=estimate([r.throughput_rps / b.throughput_rps for r, b in pairs], seed),
-        speed_ratio=estimate(speeds, seed),
+        throughput_rps=estimate([run.throughput_rps for run in valid]),
+        latency_p50_s=_over([run.latency_p50_s for run in valid]),
+        latency_p90_s=_over([run.latency_p90_s for run in valid]),
+        latency_p99_s=_over([run.latency_p99_s for run in valid]),
+        within_objective_ratio=_over([run.within_objective_ratio for run in valid], most=1.0),
+        throughput_ratio=_throughput_ratio(pairs, manifest.load),
+        speed_ratio=_speed_ratio(pairs),
         latency_curve=tuple(curve(_latencies(good))),
     )
 
 
-def _over(values: Sequence[float | None], seed: int) -> Estimate | None:
+Pairs = Sequence[tuple[RunSummary, RunSummary]]  # an arm's run, and the baseline's of the same repeat
+
+
+def _throughput_ratio(pairs: Pairs, load: Load) -> Difference | None:
+    fewest = min((run.throughput_rps * load.duration_s for pair in pairs for run in pair), default=1.0)
+    return paired([run.throughput_rps / base.throughput_rps for run, base in pairs], step_ratio=1 / fewest)
+
+
+def _speed_ratio(pairs: Pairs) -> Difference | None:
+    """None as soon as one run had too few requests for a median."""
+    medians = [(run.latency_p50_s, base.latency_p50_s) for run, base in pairs]
+    known = [(own, base) for own, base in medians if own and base]
+    if not known or len(known) < len(medians):
+        return None
+    return paired([base / own for own, base in known], ROW_STEP_S / min(min(pair) for pair in known))
+
+
+def _over(values: Sequence[float | None], most: float = math.inf) -> Estimate | None:
     """None as soon as one run had too few requests for this percentile."""
     known = [value for value in values if value is not None]
-    return estimate(known, seed) if len(known) == len(values) else None
+    return estimate(known, most) if len(known) == len(values) else None

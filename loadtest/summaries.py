@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadtest.differences import Difference
 from loadtest.estimates import Estimate
 from loadtest.records import Manifest
 
@@ -57,8 +58,8 @@ class ArmSummary:
     latency_p90_s: Estimate | None
     latency_p99_s: Estimate | None
     within_objective_ratio: Estimate | None
-    throughput_ratio: Estimate | None  # this arm's requests per second / the baseline's
-    speed_ratio: Estimate | None  # the baseline's median latency / this arm's
+    throughput_ratio: Difference | None  # this arm's requests per second / the baseline's
+    speed_ratio: Difference | None  # the baseline's median latency / this arm's
     latency_curve: tuple[tuple[float, float], ...]  # (seconds, share of requests at or below)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadtest.estimates import is_apart
+from loadtest.differences import MIN_REPEATS, Difference
 from loadtest.records import ArmRecord, Load, Manifest
 from loadtest.summaries import ArmSummary, RunSummary, device_kind, milliseconds, number
 from loadtest.voids import BUSY_GENERATOR
@@ -91,14 +91,12 @@ def _answers(arm: ArmSummary, load: Load) -> str:
 def _in_time(arm: ArmSummary, load: Load) -> str:
     said = f"{label(arm)} {_answers(arm, load)}"
     ratio = arm.speed_ratio
-    if ratio is None or len(ratio.runs) == 1:
-        return f"{said}; one repeat cannot say how much of the difference is noise."
-    faster = all(one > 1 for one in ratio.runs) - all(one < 1 for one in ratio.runs)
-    if not faster:
-        return (
-            f"{said}, not to be told apart: its median is {min(ratio.runs):.2f} to {max(ratio.runs):.2f} times as fast."
-        )
-    return f"{said}; its median is {ratio.median:.2f} times as fast, {'faster' if faster > 0 else 'slower'} in every repeat."
+    if ratio is None or ratio.low is None:
+        return f"{said}; {_inconclusive(ratio)}."
+    if ratio.outcome == "no_difference_seen":
+        return f"{said}, not to be told apart: its median is {_between(ratio)} times as fast."
+    called = "faster" if ratio.outcome == "higher" else "slower"
+    return f"{said}; its median is {ratio.ratio:.2f} times as fast ({_between(ratio)}), {called}."
 
 
 def _against(arm: ArmSummary, baseline: ArmSummary) -> str:
@@ -108,13 +106,28 @@ def _against(arm: ArmSummary, baseline: ArmSummary) -> str:
     if ratio is None:
         mine = f"{label(arm)} answers {number(arm.throughput_rps.median)}{_median_ms(arm)}"
         return f"{mine}, but no repeat has a valid baseline run beside it."
-    times = f"{label(arm)} answers {ratio.median:.2f} times as many{_median_ms(arm)}"
-    if len(ratio.runs) == 1:
-        return f"{times}; one repeat cannot say how much of that is noise."
-    between = f"{min(ratio.runs):.2f} to {max(ratio.runs):.2f} times over {len(ratio.runs)} repeats"
-    if order := is_apart(arm.throughput_rps.runs, baseline.throughput_rps.runs):
-        return f"{times}: {between}, {'more' if order > 0 else 'fewer'} in every run."
-    return f"{label(arm)} cannot be told apart from it: {between}{_median_ms(arm)}."
+    times = f"{label(arm)} answers {ratio.ratio:.2f} times as many{_median_ms(arm)}"
+    if ratio.low is None:
+        return f"{times}; {_inconclusive(ratio)}."
+    if ratio.outcome == "no_difference_seen":
+        return f"{label(arm)} cannot be told apart from it: {_between(ratio)} times as many{_median_ms(arm)}."
+    return f"{times}: {_between(ratio)} times over {len(ratio.runs)} repeats, {'more' if ratio.outcome == 'higher' else 'fewer'}."
+
+
+def _between(ratio: Difference) -> str:
+    """The interval, with as many digits as tell its ends apart from 1."""
+    assert ratio.low is not None
+    assert ratio.high is not None
+    digits = 2 if max(abs(ratio.low - 1), abs(ratio.high - 1)) >= 0.01 else 4
+    return f"{ratio.low:.{digits}f} to {ratio.high:.{digits}f}"
+
+
+def _inconclusive(ratio: Difference | None) -> str:
+    """Too little to say whether that is noise."""
+    if ratio is None:
+        return "inconclusive: too few requests for a median, or no valid run of the baseline beside one"
+    num = len(ratio.runs)
+    return f"inconclusive: {num} repeat{'' if num == 1 else 's'} cannot say how much of that is noise, which takes {MIN_REPEATS}"
 
 
 def _median_ms(arm: ArmSummary) -> str:

@@ -68,9 +68,9 @@ def campaign(directory: Path, given: Manifest, by_run: dict[str, list[Row]]) -> 
     return directory
 
 
-def two_arms(int8_latency_s: float = 0.005) -> tuple[Manifest, dict[str, list[Row]]]:
-    """Two repeats of FP32 and of INT8 with twice as many answers."""
-    runs = [run(arm, repeat) for repeat in (1, 2) for arm in ("fp32-cpu", "int8-cpu")]
+def two_arms(int8_latency_s: float = 0.005, repeats: int = 2) -> tuple[Manifest, dict[str, list[Row]]]:
+    """Repeats of FP32 and of INT8 with twice as many answers."""
+    runs = [run(arm, repeat) for repeat in range(1, repeats + 1) for arm in ("fp32-cpu", "int8-cpu")]
     by_run = {
         r.rows: rows(0.01, 100 + r.repeat)
         if r.arm == "fp32-cpu"

@@ -30,36 +30,39 @@ def test_throughput_counts_answers_that_arrived_in_the_window() -> None:
 
 
 def test_two_arms_give_the_known_numbers() -> None:
-    given, by_run = make.two_arms()
+    given, by_run = make.two_arms(repeats=3)
     built = report.summarise(given, by_run)
     fp32, int8, gpu = built.arms
     assert fp32.throughput_rps is not None
-    assert fp32.throughput_rps.runs == (50.5, 51.0)
+    assert fp32.throughput_rps.runs == (50.5, 51.0, 51.5)
     assert int8.throughput_ratio is not None
-    assert int8.throughput_ratio.runs == pytest.approx((201 / 101, 202 / 102))
+    assert int8.throughput_ratio.runs == pytest.approx((201 / 101, 202 / 102, 203 / 103))
     assert int8.speed_ratio is not None
-    assert int8.speed_ratio.median == pytest.approx(2.0)
-    assert (fp32.accuracy, fp32.num_ok, fp32.num_errors, fp32.latency_p99_s) == (1.0, 203, 0, None)
+    assert int8.speed_ratio.ratio == pytest.approx(2.0)
+    assert (fp32.accuracy, fp32.num_ok, fp32.num_errors, fp32.latency_p99_s) == (1.0, 306, 0, None)
     assert (gpu.not_run, gpu.num_runs, gpu.throughput_rps) == ("no GPU on this machine", 0, None)
     assert built.sentence == (
-        "fp32 on cpu answers 50.8 requests per second (median latency 10.0 ms). "
-        "int8 on cpu answers 1.99 times as many (median latency 5.00 ms): 1.98 to 1.99 times over 2 repeats, more in every run. "
+        "fp32 on cpu answers 51.0 requests per second (median latency 10.0 ms). "
+        "int8 on cpu answers 1.98 times as many (median latency 5.00 ms): 1.96 to 2.00 times over 3 repeats, more. "
         "Not run: fp16 on gpu (no GPU on this machine)."
     )
 
 
 def test_arms_that_overlap_are_not_called_different() -> None:
-    given, by_run = make.two_arms()
+    given, by_run = make.two_arms(repeats=3)
     swapped = {
         name: make.rows(0.01, 100 if "-1" in name else 110, variant=rows[0].variant) for name, rows in by_run.items()
     }
-    assert "int8 on cpu cannot be told apart from it: 1.00 to 1.00 times" in report.summarise(given, swapped).sentence
+    assert "int8 on cpu cannot be told apart from it: 0.99 to 1.01 times" in report.summarise(given, swapped).sentence
 
 
-def test_one_repeat_says_nothing_of_noise() -> None:
-    runs = [make.run(), make.run("int8-cpu")]
-    by_run = {runs[0].rows: make.rows(0.01), runs[1].rows: make.rows(0.01, 200, variant="int8")}
-    assert "one repeat cannot say how much of that is noise" in report.summarise(make.manifest(runs), by_run).sentence
+@pytest.mark.parametrize(("repeats", "words"), [(1, "1 repeat cannot say"), (2, "2 repeats cannot say")])
+def test_too_few_repeats_are_inconclusive(repeats: int, words: str) -> None:
+    built = report.summarise(*make.two_arms(repeats=repeats))
+    assert f"inconclusive: {words} how much of that is noise, which takes 3." in built.sentence
+    ratio = built.arms[1].throughput_ratio
+    assert ratio is not None
+    assert (ratio.outcome, ratio.low, ratio.high) == ("inconclusive", None, None)
 
 
 def test_wrong_answers_and_errors_are_counted_by_kind() -> None:
@@ -394,7 +397,7 @@ def two_rates() -> Report:
             arm=arm, repeat=repeat, point=rate, num_scheduled=round(2 * rate), rows=f"runs/{arm}-{rate:g}-{repeat}.csv"
         )
         for rate in load.rate_rps
-        for repeat in (1, 2)
+        for repeat in (1, 2, 3)
         for arm in ("fp32-cpu", "int8-cpu")
     ]
     times_s = {
@@ -420,18 +423,19 @@ def test_each_rate_is_told_by_itself() -> None:
     ]
     assert "At 50 requests per second: fp32 on cpu answers 100.00% within 20.0 ms" in built.sentence
     assert "At 100 requests per second: fp32 on cpu answers 0.00% within 20.0 ms" in built.sentence
-    assert "its median is 2.50 times as fast, faster in every repeat." in built.sentence
+    assert "its median is 2.50 times as fast (2.50 to 2.50), faster." in built.sentence
     assert built.sentence.count("no GPU on this machine") == 1
 
 
-def test_the_page_of_an_open_loop_states_the_rule_that_its_sentence_follows() -> None:
-    """Pairs of one repeat, and not every run against every other: of two repeats half look so by chance, and not a third."""
+def test_the_page_states_the_rule_that_its_sentence_follows() -> None:
+    """By the median in an open loop, whose throughput is the load; by throughput in a closed one."""
+    rule = "only if the 95% interval of its ratio to the baseline, in {}, leaves out 1."
     html = page.render(two_rates())
-    assert "beside the baseline's of the same repeat, in every repeat" in html
-    assert "With 2 repeats, two equal arms would look so in 50% of comparisons" in html
-    assert "every run of the baseline" not in html
+    assert rule.format("median latency") in html
+    assert "Two equal arms are called different in 5% of comparisons, and this report makes 2." in html
     closed = page.render(report.summarise(*make.two_arms()))
-    assert "every run of the baseline. With 2 runs each, two equal arms would look so in 33% of comparisons" in closed
+    assert rule.format("requests per second") in closed
+    assert "and this report makes 1. Fewer than 3 repeats are inconclusive." in closed
 
 
 def test_the_page_of_several_rates_has_each_and_the_latency_against_them() -> None:
