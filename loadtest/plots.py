@@ -22,7 +22,7 @@ def figure(title: str, caption: str, wide: str, narrow: str) -> str:
     return f"<figure><h2>{title}</h2>{drawn}<figcaption>{caption}</figcaption></figure>"
 
 
-def _svg(width: int, height: int, name: str, parts: Sequence[str]) -> str:
+def svg(width: int, height: int, name: str, parts: Sequence[str]) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return f'<svg {size} role="img" aria-label="{html.escape(name)}">{"".join(parts)}</svg>'
 
@@ -53,7 +53,7 @@ def _draw_bars(arms: Sequence[ArmSummary], width: int) -> str:
             )
         parts += [f'<circle cx="{run * scale:.1f}" cy="{y + 31}" r="3" class="dot"/>' for run in value.runs]
         parts.append(f'<text x="{reach + 8:.1f}" y="{y + 36}">{number(value.median)}</text>')
-    return _svg(width, top + row * len(arms), "Throughput of each arm", parts)
+    return svg(width, top + row * len(arms), "Throughput of each arm", parts)
 
 
 def curves(arms: Sequence[ArmSummary]) -> str:
@@ -90,33 +90,33 @@ def _draw_curves(arms: Sequence[ArmSummary], width: int, height: int) -> str:
     for share in (0, 0.25, 0.5, 0.75, 1):
         parts.append(f'<path d="M{left} {y(share):.1f}H{width - right}" class="rule"/>')
         parts.append(f'<text x="{left - 6}" y="{y(share) + 4:.1f}" class="end">{share:.0%}</text>')
-    for tick in _ticks(low, high, 4 if width == NARROW else 9):
+    for tick in ticks(low, high, 4 if width == NARROW else 9):
         parts.append(f'<path d="M{x(tick):.1f} {top}V{height - bottom}" class="rule"/>')
         parts.append(f'<text x="{x(tick):.1f}" y="{height - bottom + 16}" class="middle">{tick:g}</text>')
     parts.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 6}" class="middle">latency, ms</text>')
     for index, curve in enumerate(curves):
         points = " ".join(f"{x(v * 1000):.1f},{y(s):.1f}" for v, s in curve if v * 1000 <= high)
         parts.append(f'<polyline points="{points}" class="line c{index % 6}" stroke-dasharray="{DASHES[index % 6]}"/>')
-    return _svg(width, height, "Distribution of latency of each arm", parts)
+    return svg(width, height, "Distribution of latency of each arm", parts)
 
 
 def _at(curve: Sequence[tuple[float, float]], share: float) -> float:
     return next((value for value, at in curve if at >= share), curve[-1][0])
 
 
-def _ticks(low: float, high: float, most: int) -> list[float]:
+def ticks(low: float, high: float, most: int) -> list[float]:
     """Round numbers of a logarithmic axis; as many kinds of digits as fit."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
-        ticks = [
+        found = [
             round(digit * 10.0**decade, 9)
             for decade in decades
             for digit in digits
             if low <= digit * 10.0**decade <= high
         ]
-        if len(ticks) <= most:
-            return ticks
-    return ticks[:: math.ceil(len(ticks) / most)]
+        if len(found) <= most:
+            return found
+    return found[:: math.ceil(len(found) / most)]
 
 
 def against_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str) -> str:
@@ -138,7 +138,7 @@ def _draw_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str, width: int, 
             lines.append((index, drawn))
     values = [value for _, line in lines for _, value in line]
     if not values:
-        return _svg(width, height, "Latency against load", [])
+        return svg(width, height, "Latency against load", [])
     low, high = min(values) / 1.1, max(values) * 1.1
     most = max(point for _, line in lines for point, _ in line)
 
@@ -149,7 +149,7 @@ def _draw_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str, width: int, 
         return top + (height - top - bottom) * (1 - math.log(ms / low) / math.log(high / low))
 
     parts = []
-    for tick in _ticks(low, high, 6):
+    for tick in ticks(low, high, 6):
         parts.append(f'<path d="M{left} {y(tick):.1f}H{width - right}" class="rule"/>')
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" class="end">{tick:g}</text>')
     for point in sorted({point for _, line in lines for point, _ in line}):
@@ -161,7 +161,7 @@ def _draw_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str, width: int, 
         joined = " ".join(f"{x(point):.1f},{y(ms):.1f}" for point, ms in line)
         parts.append(f'<polyline points="{joined}" class="line c{index % 6}" stroke-dasharray="{DASHES[index % 6]}"/>')
         parts += [f'<circle cx="{x(point):.1f}" cy="{y(ms):.1f}" r="3" class="dot"/>' for point, ms in line]
-    return _svg(width, height, f"Latency of each arm against {unit}", parts)
+    return svg(width, height, f"Latency of each arm against {unit}", parts)
 
 
 def _p50(arm: ArmSummary) -> Estimate | None:
