@@ -14,6 +14,7 @@ from loadtest import plots
 from loadtest.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate
 from loadtest.records import Load, Payload
+from loadtest.stability import MAX_ORDER, MIN_CHANGE_RATIO, MIN_REQUESTS, NUM_PARTS
 from loadtest.style import document
 from loadtest.style import grid as _grid
 from loadtest.style import row as _row
@@ -32,7 +33,7 @@ def write(directory: Path, report: Report) -> Path:
 
 def render(report: Report) -> str:
     load = report.manifest.load
-    body = [_head(report), _caveats(report), _absent(report)]
+    body = [_head(report), _caveats(report), _absent(report), _unstable(report)]
     if len(load.points) > 1:
         body.append(_against_load(report))
     for point in load.points:
@@ -130,13 +131,26 @@ def _absent(report: Report) -> str:
     names = {arm.name: label(arm) for arm in report.arms}
     for run in report.runs:
         if run.void:
-            at = f" at {point_label(report.manifest.load, run.point)}" if len(report.manifest.load.points) > 1 else ""
-            lines.append(
-                f"<strong>{_e(names[run.arm])}</strong>{at}, repeat {run.repeat}: {_kind(run)}: {_e(run.void)}"
-            )
+            lines.append(f"<strong>{_e(names[run.arm])}</strong>{_where(report, run)}: {_kind(run)}: {_e(run.void)}")
     if not lines:
         return ""
     return f'<section class="absent"><h2>Not in the numbers</h2><ul>{"".join(f"<li>{x}</li>" for x in lines)}</ul></section>'
+
+
+def _where(report: Report, run: RunSummary) -> str:
+    at = f" at {point_label(report.manifest.load, run.point)}" if len(report.manifest.load.points) > 1 else ""
+    return f"{at}, repeat {run.repeat}"
+
+
+def _unstable(report: Report) -> str:
+    """Runs that were not the same from beginning to end: in the numbers, but not without a word."""
+    names = {arm.name: label(arm) for arm in report.arms}
+    lines = [
+        f"<li><strong>{_e(names[run.arm])}</strong>{_where(report, run)}: {_e(run.unstable)}</li>"
+        for run in report.runs
+        if run.void is None and run.unstable
+    ]
+    return f'<section class="absent"><h2>Not stable</h2><ul>{"".join(lines)}</ul></section>' if lines else ""
 
 
 def _kind(run: RunSummary) -> str:
@@ -236,7 +250,8 @@ def _runs(runs: Sequence[RunSummary]) -> str:
     heads = ("Run", "Good answers", "Errors", "Requests/s", "p50 ms", "p99 ms", "Generator CPU", "Rows")
     rows = []
     for run in runs:
-        tag = f' <span class="tag">{_kind(run)}</span>' if run.void else ""
+        called = _kind(run) if run.void else "not stable" if run.unstable else ""
+        tag = f' <span class="tag">{called}</span>' if called else ""
         cells = (
             f"{run.num_ok:,}",
             f"{run.num_errors:,}",
@@ -292,6 +307,8 @@ def _method(report: Report) -> str:
         f"A number is the median over runs. The range under it is a {CONFIDENCE:.0%} interval (Student's t) across runs, because "
         f"requests of one run are not independent; it is told from {MIN_REPEATS} runs on.",
         _rule(report),
+        f"A run of {MIN_REQUESTS} requests or more is called not stable if its latency has an order in time (von Neumann's ratio of "
+        f"{NUM_PARTS} parts under {MAX_ORDER:g}) and differs by {MIN_CHANGE_RATIO:.0%} from third to third, or if the queue grew to the end.",
         f"A percentile is told only where at least {MIN_BEYOND} requests of each run lie beyond it: p99 needs 1,000 a run.",
         f"{ratio} Right: answers whose first label is the true one.",
         "Each arm pins its variant and pool. A run is void if a receipt shows another one, if nothing succeeded, or if the "

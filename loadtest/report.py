@@ -20,6 +20,7 @@ from loadtest.differences import Difference, paired
 from loadtest.errors import ResultsError
 from loadtest.estimates import Estimate, curve, estimate, percentile
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
+from loadtest.stability import unstable_reason
 from loadtest.summaries import ArmSummary, Report, RunSummary
 from loadtest.voids import DROPPED, lag_p99_s, sent_in_window, throughput_rps, void_reason
 from loadtest.wording import caveats, sentence, verdict
@@ -47,8 +48,9 @@ def describe(run: RunRecord, directory: Path, manifest: Manifest) -> str:
     summary = summarise_run(run, arm, manifest.load, _read(directory / run.rows))
     if summary.void:
         return f"{summary.state if summary.state == 'interrupted' else 'void'}: {summary.void}"
+    unstable = f", not stable: {summary.unstable}" if summary.unstable else ""
     median = "" if summary.latency_p50_s is None else f", p50 {summary.latency_p50_s * 1000:.2f} ms"
-    return f"{summary.throughput_rps:,.0f} requests/s{median}, {summary.num_errors} errors"
+    return f"{summary.throughput_rps:,.0f} requests/s{median}, {summary.num_errors} errors{unstable}"
 
 
 def _read(path: Path) -> list[Row]:
@@ -89,6 +91,7 @@ def summarise_run(run: RunRecord, arm: ArmRecord, load: Load, rows: Sequence[Row
         lag_p99_s=lag_p99_s(r.lag_s for r in sent) if load.kind == "open" else None,
         num_dropped=sum(1 for r in sent if r.error == DROPPED),
         generator_cpu_ratio=run.generator_cpu_ratio,
+        unstable=unstable_reason(rows, load) if run.state == "done" else None,
     )
 
 

@@ -33,6 +33,7 @@ class RunSummary:
     lag_p99_s: float | None  # open loop: how much later than due requests were sent
     num_dropped: int
     generator_cpu_ratio: float | None
+    unstable: str | None  # why it was not the same from beginning to end; it counts all the same
 
 
 @dataclass(frozen=True, slots=True)

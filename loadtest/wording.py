@@ -152,6 +152,11 @@ def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSu
         waiting = f"{manifest.load.max_in_flight:,} waited for their answers"
         many = f"up to {dropped.num_dropped:,} requests of a run"
         said.append(f"Dropped and never sent: {many}, due while {waiting}. They are not in time, and in no latency.")
+    if unstable := sum(1 for run in runs if run.void is None and run.unstable):
+        valid = sum(1 for run in runs if run.void is None)
+        said.append(
+            f"Not stable: {unstable} of {valid} runs changed from their beginning to their end, as told below; they count all the same."
+        )
     if any(arm.num_errors for arm in arms):
         said.append("Some requests failed; throughput and latency count good answers only.")
     unproven = sorted({device_kind(d) for arm in arms for d in arm.devices} - {"cpu", "gpu"})

@@ -445,3 +445,28 @@ def test_the_page_of_several_rates_has_each_and_the_latency_against_them() -> No
     assert "In time" in html
     assert "Open loop: requests are sent when they are due" in html
     assert "Closed loop:" not in html
+
+
+# -- runs that were not stable ----------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_not_stable_is_flagged_and_counts() -> None:
+    run = make.run(point=200.0, num_scheduled=400)
+    load = replace(OPEN, rate_rps=(200.0,))
+    late = [make.row(1 + 2 * index / 400, 0.001 + index / 400) for index in range(400)]
+    built = report.summarise(replace(make.manifest([run]), load=load), {run.rows: late})
+    (summary,) = built.runs
+    assert summary.void is None
+    assert summary.unstable is not None
+    assert summary.unstable.startswith("the queue grew to the end: ")
+    assert any(text.startswith("Not stable: 1 of 1 runs changed") for text in built.caveats)
+    html = page.render(built)
+    assert "<h2>Not stable</h2>" in html
+    assert summary.unstable in html
+    assert '<span class="tag">not stable</span>' in html
+
+
+def test_stable_runs_are_not_spoken_of() -> None:
+    built = report.summarise(*make.two_arms())
+    assert [run.unstable for run in built.runs] == [None] * 4
+    assert "<h2>Not stable</h2>" not in page.render(built)
