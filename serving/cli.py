@@ -441,6 +441,75 @@ def simulate(**options: Any) -> None:
     sys.exit(replay.run(replay.SimulateOptions.of(**options)))
 
 
+@cli.command()
+@click.argument("model")
+@MODEL_REPOSITORY
+@click.option(
+    "--variant", "variants", multiple=True, help="This alone, as int8; several times for several. Default: all."
+)
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    type=click.Choice(["cpu", "openvino", "cuda", "tensorrt"]),
+    help="Only variants that run on this engine here; several times for several.",
+)
+@click.option(
+    "--p99",
+    metavar="TIMES",
+    help="Objectives, as 20ms,50ms: the highest rate is searched for each. Default: one that all variants could meet.",
+)
+@click.option(
+    "--batch-size", "batch_sizes", default="1,8", show_default=True, metavar="ROWS", help="Rows of a request, as 1,8."
+)
+@click.option(
+    "--rate-batch-size", "rate_batch_sizes", metavar="ROWS", help="The same for the search. Default: the smallest."
+)
+@click.option("--settings", metavar="IxT", help="Instances × threads of Triton, as 1x2,2x1. Default: as it is served.")
+@click.option(
+    "--data", help="What to send: an .npz of the model's inputs, 'digits' or 'random'. Default: what its gate saw."
+)
+@click.option(
+    "--encoding",
+    type=click.Choice(["binary", "json"]),
+    default="binary",
+    show_default=True,
+    help="Of the requests of the search; the ladder has both.",
+)
+@click.option("--pool", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where to run it.")
+@click.option("--emulate", metavar="NAME=FILE", help="For proofs: a pool whose times follow a file, as of `tandem up`.")
+@click.option("--quick", "is_quick", is_flag=True, help="A first impression, in a minute and a half.")
+@click.option("--seconds", type=Finite(0.5, 600), help="Of each run of the search. Default: 5; 2 if quick.")
+@click.option(
+    "--no-search", "has_search", is_flag=True, flag_value=False, default=True, help="The ladder without rates."
+)
+@click.option(
+    "--no-cold-start", "has_cold_start", is_flag=True, flag_value=False, default=True, help="Leave out cold starts."
+)
+@click.option("--output", type=FILE, help="The profile's file. Default: results/profile-MODEL-DATE.json.")
+@JSON
+def profile(
+    p99: str | None,
+    batch_sizes: str,
+    rate_batch_sizes: str | None,
+    settings: str | None,
+    emulate: str | None,
+    **options: Any,
+) -> None:
+    """Measure MODEL here: what a request costs on every rung from the bare engine to the gateway, and the most a server carries in time."""
+    profiling = room("loadtest.profile.command")
+    most = 65536  # rows, as `export --max-batch` takes them
+    options["objectives_s"] = profiling.times_s(p99, "--p99") if p99 else ()
+    options["batch_sizes"] = profiling.whole_numbers(batch_sizes, "--batch-size", most)
+    if rate_batch_sizes:
+        options["rate_batch_sizes"] = profiling.whole_numbers(rate_batch_sizes, "--rate-batch-size", most)
+    if settings:
+        options["settings"] = profiling.shapes(settings, "--settings")
+    if emulate:
+        options["pool"], options["emulate"] = profiling.emulation(emulate, "--emulate")
+    sys.exit(_loadtest(profiling, lambda: profiling.run(profiling.ProfileOptions(**options))))
+
+
 @cli.group()
 def campaign() -> None:
     """Load tests and their reports."""
@@ -458,6 +527,12 @@ def campaign() -> None:
 )
 @click.option("--warmup", "warmup_s", type=Finite(0), help="Seconds before each run that do not count.")
 @click.option("--repeats", type=click.IntRange(1), help="How often each arm runs, instead of the file's.")
+@click.option(
+    "--model-repository",
+    type=FILE,
+    envvar="TANDEM_MODEL_REPOSITORY",
+    help="What a gateway of its own serves, and where the model's tokenizer and preprocessing lie. Default: as `tandem up`.",
+)
 def campaign_run(**options: Any) -> None:
     """Run the campaign in FILE and write its report."""
     campaigns = room("loadtest.campaign")

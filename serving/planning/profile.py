@@ -69,7 +69,7 @@ class LoadPoint:
     latency_p99_s: float | None
     num_late_or_lost: int  # of those due: not answered well within the objective of the search that asked
     objective_s: float
-    is_met: bool  # at most 1 % were late or lost
+    is_met: bool  # at most 1 % were late or lost, and the queue did not grow to the end
     void: str | None = None  # why it does not count
 
 

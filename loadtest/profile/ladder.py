@@ -1,0 +1,79 @@
+"""One request at a time on every rung, in short turns, so that the machine's mood hits all of them alike; then what the turns say together.
+
+The order is another one in every round. Rule: a slice's first request counts nowhere, and an interval is taken over rounds, never over
+the requests of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from loadtest.estimates import estimate, percentile
+from loadtest.profile.asking import Way
+from loadtest.profile.statistics import Counted
+from serving.planning.profile import RUNGS, Timing
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Step:
+    """One rung of one variant at one batch size, and what its turns gave so far. `count` asks Triton for its statistics."""
+
+    server: str
+    batch_size: int
+    way: Way
+    count: Callable[[], Counted] | None
+    rounds: list[list[float]] = field(default_factory=list)
+    counted: Counted = field(default_factory=Counted)
+
+    def take_turn(self, slice_s: float) -> None:
+        before = self.count() if self.count else None
+        taken = self.way.times(slice_s)
+        if self.count and before is not None:
+            self.counted += self.count().since(before)
+        self.rounds.append(taken)
+
+    @property
+    def timing(self) -> Timing | None:
+        """None before its first turn."""
+        medians = estimate([float(np.median(taken)) for taken in self.rounds])
+        if medians is None:
+            return None
+        everything = np.array([one for taken in self.rounds for one in taken])
+        return Timing(
+            rung=self.way.rung,
+            batch_size=self.batch_size,
+            num_requests=len(everything),
+            latency_p50_s=medians.median,
+            latency_p99_s=percentile(everything, 0.99),
+            low_s=medians.low,
+            high_s=medians.high,
+            num_bytes=self.way.num_bytes,
+            **self.counted.means_s,
+        )
+
+
+def in_turns(steps: Sequence[Step], num_rounds: int, slice_s: float, tell: Callable[[int], None]) -> None:
+    """Each step once a round. `tell` takes the number of rounds that are over. Raises CannotMeasure."""
+    for number in range(num_rounds):
+        for step in order(steps, number, num_rounds):
+            step.take_turn(slice_s)
+        tell(number + 1)
+
+
+def order(steps: Sequence[T], number: int, num_rounds: int) -> list[T]:
+    """Each round begins elsewhere, and every other one runs backwards."""
+    start = number * len(steps) // num_rounds
+    turned = [*steps[start:], *steps[:start]]
+    return turned[::-1] if number % 2 else turned
+
+
+def ladder(steps: Sequence[Step], server: str) -> tuple[Timing, ...]:
+    """By batch size, from the engine alone to the gateway."""
+    found = [timing for step in steps if step.server == server and (timing := step.timing) is not None]
+    return tuple(sorted(found, key=lambda timing: (timing.batch_size, RUNGS.index(timing.rung))))

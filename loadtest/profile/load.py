@@ -1,0 +1,172 @@
+"""One open-loop run through the gateway, pinned to a variant and a pool, and what it says: a point of load against latency.
+
+Runs are campaigns' runs: Locust's processes, Poisson arrivals, latency from when a request was due, and the same reasons to be void but for
+one: a generator that lags makes answers late, never early, so that a run that met its objective all the same counts; one that missed counts
+only if it would have missed without the lag too. No objective goes along with a request, so that the gateway refuses nothing that would be
+late: late answers are counted here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from loadtest.arrivals import schedule
+from loadtest.campaign_file import Arm, Campaign
+from loadtest.estimates import percentile
+from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio
+from loadtest.profile.options import Encoding
+from loadtest.progress import Progress
+from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
+from loadtest.stability import growing_reason
+from loadtest.summaries import milliseconds
+from loadtest.target import Gateway
+from loadtest.voids import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
+from serving.planning.profile import LoadPoint
+
+MAX_LATE_RATIO = 0.01  # p99 within the objective is one in a hundred beyond it
+# A lag of more, of the objective, sends what should come one by one in heaps, which a server may not carry (a guess).
+MAX_LAG_RATIO = 0.25
+MIN_DUE = 200  # of a run: with fewer, one late answer more or less decides (1 % is two)
+MAX_LONGER = 4.0  # a run of few requests is made longer by so much at most
+# Waiting together: what is due beyond is dropped. At the rate that is just carried, rate × objective wait at most, in time; several times
+# that is a queue that has no hope, and would have to be waited for after the run.
+WAITING_RATIO, MIN_WAITING, MAX_WAITING = 4.0, 32, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Whom a search loads, and how; what it sends lies in `folder` (`inputs_file`)."""
+
+    gateway: str
+    model: str
+    variant: str
+    pool: str
+    encoding: Encoding
+    batch_size: int
+    objective_s: float
+    run_s: float
+    warmup_s: float
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`growing`: why the rate was not carried although few answers were late so far, None if nothing says so."""
+
+    point: LoadPoint
+    growing: str | None
+
+
+def inputs_file(folder: Path) -> Path:
+    """Where runs look for what they send; makes the folder."""
+    (folder / RUNS).mkdir(parents=True, exist_ok=True)
+    return folder / RUNS / INPUTS
+
+
+def run_s(rate_rps: float, least_s: float) -> float:
+    """Longer where few requests are due."""
+    return min(max(least_s, MIN_DUE / rate_rps), least_s * MAX_LONGER)
+
+
+def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: str) -> Seen:
+    """Raises KeyboardInterrupt where it is interrupted."""
+    load = _load(aim, rate_rps)
+    arm = Arm("searched", aim.variant, aim.pool)
+    campaign = Campaign(
+        "profile", aim.model, (arm,), arm.name, load, Payload(INPUTS, aim.encoding, aim.batch_size), None
+    )
+    planned = Planned(arm, rate_rps, number + 1, load.seed + number, f"{RUNS}/{number:03d}.csv")
+    started = datetime.now().astimezone().isoformat(timespec="seconds")
+    state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
+    if state == "interrupted":
+        raise KeyboardInterrupt
+    file = aim.folder / planned.rows
+    record = RunRecord(
+        arm=arm.name,
+        point=rate_rps,
+        repeat=planned.repeat,
+        rows=planned.rows,
+        seed=planned.seed,
+        started=started,
+        state=state,
+        reason=reason,
+        is_reachable_after=Gateway(aim.gateway).is_ready(),
+        generator_cpu_ratio=generator_cpu_ratio(file),
+        num_scheduled=_num_due(load, rate_rps, planned.seed),
+    )
+    return seen(record, load, aim, read_rows(file) if file.exists() else [])
+
+
+def _load(aim: Aim, rate_rps: float) -> Load:
+    waiting = math.ceil(WAITING_RATIO * rate_rps * aim.objective_s)
+    return Load(
+        warmup_s=aim.warmup_s,
+        duration_s=run_s(rate_rps, aim.run_s),
+        repeats=1,
+        seed=1,
+        kind="open",
+        rate_rps=(rate_rps,),
+        objective_s=aim.objective_s,
+        max_in_flight=min(max(waiting, MIN_WAITING), MAX_WAITING),
+    )
+
+
+def _num_due(load: Load, rate_rps: float, seed: int) -> int:
+    return sum(1 for at in schedule(load.at(rate_rps), load.end_s, seed) if at >= load.warmup_s)
+
+
+def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row]) -> Seen:
+    """Pure. A run without one good answer is no fault of its own, if all that was due went out: the server missed."""
+    assert run.num_scheduled is not None
+    sent = sent_in_window(rows, load)
+    late_or_lost = run.num_scheduled - sum(1 for row in sent if row.is_ok and row.latency_s <= aim.objective_s)
+    growing = queue_growth(rows, load)
+    is_met = late_or_lost <= MAX_LATE_RATIO * run.num_scheduled and growing is None
+    punctual = [row._replace(lag_s=0.0) for row in rows]
+    fault = generator_fault(run, load, sent_in_window(punctual, load)) if run.state == "done" else None
+    void = fault or void_reason(run, ArmRecord(run.arm, aim.variant, aim.pool), load, punctual)
+    if void and fault is None and run.state == "done" and not any(row.is_ok for row in sent):
+        void = None
+    if void is None and not is_met:
+        void = lag_fault(sent, run.num_scheduled, aim.objective_s)
+    latencies = np.array([row.latency_s for row in sent if row.is_ok])
+    point = LoadPoint(
+        rate_rps=run.point,
+        batch_size=aim.batch_size,
+        num_due=run.num_scheduled,
+        throughput_rps=throughput_rps(rows, load),
+        latency_p50_s=percentile(latencies, 0.50),
+        latency_p99_s=percentile(latencies, 0.99),
+        num_late_or_lost=max(0, late_or_lost),
+        objective_s=aim.objective_s,
+        is_met=is_met and void is None,
+        void=void,
+    )
+    return Seen(point, growing)
+
+
+def queue_growth(rows: Sequence[Row], load: Load) -> str | None:
+    """A server whose queue grows to the end would miss in a longer run."""
+    starts_s = np.array([row.start_s for row in rows])
+    ends_s = np.array([row.start_s + row.latency_s if row.status else np.inf for row in rows])
+    return growing_reason(starts_s, ends_s, load.warmup_s, load.end_s)
+
+
+def lag_fault(sent: Sequence[Row], num_due: int, objective_s: float) -> str | None:
+    """Why a run that missed may have missed because of its generator."""
+    lag_s = lag_p99_s(row.lag_s for row in sent)
+    if lag_s is None or not is_late(lag_s, objective_s):
+        return None
+    late_anyway = num_due - sum(1 for row in sent if row.is_ok and row.latency_s - row.lag_s <= objective_s)
+    if late_anyway > MAX_LATE_RATIO * num_due and lag_s <= MAX_LAG_RATIO * objective_s:
+        return None
+    return (
+        f"the generator sent one in a hundred requests more than {milliseconds(lag_s)} ms late, so that it may be the one that missed "
+        f"the objective of {milliseconds(objective_s)} ms"
+    )

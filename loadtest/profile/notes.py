@@ -1,0 +1,34 @@
+"""What must a reader of a profile know before believing it? Pure: one paragraph of plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadtest.profile.options import ProfileOptions
+
+# Other work on the cores beyond this moves medians by as much as variants differ (guess: from rounds on busy and quiet machines).
+BUSY_RATIO = 0.10
+
+
+def notes(
+    options: ProfileOptions, num_cores: float, others_ratio: float, asides: Sequence[str], *, is_partial: bool
+) -> str:
+    said = []
+    if is_partial:
+        said.append("Partial: it was interrupted, and what had not been measured by then is missing.")
+    if options.emulate is not None:
+        said.append(
+            f"The times of {options.pool} follow the file {options.emulate.name}: a what-if, which proves nothing about a device."
+        )
+    said.append(
+        f"Client, gateway and Triton shared this machine's {num_cores:g} cores: clients on machines of their own would leave the "
+        "server more of them, so that rates are rather too low than too high."
+    )
+    if others_ratio > BUSY_RATIO:
+        said.append(
+            f"Other work took {others_ratio:.0%} of the cores meanwhile: times are too long and rates too low by an unknown part."
+        )
+    if options.is_quick:
+        said.append("Quick: short runs and one estimate of each rate, for a first impression.")
+    said += [f"{aside[0].upper()}{aside[1:]}." for aside in asides]
+    return " ".join(said)

@@ -1,0 +1,165 @@
+"""What is `tandem profile` asked to do? Words of a command line become values, and whatever is wrong with one is told in a line.
+
+Nothing here looks at a repository or a machine.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from serving.errors import UserError
+
+Encoding = Literal["binary", "json"]
+TIME = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(us|µs|ms|s)?")
+UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
+MAX_OBJECTIVE_S = 60.0  # beyond it a search would take hours
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long what takes. The default takes about four minutes for two variants, `--quick` 90 s on two cores."""
+
+    num_rounds: int = 7  # of the ladder
+    slice_s: float = 0.25  # of each rung in a round
+    run_s: float = 5.0  # of an open-loop run, measured
+    warmup_s: float = 1.0
+    num_repeats: int = 3  # estimates of the highest rate
+    precision_ratio: float = 1.06  # a rate that is met over the next one that is not
+    max_runs: int = 16  # of a search
+    cold_starts: int = 3
+
+    def lasting(self, run_s: float) -> Pace:
+        """With runs of another length."""
+        return Pace(
+            self.num_rounds,
+            self.slice_s,
+            run_s,
+            self.warmup_s,
+            self.num_repeats,
+            self.precision_ratio,
+            self.max_runs,
+            self.cold_starts,
+        )
+
+
+QUICK = Pace(
+    num_rounds=3,
+    slice_s=0.1,
+    run_s=2.0,
+    warmup_s=0.5,
+    num_repeats=1,
+    precision_ratio=1.25,
+    max_runs=7,
+    cold_starts=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Instances × threads of each, as `--settings` says them."""
+
+    num_instances: int
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """Empty tuples and None: the default, which `measure.py` chooses by what it finds."""
+
+    model: str
+    model_repository: Path | None = None
+    variants: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    objectives_s: tuple[float, ...] = ()
+    batch_sizes: tuple[int, ...] = (1, 8)
+    rate_batch_sizes: tuple[int, ...] = ()  # of the search; default: the smallest of the above
+    settings: tuple[Shape, ...] = ()
+    data: str | None = None
+    encoding: Encoding = "binary"  # of the search
+    pool: str = "cpu"
+    emulate: Path | None = None
+    is_quick: bool = False
+    seconds: float | None = None  # of each open-loop run
+    has_search: bool = True
+    has_cold_start: bool = True
+    output: Path | None = None
+    as_json: bool = False
+
+    @property
+    def pace(self) -> Pace:
+        pace = QUICK if self.is_quick else Pace()
+        return pace if self.seconds is None else pace.lasting(self.seconds)
+
+    @property
+    def command(self) -> str:
+        """What to type to have it again."""
+        words: list[str] = ["tandem", "profile", self.model]
+        for name, value in (
+            ("--model-repository", self.model_repository),
+            ("--p99", ",".join(f"{one:g}s" for one in self.objectives_s)),
+            ("--batch-size", ",".join(map(str, self.batch_sizes)) if self.batch_sizes != (1, 8) else ""),
+            ("--rate-batch-size", ",".join(map(str, self.rate_batch_sizes))),
+            ("--settings", ",".join(f"{one.num_instances}x{one.num_threads}" for one in self.settings)),
+            ("--data", self.data),
+            ("--encoding", self.encoding if self.encoding != "binary" else ""),
+            ("--emulate", f"{self.pool}={self.emulate}" if self.emulate else ""),
+            ("--pool", self.pool if self.pool != "cpu" and self.emulate is None else ""),
+            ("--seconds", self.seconds),
+        ):
+            words += [name, str(value)] if value not in (None, "") else []
+        for variant in self.variants:
+            words += ["--variant", variant]
+        for engine in self.engines:
+            words += ["--engine", engine]
+        flags = (
+            ("--quick", self.is_quick),
+            ("--no-search", not self.has_search),
+            ("--no-cold-start", not self.has_cold_start),
+        )
+        return shlex.join([*words, *(flag for flag, is_on in flags if is_on)])
+
+
+def times_s(text: str, option: str) -> tuple[float, ...]:
+    """`20ms,50ms`; a number alone is seconds. In rising order, each once. Raises UserError."""
+    found = set()
+    for word in text.split(","):
+        match = TIME.fullmatch(word.strip())
+        if match is None:
+            raise UserError(f"{option} {text}: {word.strip()!r} is no time; write 20ms, 0.02s or 0.02")
+        seconds = float(match[1]) * UNITS[match[2]]
+        if not 0 < seconds <= MAX_OBJECTIVE_S or not math.isfinite(seconds):
+            raise UserError(f"{option} {text}: {word.strip()} is not above 0 and at most {MAX_OBJECTIVE_S:g} s")
+        found.add(seconds)
+    return tuple(sorted(found))
+
+
+def whole_numbers(text: str, option: str, most: int) -> tuple[int, ...]:
+    """`1,8`, in rising order, each once. Raises UserError."""
+    words = [word.strip() for word in text.split(",")]
+    if bad := [word for word in words if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= most]:
+        raise UserError(f"{option} {text}: {bad[0]!r} is no whole number from 1 to {most}")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def shapes(text: str, option: str) -> tuple[Shape, ...]:
+    """`1x2,2x1`: instances × threads of each. Raises UserError."""
+    found = []
+    for word in text.split(","):
+        match = re.fullmatch(r"([1-9][0-9]{0,2})[x×]([1-9][0-9]{0,2})", word.strip())
+        if match is None:
+            raise UserError(f"{option} {text}: {word.strip()!r} is not INSTANCESxTHREADS, such as 1x2")
+        found.append(Shape(int(match[1]), int(match[2])))
+    return tuple(dict.fromkeys(found))
+
+
+def emulation(text: str, option: str) -> tuple[str, Path]:
+    """`emulated-gpu=FILE`. Raises UserError."""
+    name, equals, file = text.partition("=")
+    if not equals or not name or not file:
+        raise UserError(f"{option} {text}: want NAME=FILE, such as emulated-gpu=t4.yaml")
+    return name, Path(file)

@@ -1,0 +1,88 @@
+"""What Triton says of a request's time inside it: waiting, inputs, the net, outputs; and how a model is run.
+
+From differences of `/v2/models/NAME/stats`, so that what was before does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loadtest.bench.processes import CannotMeasure
+from loadtest.target import Gateway
+from serving.planning.profile import Settings
+
+PARTS = ("queue", "compute_input", "compute_infer", "compute_output")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Requests so far, and seconds of all of them in each of PARTS."""
+
+    num_requests: int = 0
+    seconds: tuple[float, ...] = (0.0,) * len(PARTS)
+
+    def __add__(self, other: Counted) -> Counted:
+        added = tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True))
+        return Counted(self.num_requests + other.num_requests, added)
+
+    def since(self, before: Counted) -> Counted:
+        left = tuple(a - b for a, b in zip(self.seconds, before.seconds, strict=True))
+        return Counted(self.num_requests - before.num_requests, left)
+
+    @property
+    def means_s(self) -> dict[str, float]:
+        """Empty where nothing was counted."""
+        if self.num_requests < 1:
+            return {}
+        return {f"{part}_s": seconds / self.num_requests for part, seconds in zip(PARTS, self.seconds, strict=True)}
+
+
+def counting(url: str, name: str) -> Callable[[], Counted]:
+    """Asks a Triton for what it has counted of a model."""
+    triton = Gateway(url)
+
+    def count() -> Counted:
+        return counted(triton.get_json(f"/v2/models/{name}/stats"))
+
+    return count
+
+
+def counted(answer: Any) -> Counted:
+    try:
+        models = [model["inference_stats"] for model in answer["model_stats"]]
+        num = sum(int(stats["success"]["count"]) for stats in models)
+        return Counted(num, tuple(sum(int(stats[part]["ns"]) for stats in models) / 1e9 for part in PARTS))
+    except (TypeError, KeyError, ValueError):
+        raise CannotMeasure("Triton's statistics of the model cannot be read") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a Triton runs a model."""
+
+    settings: Settings
+    engine: str
+    allow_spinning: bool
+    device_name: str
+
+
+def running_of(config: Any) -> Running:
+    """Raises CannotMeasure."""
+    try:
+        parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
+        delay_us = config.get("dynamic_batching", {}).get("max_queue_delay_microseconds", 0)
+        return Running(
+            settings=Settings(
+                num_instances=sum(int(group["count"]) for group in config["instance_group"]),
+                num_threads=int(parameters["intra_op_thread_count"]),
+                max_batch_size=int(config["max_batch_size"]),
+                queue_delay_us=int(delay_us),
+            ),
+            engine=parameters["tandem_engine"],
+            allow_spinning=parameters["session.intra_op.allow_spinning"] == "1",
+            device_name=parameters.get("tandem_device_name", "unknown"),
+        )
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise CannotMeasure("Triton's configuration of the model does not say how it runs") from None
