@@ -1,0 +1,170 @@
+"""Where does a request's time go, and why is one server slower than another? Plain sentences. Pure.
+
+Rule: a number is in a sentence only if it was measured, and a difference within noise is called so.
+"""
+
+from __future__ import annotations
+
+from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, overlap, split
+from loadtest.summaries import milliseconds
+from serving.planning.profile import Timing
+
+DOES: dict[PartName, str] = {
+    "compute": "the net itself",
+    "queue": "waiting for its turn in Triton",
+    "transfer": "HTTP, copies and Triton around the net",
+    "json": "JSON instead of binary tensors",
+    "gateway": "the gateway",
+}
+MOST, MUCH = 0.5, 0.1  # of a request: what is worth a sentence of advice
+
+
+def where_time_goes(server: Laddered, batch_size: int) -> list[str]:
+    """Empty where the ladder cannot tell."""
+    found = split(server.ladder, batch_size)
+    if found is None:
+        return []
+    shares = [_share(found, part.name) for part in found.parts]
+    said = [f"A request of {rows(batch_size)} takes {ms(found.total_s)} {_way(found)}: {_listed(shares)}."]
+    said += _advice(server, found)
+    return said
+
+
+def _share(found: Split, name: PartName) -> str:
+    if found.is_noise(name):
+        return f"{DOES[name]} is within noise"
+    return f"{DOES[name]} {ms(found.seconds(name))} ({found.ratio(name):.0%})"
+
+
+def _way(found: Split) -> str:
+    words = {
+        "gateway_json": "through the gateway, as JSON",
+        "gateway_binary": "through the gateway, as binary tensors",
+        "triton_http_json": "from Triton, as JSON",
+        "triton_http_binary": "from Triton, as binary tensors",
+        "triton_grpc": "from Triton by gRPC",
+    }
+    return words.get(found.top.rung, "")
+
+
+def _advice(server: Laddered, found: Split) -> list[str]:
+    said = []
+    size = found.batch_size
+    if found.ratio("compute") < MOST:
+        larger = _per_row(server, size)
+        said.append(
+            f"Most of it is not the net: a faster device would save at most {ms(found.seconds('compute'))} of {ms(found.total_s)}{larger}."
+        )
+    if not found.is_noise("json") and found.ratio("json") >= MUCH:
+        said.append(f"Binary tensors instead of JSON save {ms(found.seconds('json'))} of each request.")
+    if found.ratio("queue") >= MUCH:
+        said.append("Requests wait in Triton although only one is under way: its queue delay waits for fuller batches.")
+    return said
+
+
+def _per_row(server: Laddered, size: int) -> str:
+    """What a larger batch makes of a row's time, where one was measured and helps."""
+    one, many = _total(server, size), None
+    for larger in batch_sizes(server):
+        if larger > size and (total := _total(server, larger)) is not None:
+            many = (larger, total)
+    if one is None or many is None or many[1] / many[0] >= one / size:
+        return ""
+    return f"; {many[0]} rows together take {ms(many[1])}, which is {ms(many[1] / many[0])} a row instead of {ms(one / size)}"
+
+
+def why_slower(gpu: Laddered, cpu: Laddered, batch_size: int) -> list[str]:
+    """Of two servers at the same number of rows: which is slower, where its time goes, and what would turn it round."""
+    ours, theirs = split(gpu.ladder, batch_size), split(cpu.ladder, batch_size)
+    if ours is None or theirs is None or ours.top.rung != theirs.top.rung:
+        return [f"{gpu.label} and {cpu.label} were not both measured with {rows(batch_size)}."]
+    if overlap(*sorted((ours.top, theirs.top), key=lambda timing: timing.latency_p50_s)):
+        return [
+            f"With {rows(batch_size)}, {gpu.label} and {cpu.label} cannot be told apart: {ms(ours.total_s)} and {ms(theirs.total_s)}, "
+            "within noise."
+        ]
+    if ours.total_s <= theirs.total_s:
+        times = theirs.total_s / ours.total_s
+        return [
+            f"With {rows(batch_size)}, {gpu.label} is {times:.1f} times as fast as {cpu.label}: {ms(ours.total_s)} instead of "
+            f"{ms(theirs.total_s)}.",
+            f"The net alone is {_times(theirs.seconds('compute'), ours.seconds('compute'))}.",
+        ]
+    said = [
+        f"With {rows(batch_size)}, {gpu.label} takes {ms(ours.total_s)}, {cpu.label} {ms(theirs.total_s)}: "
+        f"{ms(ours.total_s - theirs.total_s)} more."
+    ]
+    said.append(_compute_against(ours, theirs))
+    if around := _around(ours, theirs):
+        said.append(around)
+    said.append(_turning_point(gpu, cpu, batch_size))
+    if not ours.is_noise("json") and ours.ratio("json") >= MUCH:
+        turns = ours.total_s - ours.seconds("json") < theirs.total_s
+        end = ", which would make it the faster one" if turns else ", which is not enough alone"
+        said.append(f"Binary tensors instead of JSON save it {ms(ours.seconds('json'))}{end}.")
+    return said
+
+
+def _compute_against(ours: Split, theirs: Split) -> str:
+    mine, other = ours.seconds("compute"), theirs.seconds("compute")
+    if mine < other:
+        return f"Its net is the faster one ({ms(mine)} instead of {ms(other)}); what it gains there is lost on the way."
+    return f"Its net alone is slower already: {ms(mine)} instead of {ms(other)}."
+
+
+def _around(ours: Split, theirs: Split) -> str:
+    """The part around the net in which it loses most."""
+    names: tuple[PartName, ...] = ("queue", "transfer", "json", "gateway")
+    lost_s, name = max((ours.seconds(name) - theirs.seconds(name), name) for name in names)
+    if lost_s <= 0 or ours.is_noise(name):
+        return ""
+    return (
+        f"Around the net it loses most in {DOES[name]}: {ms(ours.seconds(name))} instead of {ms(theirs.seconds(name))}."
+    )
+
+
+def _turning_point(gpu: Laddered, cpu: Laddered, batch_size: int) -> str:
+    both = sorted(set(batch_sizes(gpu)) & set(batch_sizes(cpu)))
+    larger = [size for size in both if size > batch_size]
+    for size in larger:
+        mine, other = _total(gpu, size), _total(cpu, size)
+        if mine is not None and other is not None and mine < other:
+            return f"With {rows(size)} in a request it is the faster one: {ms(mine)} instead of {ms(other)}."
+    if larger:
+        return f"A larger batch does not turn it round: up to {rows(larger[-1])} it stays the slower one."
+    return "Larger batches, which could turn it round, were not measured on both."
+
+
+def _total(server: Laddered, size: int) -> float | None:
+    found = split(server.ladder, size)
+    return None if found is None else found.total_s
+
+
+def triton_says(timing: Timing) -> str | None:
+    """Triton's own count of a rung, in a sentence; None where there is none."""
+    if timing.compute_infer_s is None:
+        return None
+    inside = (timing.compute_input_s or 0.0) + (timing.compute_output_s or 0.0)
+    return (
+        f"Triton itself counts {ms(timing.queue_s or 0.0)} of waiting, {ms(timing.compute_infer_s)} of computing and {ms(inside)} of "
+        "inputs and outputs."
+    )
+
+
+def ms(seconds: float) -> str:
+    return f"{milliseconds(seconds)} ms"
+
+
+def rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _times(theirs_s: float, ours_s: float) -> str:
+    if not ours_s or not theirs_s:
+        return "not measured on both"
+    ratio = theirs_s / ours_s
+    return f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times as slow"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
