@@ -1,4 +1,4 @@
-"""What does a machine cost an hour, by whose list of which day? Pure values; the files are `serving/plan/files.py`'s."""
+"""What does a machine cost an hour, by whose list of which day? Pure values; the files are `serving/plan/price_file.py`'s."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from serving.planning.profile import STRICT
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A kind of machine that can be rented. `card` and `processor` are words that a device's name must hold to be the same."""
+    """A kind of machine that can be rented. `card` and `processor` are words that a device's name must hold to be the same; without
+    `processor` it stands for any. `instruction_sets` tell it from others where a machine names its processor's family alone.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
@@ -21,12 +23,15 @@ class Offer:
     num_cards: int = 0
     card: str | None = None
     processor: str | None = None
+    instruction_sets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.per_hour < float("inf"):
             raise ValueError(f"{self.name}: a price is a number above 0, not {self.per_hour}")
         if self.num_vcpus < 1 or (self.device == "gpu") != (self.num_cards > 0):
             raise ValueError(f"{self.name}: it needs a processor, and a gpu offer its cards")
+        if (self.card is None) == (self.device == "gpu"):
+            raise ValueError(f"{self.name}: a gpu offer says which card it has, and no other does")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +46,6 @@ class PriceList:
     currency: str
     offers: tuple[Offer, ...]
     version: Literal[1] = 1
+
+    def offer(self, name: str) -> Offer | None:
+        return next((offer for offer in self.offers if offer.name == name), None)

@@ -20,6 +20,7 @@ class Objective:
     max_price_per_hour: float | None = None
     minimise: str = "price"  # or "energy"
     min_replicas: int = 1  # of the pool that is always there
+    max_replicas: int | None = None  # of each pool, that can be had
     headroom_ratio: float = 0.7
     batch_size: int = 1  # rows of a request
 
@@ -62,6 +63,17 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What runs at one of the objective's rates: servers of each kind, and what all of it costs an hour."""
+
+    hours: float
+    rate_rps: float
+    num_cpu: int
+    num_gpu: int
+    per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
 class CostPoint:
     """At one rate: the cheapest whole servers of each kind that carry it, and what they cost an hour; None where a kind is missing."""
 
@@ -76,7 +88,7 @@ class CostPoint:
 class Binding:
     """A constraint that keeps a plan from being possible, in numbers."""
 
-    constraint: str  # latency, rate, price, energy, replicas, profile
+    constraint: str  # latency, rate, price, energy, profile, offer
     wanted: float | None
     possible: float | None
     says: str
@@ -100,3 +112,7 @@ class Plan:
     considered: tuple[Priced, ...]  # all that were weighed, the cheapest first
     bindings: tuple[Binding, ...] = ()
     caveats: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    curve_of_two: tuple[CostPoint, ...] = ()  # as `curve`, with two servers at least
+    gateway_per_hour: float = 0.0  # counted in the prices of the plan, in none that compares kinds
+    joules_per_day: float | None = None

@@ -1,0 +1,97 @@
+"""What a reader must know before a plan's numbers are believed: whose figures, whose machine, whose price, how old.
+
+Only of servers that a number stands on. Rule: nothing here changes a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+
+from serving.planning.plan.matching import Match, match
+from serving.planning.plan.result import Objective, Priced
+from serving.planning.price_list import PriceList
+from serving.planning.profile import Profile
+
+MAX_AGE_DAYS = 180  # of prices: lists change a few times a year; a guess
+MUCH_OTHER_WORK = 0.1  # of the cores: a tenth of the speed is more than repeats differ by; a guess
+
+
+def caveats(
+    profiles: Sequence[Profile],
+    said: Sequence[Priced],
+    objective: Objective,
+    prices: PriceList,
+    instances: Mapping[str, str],
+    today: str | None,
+) -> tuple[str, ...]:
+    found: list[str] = []
+    for priced in said:
+        found += _of_figures(priced)
+        found += _of_rate(priced, objective)
+        matched = match(priced.profile, priced.server, prices, instances)
+        found += [] if matched is None else _of_price(priced, matched)
+    found += _of_age(prices, [profile.date for profile in profiles], today)
+    return tuple(dict.fromkeys(found))
+
+
+def _of_figures(priced: Priced) -> Iterator[str]:
+    profile, server = priced.profile, priced.server
+    note = f" ({profile.note})" if profile.note else ""
+    if profile.provenance == "published":
+        yield f"what-if: {server.device_name} by published figures, not measured by Tandem{note}"
+    elif profile.provenance == "emulated" or server.device.startswith("emulated"):
+        yield f"what-if: {server.device_name} is emulated; its times are those of a file{note}"
+    if profile.others_ratio is not None and profile.others_ratio > MUCH_OTHER_WORK:
+        yield f"other work took {profile.others_ratio:.0%} of the cores while {server.label} was measured"
+    if server.is_untrained:
+        yield f"{server.variant} has random weights: its speed is real, its answers mean nothing"
+
+
+def _of_rate(priced: Priced, objective: Objective) -> Iterator[str]:
+    rate, label = priced.max_rate, priced.server.label
+    if rate.objective_s < objective.latency_p99_s * (1 - 1e-9):
+        wanted, measured = objective.latency_p99_s * 1e3, rate.objective_s * 1e3
+        yield f"{label} was measured for p99 ≤ {measured:g} ms, so that it may carry more at {wanted:g} ms"
+    if rate.is_bounded_by_generator:
+        yield f"{label}: the load generator ended at {rate.rate_rps:.4g}/s; the server could perhaps carry more"
+
+
+def _of_price(priced: Priced, matched: Match) -> Iterator[str]:
+    machine, offer = priced.profile.machine, matched.offer
+    if matched.fit == "alike":
+        yield f"'{machine.processor}' names its family alone; priced as {offer.name}, whose processor has the same instruction sets"
+    if matched.fit == "guess":
+        yield (
+            f"no offer is known to have '{machine.processor}'; priced as {offer.name}, a guess: say which by --instance cpu=NAME or a "
+            "price file of your own"
+        )
+    if offer.device == "gpu" and offer.num_cards > 1:
+        yield f"one of the {offer.num_cards} cards of {offer.name}, at its share of the price; it is rented as a whole"
+    elif offer.device == "cpu" and machine.num_cores <= 0:
+        yield f"nobody tells with how many cores {priced.server.label} was measured; priced as a whole {offer.name}"
+    elif matched.share < 1:
+        yield (
+            f"a server has {machine.num_cores:g} cores, {matched.share:.0%} of a {offer.name}, at that share of its price; the machine is "
+            "rented as a whole"
+        )
+    elif matched.share > 1:
+        yield f"measured with {machine.num_cores:g} cores, more than {offer.name} has; priced as {matched.share:.3g} of it"
+    if matched.lacks_cores:
+        yield (
+            f"{priced.server.label} was measured with {machine.num_cores:g} cores beside the card, more than {offer.name} has for one"
+        )
+
+
+def _of_age(prices: PriceList, dates: Sequence[str], today: str | None) -> Iterator[str]:
+    days = [day for text in (*dates, today) if text and (day := _day(text))]
+    priced = _day(prices.date)
+    if days and priced and (age := (max(days) - priced).days) > MAX_AGE_DAYS:
+        yield f"prices are {age} days old ({prices.name}, {prices.date}); give newer ones with --prices"
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text[:10])
+    except ValueError:
+        return None
