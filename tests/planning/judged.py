@@ -49,7 +49,8 @@ def profile(*servers: ServerProfile, **given: Any) -> Profile:
 
 def priced(one: Profile, which: ServerProfile, per_hour: float, name: str | None = None) -> Priced:
     device = "cpu" if which.device.endswith("cpu") else "gpu"
-    offer = Offer(name or f"{device}.large", per_hour, 4, device, 0 if device == "cpu" else 1)
+    cards = (0, None) if device == "cpu" else (1, "T4")
+    offer = Offer(name or f"{device}.large", per_hour, 4, device, *cards)
     return Priced(one, which, offer, 1.0, per_hour, which.max_rates[0])
 
 
