@@ -1,41 +1,81 @@
 """Request bodies of the Open Inference Protocol v2 from arrays, and the first label out of an answer.
 
 Pure: arrays and bytes in, bytes and numbers out. Bodies are made before the clock starts. Every request names its one output, so that
-JSON and binary answers carry the same numbers.
+JSON and binary answers carry the same numbers. What the arrays hold is `inputs.py`'s.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
 
-DIGITS = Path(__file__).resolve().parent / "payloads" / "digits.npz"
 HEADER_LENGTH = "Inference-Header-Content-Length"
-# Distinct random inputs: one batch of the largest size a campaign may ask for; 32 of 3x224x224 take 19 MB.
-NUM_RANDOM = 32
+# v2's name -> NumPy's little-endian type. BF16, which NumPy lacks, is float32 here and loses its lower half on the way out.
+NUMPY_TYPES = {
+    "BOOL": "?",
+    "UINT8": "<u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "<i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "BF16": "<f4",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+}
+BINARY_ONLY = ("FP16", "BF16")  # Triton refuses both in JSON
+_UNPACKED = {
+    "BOOL": "?",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input. `shape` is without the batch dimension; -1: any length."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_dynamic(self) -> bool:
+        return any(size < 0 for size in self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives, from its v2 metadata. `shape` is without the batch dimension."""
+    """What a model takes, and the one output that is asked for, from its v2 metadata."""
 
-    input_name: str
-    shape: tuple[int, ...]
+    inputs: tuple[Tensor, ...]
     output_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One request: its bytes, its length header (None for JSON) and the true label of each image (empty: none is known)."""
+    """One request: its bytes, its length header (None for JSON) and the true label of each row (empty: none is known)."""
 
     data: bytes
     header_length: int | None
@@ -49,75 +89,99 @@ class Body:
 
 
 def signature(metadata: dict[str, Any]) -> Signature:
-    """Raises ValueError for a model that this load test cannot drive: it takes one FP32 input with a batch dimension."""
+    """Raises ValueError for a model that this load test cannot drive: it takes numbers, with a batch dimension."""
     name, inputs, outputs = metadata.get("name"), metadata.get("inputs", []), metadata.get("outputs", [])
-    if len(inputs) != 1 or not outputs:
-        raise ValueError(f"{name} has {len(inputs)} inputs; the load test drives models with one")
-    (given,) = inputs
-    if given["datatype"] != "FP32":
-        raise ValueError(f"{name} takes {given['datatype']}; the load test sends FP32")
-    shape = tuple(int(d) for d in given["shape"][1:])
-    if any(d < 1 for d in shape):
-        raise ValueError(f"{name} takes {given['shape']}; the load test needs fixed dimensions after the batch")
-    return Signature(given["name"], shape, outputs[0]["name"])
+    if not inputs or not outputs:
+        raise ValueError(f"{name} has {len(inputs)} inputs and {len(outputs)} outputs; the load test needs one of each")
+    for given in inputs:
+        if given["datatype"] not in NUMPY_TYPES:
+            raise ValueError(f"{name} takes {given['datatype']} as {given['name']!r}; the load test sends numbers")
+        if not given["shape"] or int(given["shape"][0]) != -1:
+            raise ValueError(
+                f"{name} takes {given['shape']} as {given['name']!r}; the load test needs a batch dimension"
+            )
+    tensors = tuple(Tensor(g["name"], g["datatype"], tuple(int(d) for d in g["shape"][1:])) for g in inputs)
+    numbers = [output["name"] for output in outputs if output["datatype"] in _UNPACKED]
+    return Signature(tensors, (numbers or [outputs[0]["name"]])[0])
 
 
-def images(data: str, shape: tuple[int, ...], seed: int) -> tuple[FloatArray, IntArray | None]:
-    """(float32 [n, *shape], labels [n] or None): `digits` are real, held out of training; `random` is seeded noise in 0..1."""
-    if data == "random":
-        return np.random.default_rng(seed).random((NUM_RANDOM, *shape), dtype=np.float32), None
-    with np.load(DIGITS, allow_pickle=False) as file:
-        (name,) = (name for name in file.files if name != "labels")
-        pixels, labels = file[name], file["labels"]
-    if pixels[0].size != int(np.prod(shape)):
-        raise ValueError(f"an image of {data} has {pixels[0].size} values; the model takes {list(shape)}")
-    return pixels.astype(np.float32).reshape(len(pixels), *shape), labels.astype(np.int64)
+def encode(model: Signature, batch: Arrays, labels: tuple[int, ...], encoding: str) -> Body:
+    """`batch`: input name -> [n, …] of the type that NUMPY_TYPES names. Raises ValueError for what JSON cannot carry."""
+    return encode_binary(model, batch, labels) if encoding == "binary" else encode_json(model, batch, labels)
 
 
-def bodies(model: Signature, pixels: FloatArray, labels: IntArray | None, encoding: str, batch_size: int) -> list[Body]:
-    """One body per whole batch of images, in their order. Raises ValueError where there is not one."""
-    if len(pixels) < batch_size:
-        raise ValueError(f"{len(pixels)} images are too few for a batch of {batch_size}")
-    encode = encode_binary if encoding == "binary" else encode_json
-    starts = range(0, len(pixels) - batch_size + 1, batch_size)
-    made = []
-    for start in starts:
-        chosen = slice(start, start + batch_size)
-        truth = () if labels is None else tuple(int(label) for label in labels[chosen])
-        made.append(encode(model, pixels[chosen], truth))
-    return made
-
-
-def encode_json(model: Signature, batch: FloatArray, labels: tuple[int, ...]) -> Body:
-    numbers = np.ascontiguousarray(batch.ravel())
-    tensor = {"name": model.input_name, "shape": list(batch.shape), "datatype": "FP32", "data": numbers}
-    request = {"inputs": [tensor], "outputs": [{"name": model.output_name}]}
+def encode_json(model: Signature, batch: Arrays, labels: tuple[int, ...]) -> Body:
+    tensors = []
+    for given in model.inputs:
+        numbers = np.ascontiguousarray(batch[given.name]).ravel()
+        if given.datatype in BINARY_ONLY:
+            raise ValueError(
+                f"input {given.name!r} is {given.datatype}, which JSON does not carry: use encoding binary"
+            )
+        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            raise ValueError(
+                f"input {given.name!r} holds NaN or infinity, which JSON does not carry: use encoding binary"
+            )
+        tensors.append(_tensor(given, batch) | {"data": numbers})
+    request = {"inputs": tensors, "outputs": [{"name": model.output_name}]}
     return Body(orjson.dumps(request, option=orjson.OPT_SERIALIZE_NUMPY), None, labels)
 
 
-def encode_binary(model: Signature, batch: FloatArray, labels: tuple[int, ...]) -> Body:
-    blob = batch.astype("<f4").tobytes()
-    size = {"binary_data_size": len(blob)}
-    tensor = {"name": model.input_name, "shape": list(batch.shape), "datatype": "FP32", "parameters": size}
+def encode_binary(model: Signature, batch: Arrays, labels: tuple[int, ...]) -> Body:
+    tensors, blobs = [], []
+    for given in model.inputs:
+        blobs.append(_blob(given.datatype, batch[given.name]))
+        tensors.append(_tensor(given, batch) | {"parameters": {"binary_data_size": len(blobs[-1])}})
     output = {"name": model.output_name, "parameters": {"binary_data": True}}
-    header = orjson.dumps({"inputs": [tensor], "outputs": [output]})
-    return Body(header + blob, len(header), labels)
+    header = orjson.dumps({"inputs": tensors, "outputs": [output]})
+    return Body(b"".join((header, *blobs)), len(header), labels)
+
+
+def _tensor(given: Tensor, batch: Arrays) -> dict[str, Any]:
+    return {"name": given.name, "shape": list(batch[given.name].shape), "datatype": given.datatype}
+
+
+def _blob(datatype: str, values: Array) -> bytes:
+    if datatype == "BF16":
+        halves = np.ascontiguousarray(values, "<f4").view("<u4") >> 16
+        return halves.astype("<u2").tobytes()
+    return np.ascontiguousarray(values, NUMPY_TYPES[datatype]).tobytes()
 
 
 def top1(body: bytes, header_length: int | None) -> list[int]:
-    """The index of the largest score of each row. Raises ValueError (KeyError, IndexError, TypeError) for an answer that is none."""
-    answer = orjson.loads(body if header_length is None else body[:header_length])
-    output = answer["outputs"][0]
+    """Of each row the index of the largest score; of an output that is one whole number a row, that number.
+
+    Raises ValueError (KeyError, IndexError, TypeError) for an answer that is none.
+    """
+    output = _output(body, header_length)
     if header_length is None:
         scores = output["data"]
     else:
-        size = output["parameters"]["binary_data_size"]
-        if size % 4 or header_length + size > len(body):
-            raise ValueError(f"{len(body) - header_length} bytes of data instead of {size}")
-        scores = struct.unpack_from(f"<{size // 4}f", body, header_length)
+        size, kind = output["parameters"]["binary_data_size"], _UNPACKED[output["datatype"]]
+        width = struct.calcsize(f"<{kind}")
+        if size % width:
+            raise ValueError(f"{size} bytes of {output['datatype']}")
+        scores = struct.unpack_from(f"<{size // width}{kind}", body, header_length)
     num_rows = int(output["shape"][0])
     width = len(scores) // num_rows if num_rows else 0
     if not width or width * num_rows != len(scores):
         raise ValueError(f"{len(scores)} scores for {num_rows} rows")
+    if width == 1 and output["datatype"].startswith(("INT", "UINT")):
+        return [int(score) for score in scores]
     rows = (scores[i * width : (i + 1) * width] for i in range(num_rows))
     return [row.index(max(row)) for row in rows]
+
+
+def check(body: bytes, header_length: int | None) -> None:
+    """That the answer is whole, where nobody knows what is right. Raises as `top1` does."""
+    output = _output(body, header_length)
+    if header_length is None and len(output["data"]) != int(np.prod(output["shape"])):
+        raise ValueError(f"{len(output['data'])} numbers for {output['shape']}")
+
+
+def _output(body: bytes, header_length: int | None) -> dict[str, Any]:
+    answer = orjson.loads(body if header_length is None else body[:header_length])
+    output: dict[str, Any] = answer["outputs"][0]
+    if header_length is not None and header_length + output["parameters"]["binary_data_size"] > len(body):
+        raise ValueError(f"{len(body) - header_length} bytes of data instead of {output['parameters']}")
+    return output

@@ -23,7 +23,8 @@ from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
 from loadtest.machine import this_machine, versions
-from loadtest.one_run import ARRIVALS, Planned, generate, generator_cpu_ratio
+from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio
+from loadtest.prepared import Prepared, prepare
 from loadtest.progress import Progress
 from loadtest.summaries import Report
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
@@ -34,7 +35,8 @@ INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 @dataclass(frozen=True, slots=True)
 class CampaignOptions:
-    """`url` None: the gateway on 127.0.0.1:8080 if one is there, else a `tandem up` of its own. The last three replace the file's."""
+    """`url` None: the gateway on 127.0.0.1:8080 if one is there, else a `tandem up` of its own. `model_repository`: what
+    that serves, and where the files lie that texts and photographs are made with. The three numbers replace the file's."""
 
     file: Path
     url: str | None = None
@@ -42,6 +44,7 @@ class CampaignOptions:
     duration_s: float | None = None
     warmup_s: float | None = None
     repeats: int | None = None
+    model_repository: Path | None = None
 
     @property
     def command(self) -> str:
@@ -51,6 +54,7 @@ class CampaignOptions:
             ("--duration", self.duration_s),
             ("--warmup", self.warmup_s),
             ("--repeats", self.repeats),
+            ("--model-repository", self.model_repository),
         )
         given = [word for name, value in pairs if value is not None for word in (name, str(value))]
         return shlex.join(["tandem", "campaign", "run", str(self.file), *given])
@@ -99,8 +103,9 @@ def _run(options: CampaignOptions) -> int:
         try:
             if found is None:
                 progress.say("no gateway at 127.0.0.1:8080: starting `tandem up` (a first start takes minutes)")
-                found = stack.enter_context(own_gateway(directory / "gateway.log"))
-            manifest = _manifest(campaign, options, found, started)
+                found = stack.enter_context(own_gateway(directory / "gateway.log", options.model_repository))
+            prepared = _prepare(campaign, options, found, directory, stack)
+            manifest = _manifest(campaign, prepared, options, found, started)
             manifest = _execute(campaign, manifest, found, directory, progress)
         except KeyboardInterrupt:
             if not (directory / records.MANIFEST).exists():
@@ -128,12 +133,30 @@ def _directory(path: Path) -> Path:
     return path
 
 
-def _manifest(campaign: Campaign, options: CampaignOptions, gateway: Gateway, started: datetime) -> records.Manifest:
+def _prepare(
+    campaign: Campaign, options: CampaignOptions, gateway: Gateway, directory: Path, stack: ExitStack
+) -> Prepared | None:
+    """What every run sends, in a file beside the rows until the campaign ends; None of a model that is not served."""
+    metadata = gateway.metadata(campaign.model)
+    if metadata is None:
+        return None
+    given = (campaign.payload, campaign.model, metadata, campaign.folder, options.model_repository, campaign.load.seed)
+    prepared = prepare(*given)
+    file = directory / records.RUNS / INPUTS
+    stack.callback(file.unlink, missing_ok=True)
+    prepared.given.write(file)
+    return prepared
+
+
+def _manifest(
+    campaign: Campaign, prepared: Prepared | None, options: CampaignOptions, gateway: Gateway, started: datetime
+) -> records.Manifest:
     status = gateway.status()
     arms = []
     for arm in campaign.arms:
         reason = not_run_reason(status, campaign.model, arm.variant, arm.pool)
-        reason = reason or gateway.refusal(campaign.model, arm.variant, arm.pool)
+        if reason is None:
+            reason = _refusal(campaign, arm, prepared, gateway)
         arms.append(records.ArmRecord(arm.name, arm.variant, arm.pool, reason))
     return records.Manifest(
         name=campaign.name,
@@ -145,11 +168,17 @@ def _manifest(campaign: Campaign, options: CampaignOptions, gateway: Gateway, st
         machine=this_machine(),
         versions={**versions(), **gateway.versions()},
         load=campaign.load,
-        payload=campaign.payload,
+        payload=campaign.payload if prepared is None else prepared.payload,
         baseline=campaign.baseline,
         arms=tuple(arms),
         note=campaign.note,
     )
+
+
+def _refusal(campaign: Campaign, arm: Arm, prepared: Prepared | None, gateway: Gateway) -> str | None:
+    if prepared is None:
+        return f"the gateway does not serve a model named {campaign.model}"
+    return gateway.refusal(campaign.model, arm.variant, arm.pool, prepared.first)
 
 
 def _execute(

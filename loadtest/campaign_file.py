@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from loadtest import payload_file
 from loadtest.records import Load, Payload
 from loadtest.strict_yaml import (
     REQUIRED,
@@ -31,8 +32,6 @@ from serving.replay.traces import read_trace
 KINDS = ("closed", "open")
 OPEN_ONLY = ("rate_rps", "arrivals", "trace", "max_in_flight", "processes")
 BURSTS_ONLY = ("burst_times", "burst_every_s", "burst_lasting_s")
-ENCODINGS = ("json", "binary")
-DATA = ("digits", "random")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Campaign:
 
 
 # key -> (check, default), or the form of what is nested. The limits: users and repeats beyond these are a typing mistake on
-# one machine (guess); a day of load is another kind of test; 32 images a request is the largest batch `digits` takes.
+# one machine (guess); a day of load is another kind of test.
 FORM: dict[str, Any] = {
     "version": (a_number(1, 1, int), REQUIRED),
     "name": (a_name, REQUIRED),
@@ -97,11 +96,7 @@ FORM: dict[str, Any] = {
         "repeats": (a_number(1, 100, int), 3),
         "seed": (a_number(0, 2**31 - 1, int), 1),
     },
-    "payload": {
-        "data": (one_of(*DATA), "digits"),
-        "encoding": (one_of(*ENCODINGS), "json"),
-        "batch_size": (a_number(1, 32, int), 1),
-    },
+    "payload": payload_file.FORM,
     "arms": [{"name": (a_name, None), "variant": (a_name, REQUIRED), "pool": (a_name, REQUIRED)}],
 }
 
@@ -127,7 +122,7 @@ def parse_campaign(text: str, file: str) -> Campaign:
         arms,
         baseline,
         _load(reader, reader.key(root, "load"), values["load"], Path(file).parent),
-        Payload(**values["payload"]),
+        payload_file.payload(reader, reader.key(root, "payload"), values["payload"], Path(file).parent),
         values["note"],
         Path(file).parent,
     )

@@ -25,3 +25,7 @@ class TargetError(CampaignError):
     """No gateway answers, or the one started here did not become ready."""
 
     exit_code = 3
+
+
+class PayloadError(CampaignError, ValueError):
+    """What is to be sent does not fit the model, or cannot be made. Its message ends without a full stop."""

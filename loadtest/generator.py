@@ -15,8 +15,9 @@ from typing import Any
 import orjson
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
-from loadtest.bodies import HEADER_LENGTH, Body, bodies, images, signature, top1
+from loadtest.bodies import HEADER_LENGTH, Body, check, signature, top1
 from loadtest.connection import Answer, Connection, request_bytes
+from loadtest.inputs import bodies, named
 from loadtest.records import Row, write_json, write_rows
 
 # A request that takes longer is an error (`timeout`). Longer than the gateway's own limit on work it has started (guess: 10 s would do).
@@ -32,7 +33,7 @@ WANTED = frozenset((*RECEIPT, b"tandem-error", HEADER_LENGTH.lower().encode()))
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to send, as the command line says it. `measure_s` 0: until stopped."""
+    """What to send, as the command line says it. `data`: digits, random or an npz file. `measure_s` 0: until stopped."""
 
     host: str
     model: str
@@ -65,12 +66,14 @@ class Generator:
         self.rows: list[Row] = []
         self.latencies = histogram()
         self.num_rows = self.num_scheduled = self.num_dropped = 0
+        self.began = time.time()  # of 1970, for whoever watched the servers meanwhile
         self.origin = time.perf_counter()
         self._origin_cpu = time.process_time()
 
     def start(self) -> None:
         gc.collect()
         gc.freeze()  # the bodies outlive the run: a collection that walks them would stall requests
+        self.began = time.time()
         self.origin, self._origin_cpu = time.perf_counter(), time.process_time()
 
     @property
@@ -103,6 +106,7 @@ class Generator:
             "num_rows": self.num_rows,
             "num_scheduled": self.num_scheduled,
             "num_dropped": self.num_dropped,
+            "began": self.began,
             "wall_s": wall_s,
             "cpu_s": cpu_s,
             "latencies_us": self.latencies.encode().decode("ascii"),
@@ -120,10 +124,10 @@ def _requests(task: Task) -> list[tuple[bytes, Body]]:
     if answer.status != 200:
         raise ValueError(f"no model {task.model} ({answer.status})")
     model = signature(orjson.loads(answer.body))
-    pixels, labels = images(task.data, model.shape, task.seed)
+    given = named(task.data, model, task.encoding, task.seed)
     pins = {k: v for k, v in (("Tandem-Variant", task.variant), ("Tandem-Pool", task.pool)) if v}
     path = f"/v2/models/{task.model}/infer"
-    made = bodies(model, pixels, labels, task.encoding, task.batch_size)
+    made = bodies(model, given, task.encoding, task.batch_size)
     return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in made]
 
 
@@ -146,13 +150,16 @@ def sent(connection: Connection, request: bytes, labels: tuple[int, ...], origin
 
 
 def judged(start_s: float, lag_s: float, latency_s: float, answer: Answer, labels: tuple[int, ...]) -> Row:
-    """The row of an answer. `correct` is 1 only if every image of the batch got its true label, None where no truth is known."""
+    """The row of an answer. `correct` is 1 only if every row of the batch got its true label, None where no truth is known."""
     correct, error = None, ""
     if answer.status == 200:
         try:
             length = answer.headers.get(HEADER_LENGTH.lower().encode())
-            predicted = top1(answer.body, int(length) if length else None)
-            correct = int(tuple(predicted) == labels) if labels else None
+            header_length = int(length) if length else None
+            if labels:
+                correct = int(tuple(top1(answer.body, header_length)) == labels)
+            else:
+                check(answer.body, header_length)
         except (ValueError, KeyError, IndexError, TypeError):
             error = "body"
     else:

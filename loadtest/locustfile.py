@@ -122,7 +122,7 @@ class Client(User):
         number = next(run.user_numbers)
         run.num_active += 1
         self.connection = run.generator.connect()
-        # Each user begins at its own place and goes round: the same seed gives every arm the same images in the same order.
+        # Each user begins at its own place and goes round: the same seed gives every arm the same inputs in the same order.
         requests = run.generator.requests
         self.position = random.Random(run.generator.task.seed * 4099 + number).randrange(len(requests))
 
@@ -167,9 +167,9 @@ def add_arguments(parser: Any) -> None:
     group.add_argument("--model", default="digits", help="public or pinned name")
     group.add_argument("--variant", default="", help="pin: Tandem-Variant")
     group.add_argument("--pool", default="", help="pin: Tandem-Pool")
-    group.add_argument("--data", default="digits", choices=["digits", "random"])
+    group.add_argument("--data", default="digits", help="digits, random, or an npz file: an array for each input")
     group.add_argument("--encoding", default="json", choices=["json", "binary"])
-    group.add_argument("--batch", type=int, default=1, help="images per request")
+    group.add_argument("--batch", type=int, default=1, help="rows per request")
     group.add_argument("--warmup", type=float, default=0.0, help="seconds before what counts")
     group.add_argument("--measure", type=float, default=0.0, help="seconds that count; 0: until stopped")
     group.add_argument("--seed", type=int, default=1)

@@ -22,6 +22,7 @@ LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
 # Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
 GENERATOR_GRACE_S = 60.0
 ARRIVALS = "arrivals.txt"  # the times of a trace, one a line, beside the rows
+INPUTS = "inputs.npz"  # what all runs send, beside the rows while they are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def locust_command(campaign: Campaign, planned: Planned, url: str, rows: Path) -
         "model": campaign.model,
         "variant": planned.arm.variant,
         "pool": planned.arm.pool,
-        "data": payload.data,
+        "data": rows.parent / INPUTS,
         "encoding": payload.encoding,
         "batch": payload.batch_size,
         "warmup": load.warmup_s,

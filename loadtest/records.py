@@ -152,9 +152,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    data: str
+    """The first five as the campaign file says, the rest what came of it: None until the inputs are made."""
+
+    data: str  # digits, random, photographs, texts, or a file's name
     encoding: str
     batch_size: int
+    length: int | None = None  # of dimensions that the model leaves open, in random inputs
+    model_repository: str | None = None  # as the campaign file names it
+    what: str | None = None  # in words
+    remark: str | None = None  # what a reader must know about them
+    num_distinct: int | None = None  # sent again from the first when all were sent
+    digest: str | None = None  # of all arrays, so that two campaigns can tell whether they sent the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.bodies import encode_json, images, signature
+from loadtest.bodies import Body
 from loadtest.connection import address
 from loadtest.errors import TargetError
 
@@ -94,16 +94,8 @@ class Gateway:
         except (TypeError, KeyError, ValueError):
             return None
 
-    def refusal(self, model: str, variant: str, pool: str) -> str | None:
+    def refusal(self, model: str, variant: str, pool: str, body: Body) -> str | None:
         """Why one request pinned like this fails; None if it is answered."""
-        metadata = self.metadata(model)
-        if metadata is None:
-            return f"the gateway does not serve a model named {model}"
-        try:
-            given = signature(metadata)
-        except (ValueError, KeyError) as error:
-            return str(error)
-        body = encode_json(given, images("random", given.shape, 0)[0][:1], ())
         headers = {**body.headers, "Tandem-Variant": variant, "Tandem-Pool": pool}
         answer = self._get(f"/v2/models/{model}/infer", 60.0, body.data, headers)
         if answer is None:
@@ -196,10 +188,11 @@ def find_gateway(url: str | None) -> Gateway | None:
 
 
 @contextmanager
-def own_gateway(log: Path) -> Iterator[Gateway]:
+def own_gateway(log: Path, repository: Path | None = None) -> Iterator[Gateway]:
     """A `tandem up` on a free port until the block ends. Its words go to `log`."""
     port = free_port()
     command = [sys.executable, "-m", "serving", "up", "--port", str(port)]
+    command += [] if repository is None else ["--model-repository", str(repository.resolve())]
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
     with log.open("wb") as file:

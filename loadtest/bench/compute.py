@@ -19,8 +19,9 @@ from typing import Any
 from loadtest.bench.processes import ROOT, TANDEM, CannotMeasure
 from loadtest.bench.rounds import Spread, ratio, spread
 from loadtest.bench.stack import Server, stack
-from loadtest.bodies import encode_binary, images, signature
+from loadtest.bodies import encode_binary, signature
 from loadtest.connection import Connection, request_bytes
+from loadtest.inputs import named
 from loadtest.target import Gateway
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.planning.engines import EnginePython
@@ -131,9 +132,9 @@ def request_to(net: Net, gateway: Server) -> bytes:
     if metadata is None:
         raise CannotMeasure(f"the gateway does not serve {net.served_name}")
     given = signature(metadata)
-    some, _ = images(net.pixels, given.shape, 0)
-    repeats = -(-net.batch_size // len(some))
-    batch = some.repeat(repeats, axis=0)[: net.batch_size]
+    some = named(net.pixels, given, "binary", 0)
+    repeats = -(-net.batch_size // some.num_inputs)
+    batch = {name: values.repeat(repeats, axis=0)[: net.batch_size] for name, values in some.arrays.items()}
     body = encode_binary(given, batch, ())
     return request_bytes("POST", gateway.url, f"/v2/models/{net.served_name}/infer", body.headers, body.data)
 
@@ -150,7 +151,7 @@ def _settings(config: Any) -> Settings:
         raise CannotMeasure("Triton's configuration of the net does not say how it runs") from None
 
 
-def served_rps(request: bytes, gateway: Server, round_s: float) -> float:
+def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding: int = NUM_OUTSTANDING) -> float:
     """Requests per second between the first completion and the last."""
     completed: list[float] = []
     failures: list[str] = []
@@ -159,7 +160,7 @@ def served_rps(request: bytes, gateway: Server, round_s: float) -> float:
     def client() -> None:
         connection = Connection(gateway.url, ANSWER_TIMEOUT_S)
         try:
-            while time.perf_counter() < end or len(completed) < 1 + NUM_OUTSTANDING:
+            while time.perf_counter() < end or len(completed) < 1 + num_outstanding:
                 status = connection.send(request).status
                 if status != 200:
                     raise OSError(f"the gateway answered {status}")
@@ -169,7 +170,7 @@ def served_rps(request: bytes, gateway: Server, round_s: float) -> float:
         finally:
             connection.close()
 
-    clients = [threading.Thread(target=client) for _ in range(NUM_OUTSTANDING)]
+    clients = [threading.Thread(target=client) for _ in range(num_outstanding)]
     for thread in clients:
         thread.start()
     for thread in clients:

@@ -200,7 +200,7 @@ def _sample_bodies(gateway: Server) -> tuple[Body, Body]:
         raise CannotMeasure(f"the gateway does not serve {MODEL}")
     given = signature(metadata)
     (tensor,) = json.loads((MODEL_REPOSITORY / f"{MODEL}-fp32" / "sample.json").read_text())["inputs"]
-    digit = np.array(tensor["data"], np.float32).reshape(tensor["shape"])
+    digit = {given.inputs[0].name: np.array(tensor["data"], np.float32).reshape(tensor["shape"])}
     return encode_json(given, digit, ()), encode_binary(given, digit, ())
 
 
