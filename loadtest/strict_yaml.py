@@ -116,11 +116,9 @@ class Reader:
 
     def _value(self, parent: yaml.Node, node: yaml.Node | None, key: str, rule: Any, where: str) -> Any:
         if isinstance(rule, dict):
-            return (
-                self.mapping(node, rule, f"{key!r}")
-                if node is not None
-                else {k: default for k, (_, default) in rule.items()}
-            )
+            if node is not None:
+                return self.mapping(node, rule, f"{key!r}")
+            return {inner: self._value(parent, None, inner, below, f"{key!r}") for inner, below in rule.items()}
         if isinstance(rule, list):
             if not isinstance(node, yaml.SequenceNode) or not node.value:
                 raise self.error(node or parent, f"{key!r} must be a list with at least one entry")

@@ -51,12 +51,12 @@ def compare(
     for model, its in _by_model(variants).items():
         largest = max(1, its[0].record.max_batch_size)
         sizes = sorted({min(size, largest) for size in batch_sizes})
-        for entrants in _by_device(its, engines):
+        for entrants in by_device(its, engines):
             found = contest(
                 entrants,
                 engines=engines,
                 batch_sizes=sizes,
-                inputs=_inputs(model, largest),
+                inputs=inputs_of(model, largest),
                 num_threads=num_threads,
                 seconds=seconds,
                 num_rounds=num_rounds,
@@ -96,7 +96,7 @@ def _by_model(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
     return models
 
 
-def _by_device(variants: Sequence[Variant], engines: Mapping[str, EnginePython]) -> Iterator[list[Entrant]]:
+def by_device(variants: Sequence[Variant], engines: Mapping[str, EnginePython]) -> Iterator[list[Entrant]]:
     """The contests of one model. FP32 on the device's plain engine comes first."""
     for pool, plain in PLAIN.items():
         if plain not in engines:
@@ -112,7 +112,7 @@ def _by_device(variants: Sequence[Variant], engines: Mapping[str, EnginePython])
         yield entrants
 
 
-def _inputs(model: str, count: int) -> Arrays | None:
+def inputs_of(model: str, count: int) -> Arrays | None:
     """What an untrained net is made for; None for any other model, for which the contest makes numbers up."""
     for name in NETS:
         if (chosen := net(name)).model == model:
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, help="a .json; the table goes beside it as .md")
     options = parser.parse_args(arguments)
     try:
-        engines = _engines(options.python or [f"cpu={sys.executable}"])
+        engines = engines_of(options.python or [f"cpu={sys.executable}"])
         sizes = options.batch_size or BATCH_SIZES
         if min(*sizes, options.threads, options.rounds) < 1 or not options.seconds > 0:
             raise UserError("batch sizes, threads and rounds are 1 or more, seconds more than 0")
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if found.rows else 1
 
 
-def _engines(asked: Sequence[str]) -> dict[str, EnginePython]:
+def engines_of(asked: Sequence[str]) -> dict[str, EnginePython]:
     engines: dict[str, EnginePython] = {}
     for text in asked:
         engine, equals, python = text.partition("=")

@@ -1,0 +1,286 @@
+"""Runs the claims suite: each experiment that a claim needs, once, then the answers, claims.json, claims.md and claims.html.
+
+`run` is what the command line calls. One experiment that fails leaves its claims `not run`, with its reason, and the others go on; Ctrl-C
+keeps what was measured. Rule: this is the only place that knows when anything runs; what it means is decided elsewhere, without a clock.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from loadtest.bench.processes import CannotMeasure, Moment
+from loadtest.campaign import INTERRUPTED, _sigterm_as_interrupt
+from loadtest.claims import bandwidth, cells, judge, page, pricing, scaling, served, speeds, stored, trees, written
+from loadtest.claims.claims_file import Claim, Suite, read_suite
+from loadtest.claims.values import Findings, Report, Result, Served
+from loadtest.errors import CampaignError, ResultsError
+from loadtest.machine import this_machine
+from loadtest.progress import Progress
+from serving import __version__
+from serving.errors import TandemError
+from serving.export.scratch import scratch
+from serving.local.engines import installed
+from serving.plan.price_file import read_prices
+from serving.planning.engines import POOL, EnginePython
+from serving.planning.machine import Machine
+from serving.repository import default_repository
+
+RESULTS, TEXT, PAGE = "claims.json", "claims.md", "claims.html"
+Experiment = Callable[[], Findings]
+# Short enough to try the suite, too short to believe it.
+QUICK: dict[str, dict[str, Any]] = {
+    "speeds": {"seconds": 0.05, "max_seconds": 5.0, "rounds": 2},
+    "bandwidth": {"rounds": 3},
+    "trees": {"seconds": 0.1},
+    "scaling": {"duration_s": 600.0},
+    "served": {"seconds": 0.3, "rounds": 2},
+}
+NUM_QUICK_SIZES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsOptions:
+    """`nets`: a repository of untrained nets that are made already. `engines` None: those that are installed."""
+
+    file: Path
+    output: Path | None = None
+    only: tuple[str, ...] = ()
+    is_quick: bool = False
+    nets: Path | None = None
+    engines: Mapping[str, EnginePython] | None = field(default=None, compare=False)
+
+    @property
+    def command(self) -> str:
+        """Without places of this machine."""
+        words = ["tandem", "campaign", "run", self.file.name if self.file.is_absolute() else str(self.file)]
+        words += [word for name in self.only for word in ("--only", name)]
+        return shlex.join([*words, *(["--quick"] if self.is_quick else [])])
+
+
+def run(options: ClaimsOptions) -> int:
+    """Exit code: 0 all that could run ran, 1 something failed, 2 and 3 as everywhere, 130 interrupted."""
+    try:
+        return _run(options)
+    except CampaignError as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(options: ClaimsOptions) -> int:
+    suite = read_suite(options.file)
+    if options.is_quick:
+        suite = quick(suite)
+    claims = suite.only(options.only)
+    directory = _directory(options.output or Path("results") / f"{suite.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    engines = dict(installed() if options.engines is None else options.engines)
+    machine = this_machine()
+    begun = Begun(options, suite, claims, machine, engines, datetime.now().astimezone(), Moment.now())
+    found, is_partial = Findings(), False
+    with ExitStack() as stack, Progress() as progress:
+        stack.enter_context(_sigterm_as_interrupt())
+        try:
+            nets = options.nets or stack.enter_context(scratch("nets"))
+            for name, experiment in experiments(begun, nets, progress.say):
+                found = speeds.together(found, _tried(name, experiment, progress.say))
+                write(directory, begun.report(found, is_partial=True))
+        except KeyboardInterrupt:
+            is_partial = True
+            found = replace(found, not_run={**_interrupted(claims), **found.not_run})
+            progress.say("interrupted; what was measured is kept")
+    report = begun.report(found, is_partial=is_partial)
+    write(directory, report)
+    for result in report.results:
+        print(f"{result.answer:>17}  {result.name}: {result.numbers}")
+    print(f"report: {directory / PAGE}")
+    if is_partial:
+        return INTERRUPTED
+    return 1 if set(found.not_run) - {trees.NAME} else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What was known before the first experiment."""
+
+    options: ClaimsOptions
+    suite: Suite
+    claims: tuple[Claim, ...]
+    machine: Machine
+    engines: Mapping[str, EnginePython]
+    started: datetime
+    moment: Moment
+
+    @property
+    def num_threads(self) -> int:
+        return max(1, min(int(self.machine.num_cores), len(os.sched_getaffinity(0))))
+
+    def report(self, found: Findings, *, is_partial: bool) -> Report:
+        now = Moment.now()
+        return Report(
+            name=self.suite.name,
+            machine=self.machine,
+            date=self.started.isoformat(timespec="seconds"),
+            command=self.options.command,
+            versions=_versions(self.engines),
+            num_threads=self.num_threads,
+            is_quick=self.options.is_quick,
+            is_partial=is_partial,
+            seconds=now.at_s - self.moment.at_s,
+            others_ratio=self.moment.others_ratio(now, self.machine.num_cores),
+            results=tuple(result(claim, found, self.machine) for claim in self.claims),
+            findings=found,
+        )
+
+
+def result(claim: Claim, found: Findings, machine: Machine) -> Result:
+    picked = judge.judged(cells.cells(claim, found, machine), claim.at_least, claim.at_most)
+    return Result(
+        name=claim.name,
+        number=claim.number,
+        says=claim.says,
+        source=claim.source,
+        url=claim.url,
+        note=claim.note,
+        experiment=claim.asks_for,
+        threshold=claim.threshold,
+        answer=judge.answer(picked),
+        numbers=judge.numbers(picked),
+        cells=picked,
+    )
+
+
+def write(directory: Path, report: Report) -> None:
+    (directory / RESULTS).write_text(stored.to_json(report), encoding="utf-8")
+    (directory / TEXT).write_text(f"# {report.name}\n\n{written.markdown(report)}", encoding="utf-8")
+    (directory / PAGE).write_text(page.render(report), encoding="utf-8")
+
+
+# -- which experiments ------------------------------------------------------------------------------------------------
+
+
+def experiments(begun: Begun, nets: Path, say: Callable[[str], None]) -> Iterator[tuple[str, Experiment]]:
+    """Those that the claims need, in their order; nets one by one, so that an interruption costs one of them."""
+    numbers = {claim.number for claim in begun.claims}
+    settings = begun.suite.experiments
+    if "price_gain" in numbers:
+        yield "prices", lambda: Findings(prices=pricing.prices(read_prices(None), begun.machine, begun.num_threads))
+    if "weights_share" in numbers:
+        yield "bandwidth", lambda: _bandwidths(begun, settings["bandwidth"]["rounds"], say)
+    for name in names_of_nets(begun.claims):
+        yield f"speeds of {name}", lambda name=name: _speeds(begun, name, nets, say)  # type: ignore[misc]
+    if "trees_latency" in numbers:
+        yield trees.NAME, lambda: trees.measure(begun.engines, _timing(settings["trees"], begun), say)
+    if policies := sorted({policy for claim in begun.claims for policy in claim.policies}):
+        yield "scaling", lambda: scaling.measure(settings["scaling"], begun.suite.folder, policies, say)
+    for asked in _asked_to_serve(begun, nets):
+        yield f"serving {asked.title}", lambda asked=asked: _served(begun, asked, nets, say)  # type: ignore[misc]
+
+
+def names_of_nets(claims: tuple[Claim, ...]) -> list[str]:
+    needed = {model for c in claims if c.experiment == "speeds" and c.number != "energy_gain" for model in c.models}
+    return [name for name in speeds.ORDER if name in needed]
+
+
+def _tried(name: str, experiment: Experiment, say: Callable[[str], None]) -> Findings:
+    try:
+        return experiment()
+    except (CannotMeasure, TandemError) as error:
+        say(f"{name}: not run: {error}")
+        return Findings(not_run={name: str(error)})
+
+
+def _interrupted(claims: tuple[Claim, ...]) -> dict[str, str]:
+    names = {claim.experiment for claim in claims} | {"bandwidth", "prices"}
+    return dict.fromkeys(sorted(names), "the suite was interrupted before it")
+
+
+def _timing(settings: dict[str, Any], begun: Begun) -> speeds.Timing:
+    """Of nets, and of trees, which say less."""
+    return speeds.Timing(
+        batch_sizes=settings["batch_sizes"],
+        seconds=settings["seconds"],
+        max_seconds=settings.get("max_seconds", 4 * settings["seconds"] + 5),
+        num_rounds=settings.get("rounds", begun.suite.experiments["speeds"]["rounds"]),
+        num_threads=begun.num_threads,
+    )
+
+
+def _speeds(begun: Begun, name: str, nets: Path, say: Callable[[str], None]) -> Findings:
+    speeds.make([name], nets, say)
+    return speeds.measure(name, nets, begun.engines, _timing(begun.suite.experiments["speeds"], begun), say)
+
+
+def _bandwidths(begun: Begun, num_rounds: int, say: Callable[[str], None]) -> Findings:
+    say("measuring the memory's bandwidth")
+    found = [bandwidth.cpu(num_rounds, begun.num_threads)]
+    if "cuda" in begun.engines:
+        found.append(bandwidth.card(begun.engines["cuda"], num_rounds))
+    return Findings(bandwidths=tuple(found))
+
+
+def _asked_to_serve(begun: Begun, nets: Path) -> list[served.Asked]:
+    """Each variant on each pool once; pools without their device are left out, which the cells say."""
+    asked: dict[tuple[str, str, str], bool] = {}
+    for claim in begun.claims:
+        if claim.experiment == "served":
+            sides = [(claim.variant, claim.engine)]
+            if claim.number == "served_gain":
+                sides.append((claim.against_variant, claim.against_engine))
+            for model in claim.models:
+                for variant, engine in sides:
+                    key = (model, variant, engine)
+                    asked[key] = asked.get(key, False) or claim.number == "served_share"
+    return [
+        served.Asked(*key, default_repository() if key[0] == "digits" else nets, is_share)
+        for key, is_share in asked.items()
+        if POOL[key[2]] == "cpu" or key[2] in begun.engines
+    ]
+
+
+def _served(begun: Begun, asked: served.Asked, nets: Path, say: Callable[[str], None]) -> Findings:
+    settings = begun.suite.experiments["served"]
+    timing = served.Timing(
+        batch_sizes=settings["batch_sizes"],
+        seconds=settings["seconds"],
+        num_rounds=settings["rounds"],
+        num_outstanding=settings["outstanding"],
+        num_threads=begun.num_threads,
+    )
+    if asked.repository == nets:
+        speeds.make([asked.model], nets, say)
+    try:
+        return served.measure(asked, begun.engines, timing, say)
+    except CannotMeasure as error:
+        say(f"serving {asked.title}: {error}")
+        reason = str(error)
+        return Findings(served=(Served(asked.model, asked.variant, asked.pool, 1, reason=reason),))
+
+
+def quick(suite: Suite) -> Suite:
+    """The same claims with short times and few sizes."""
+    shorter: dict[str, dict[str, Any]] = {}
+    for name, settings in suite.experiments.items():
+        cut = {key: value[:NUM_QUICK_SIZES] for key, value in settings.items() if key in ("batch_sizes", "seeds")}
+        shorter[name] = {**settings, **QUICK[name], **cut}
+    return replace(suite, experiments=shorter)
+
+
+def _directory(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise ResultsError(f"{path} is not empty; name a new directory with --output.")
+    return path
+
+
+def _versions(engines: Mapping[str, EnginePython]) -> dict[str, str]:
+    found = {"tandem": __version__, "python": platform.python_version(), "numpy": importlib.metadata.version("numpy")}
+    return found | {f"ONNX Runtime ({name})": engine.version for name, engine in engines.items() if engine.version}

@@ -1,0 +1,106 @@
+"""What is left of an engine's rows per second behind Triton and the gateway? Served and in process in alternating rounds.
+
+Both sides: the same file and ONNX Runtime; in process one session with all cores (or the card), served as the generated configuration says.
+The client runs on the same cores. Rule: a pool that is not here is said to be not here, and nothing is taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.bench.compute import Net, request_to, served_rps
+from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.stack import stack
+from loadtest.claims.values import Findings, Served
+from serving.export.scratch import scratch
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.planning.engines import POOL, EnginePython
+
+PIXELS = {"digits": "digits", "resnet50": "random"}
+ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`repository`: where the model's variants lie. `is_share`: in process, too."""
+
+    model: str
+    variant: str
+    engine: str
+    repository: Path
+    is_share: bool
+
+    @property
+    def pool(self) -> str:
+        return POOL[self.engine]
+
+    @property
+    def title(self) -> str:
+        return f"{self.model} {self.variant} on the {self.pool} pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    batch_sizes: tuple[int, ...]
+    seconds: float
+    num_rounds: int
+    num_outstanding: int
+    num_threads: int
+
+
+def measure(asked: Asked, engines: Mapping[str, EnginePython], timing: Timing, say: Callable[[str], None]) -> Findings:
+    """Raises CannotMeasure where it should have worked."""
+    say(f"serving {asked.title}")
+    with scratch("served") as folder:
+        repository = folder / "models"
+        for variant in sorted(asked.repository.glob(f"{asked.model}-{asked.variant}")):
+            shutil.copytree(variant, repository / variant.name, copy_function=_link)
+        if not repository.is_dir():
+            reason = f"there is no {asked.model}-{asked.variant} in the repository"
+            return Findings(served=(Served(asked.model, asked.variant, asked.pool, 1, reason=reason),))
+        with stack(repository, folder, pool=asked.pool, device=asked.pool) as running:
+            found = []
+            for size in timing.batch_sizes:
+                say(f"{asked.title}: batch {size}")
+                net = Net(asked.model, repository, PIXELS[asked.model], size, asked.variant)
+                request = request_to(net, running.gateway)
+                served, alone = [], []
+                for _ in range(timing.num_rounds):
+                    rate = served_rps(request, running.gateway, timing.seconds, timing.num_outstanding)
+                    served.append(rate * size)
+                    if asked.is_share:
+                        alone.append(_alone(asked, net, engines, timing))
+                found.append(Served(asked.model, asked.variant, asked.pool, size, tuple(served), tuple(alone)))
+    return Findings(served=tuple(found))
+
+
+def _alone(asked: Asked, net: Net, engines: Mapping[str, EnginePython], timing: Timing) -> float:
+    """Rows per second of a new session."""
+    how = {"num_threads": timing.num_threads, "allow_spinning": False, "inputs": None}
+    limit_s = ANSWER_TIMEOUT_S + timing.seconds
+    try:
+        worker = WorkerProcess(engines[asked.engine])
+        try:
+            opened = {"file": str(net.file), "engine": asked.engine, "precision": asked.variant}
+            worker.ask(limit_s, "open", name="net", **opened, **how)
+            per_run_s = worker.ask(limit_s, "prepare", name="net", batch_size=net.batch_size)["seconds"]
+            num_runs = max(1, round(timing.seconds / per_run_s))
+            per_run_s = worker.ask(limit_s, "turn", name="net", num_runs=num_runs)["seconds"]
+        finally:
+            worker.end()
+    except (WorkerLost, WorkerRefused) as failure:
+        raise CannotMeasure(f"{asked.title}: it did not run in process: {failure}") from None
+    return float(net.batch_size / per_run_s)
+
+
+def _link(source: str, target: str) -> None:
+    """A link where both are on one disk: BERT-base has 438 MB."""
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    shutil.copyfile(source, target)

@@ -1,0 +1,159 @@
+"""How long does each variant of each net take on each engine that is here, batch size by batch size?
+
+The contest of `serving/export/speed` times them in turns; here is what takes part, and its outcome as values. FP16 on the CPU, which no
+pool ever runs, has a contest of its own, because it would slow the turns of all others. Rule: who did not run is among those left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadtest.bench.compute import BUILD_TIMEOUT_S, run_command
+from loadtest.claims.values import Findings, LeftOut, Reading, Timed
+from serving.export.speed import Entrant, Results, contest
+from serving.export.speed_nets import net
+from serving.export.speed_nets.compare import by_device, inputs_of
+from serving.planning.engines import BASELINE, PLAIN, POOL, EnginePython
+from serving.repository import Repository, Variant
+
+VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own
+ORDER = (
+    "mlp",
+    "minilm",
+    "resnet50",
+    "efficientnet-b2",
+    "bert-base",
+)  # the quick ones first: an interruption costs less
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """`max_seconds`: for each batch size of a net, all that take part together."""
+
+    batch_sizes: tuple[int, ...]
+    seconds: float
+    max_seconds: float
+    num_rounds: int
+    num_threads: int
+
+
+def make(names: Sequence[str], folder: Path, say: Say) -> None:
+    """The untrained nets that are not there yet. Raises CannotMeasure."""
+    there = {variant.record.model for variant in Repository(folder).variants()} if folder.is_dir() else set()
+    for name in names:
+        if net(name).model in there:
+            continue
+        say(f"making {name} with random weights")
+        command = [sys.executable, "-m", "serving.export.speed_nets", str(folder), "--net", name]
+        command += [f"--variant={variant}" for variant in VARIANTS]
+        run_command(command, f"{name} could not be made", BUILD_TIMEOUT_S)  # a process of its own: BERT-base takes 2 GB
+
+
+def measure(name: str, folder: Path, engines: Mapping[str, EnginePython], timing: Timing, say: Say) -> Findings:
+    """One net, made before."""
+    public = net(name).model
+    variants = [variant for variant in Repository(folder).variants() if variant.record.model == public]
+    largest = max(1, variants[0].record.max_batch_size)
+    sizes = tuple(size for size in timing.batch_sizes if size <= largest)
+    found = Findings(left_out=tuple(_too_large(name, timing.batch_sizes, largest)))
+    for entrants in by_device(variants, engines):
+        found = together(found, _contest(name, entrants, engines, replace(timing, batch_sizes=sizes), largest, say))
+    return together(found, _half_on_cpu(name, variants, engines, timing, say))
+
+
+def _half_on_cpu(
+    name: str, variants: Sequence[Variant], engines: Mapping[str, EnginePython], timing: Timing, say: Say
+) -> Findings:
+    """At batch 1 alone."""
+    files = {variant.record.variant: variant.model_path for variant in variants}
+    entrants = [Entrant(variant, "cpu", files[variant]) for variant in (BASELINE, "fp16") if variant in files]
+    if len(entrants) < 2:
+        return Findings()
+    found = _contest(name, entrants, engines, replace(timing, batch_sizes=(1,)), 1, say)
+    return replace(found, speeds=tuple(one for one in found.speeds if one.variant == "fp16"))
+
+
+def _contest(
+    name: str,
+    entrants: Sequence[Entrant],
+    engines: Mapping[str, EnginePython],
+    timing: Timing,
+    num_inputs: int,
+    say: Say,
+) -> Findings:
+    public = net(name).model
+    results = contest(
+        entrants,
+        engines=engines,
+        batch_sizes=timing.batch_sizes,
+        inputs=inputs_of(public, num_inputs),
+        num_threads=timing.num_threads,
+        seconds=timing.seconds,
+        max_seconds=timing.max_seconds,
+        num_rounds=timing.num_rounds,
+        progress=partial(_step, say, name, f"{len(entrants)} variants and engines"),
+    )
+    return findings(name, entrants, results, timing.batch_sizes)
+
+
+def _step(say: Say, name: str, what: str, _: str, done: int, total: int) -> None:
+    if done < total:
+        say(f"{name}: timing {what}, round {done + 1} of {total}")
+
+
+def findings(name: str, entrants: Sequence[Entrant], results: Results, asked: Sequence[int]) -> Findings:
+    """What a contest found, as values."""
+    speeds = tuple(timed(name, entrant, results, size) for entrant in entrants for size in sorted(results.times))
+    left_out = [LeftOut(name, *key, None, reason) for key, reason in results.left_out.items()]
+    plain = PLAIN[POOL[entrants[0].engine]]
+    for size in asked:
+        if size not in results.times:
+            words = [told for told in results.warnings if told.startswith(f"batch {size} ")]
+            reason = words[0] if words else f"batch {size} was not timed: no round was finished in time"
+            left_out.append(LeftOut(name, BASELINE, plain, size, reason))
+    warnings = tuple(f"{name}: {told}" for told in results.warnings)
+    return Findings(speeds=tuple(one for one in speeds if one), left_out=tuple(left_out), warnings=warnings)
+
+
+def timed(name: str, entrant: Entrant, results: Results, size: int) -> Timed | None:
+    """None where it did not run."""
+    rounds = [one[entrant.key] for one in results.times[size] if len(one.get(entrant.key, ()))]
+    if not rounds:
+        return None
+    plain = PLAIN[POOL[entrant.engine]]
+    speed = next((s for s in results.speeds(*entrant.key) if (s.batch_size, s.baseline_engine) == (size, plain)), None)
+    ratio = None if speed is None else Reading(speed.ratio, speed.ratio_low, speed.ratio_high)
+    return Timed(
+        model=name,
+        variant=entrant.variant,
+        engine=entrant.engine,
+        batch_size=size,
+        size_bytes=entrant.model.stat().st_size,
+        rounds_s=tuple(float(np.median(one)) for one in rounds),
+        ratio=ratio,
+    )
+
+
+def _too_large(name: str, sizes: Sequence[int], largest: int) -> Iterator[LeftOut]:
+    for size in sizes:
+        if size > largest:
+            yield LeftOut(
+                name, BASELINE, "cpu", size, f"batch {size} was not timed: the net takes {largest} rows at most"
+            )
+
+
+def together(one: Findings, other: Findings) -> Findings:
+    """What both found."""
+    both: dict[str, Any] = {
+        key: getattr(one, key) + getattr(other, key)
+        for key in ("speeds", "left_out", "bandwidths", "simulated", "served", "prices", "warnings")
+    }
+    return Findings(not_run=one.not_run | other.not_run, **both)

@@ -1,0 +1,172 @@
+"""What the claims suite holds: numbers with intervals, or the reason why there is none, and what follows for each claim.
+
+Plain values that `stored.py` writes to JSON and reads again. Rule: a reading has a value or a reason, never both and never neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from serving.planning.machine import Machine
+
+NOT_MEASURED_HERE, NOT_RUN = "not measured here", "not run"
+HOLDS, DOES_NOT_HOLD, DEPENDS, INCONCLUSIVE = "holds", "does not hold", "depends", "inconclusive"
+Side = Literal["holds", "fails", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`low` and `high`: the 95 % interval, None where one round was all. `absent`: one of the two words above, then with a reason."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    absent: str | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != (self.absent is not None):
+            raise ValueError("a reading has a value, or says why it has none")
+        if self.value is not None and not (self.low is None or self.low <= self.value <= (self.high or self.low)):
+            raise ValueError(f"{self.value} is not inside {self.low}..{self.high}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number of a claim. `is_judged` False: told beside the others, and no part of the answer. `side`: of the claim's threshold."""
+
+    model: str
+    at: str  # what it is of: "batch 8"
+    reading: Reading
+    is_judged: bool = True
+    side: Side | None = None
+    unit: str = "times"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One variant of a model on one engine at one batch size, in process: seconds per batch, a median for each round of new sessions.
+
+    `ratio`: FP32's time on the same device's plain engine over this one's, taken in the same turns; None for too few turns.
+    """
+
+    model: str
+    variant: str
+    engine: str
+    batch_size: int
+    size_bytes: int
+    rounds_s: tuple[float, ...]
+    ratio: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """`batch_size` None: all of them."""
+
+    model: str
+    variant: str
+    engine: str
+    batch_size: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Bytes per second, read and written counted both, round by round. `absent`: why there is none."""
+
+    device: Literal["cpu", "gpu"]
+    how: str
+    array_bytes: int = 0
+    copy: tuple[float, ...] = ()
+    triad: tuple[float, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """One run of the simulator, beside the policy that keeps GPUs for the peak always on. Not measured: computed."""
+
+    policy: str
+    seed: int
+    gpu_hours: float
+    always_gpu_hours: float
+    in_time_ratio: float
+    always_in_time_ratio: float
+    cost: float
+    always_cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Rows per second through gateway and Triton, and in process in the same rounds (empty: not asked for)."""
+
+    model: str
+    variant: str
+    pool: str
+    batch_size: int
+    served: tuple[float, ...] = ()
+    in_process: tuple[float, ...] = ()
+    reason: str | None = None  # why there is nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What the offer says and the share of it that was measured on."""
+
+    device: Literal["cpu", "gpu"]
+    offer: str
+    per_hour: float  # of the cores or the card that were used
+    currency: str
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that was measured. `not_run`: experiment -> why it was not."""
+
+    speeds: tuple[Timed, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    bandwidths: tuple[Bandwidth, ...] = ()
+    simulated: tuple[Simulated, ...] = ()
+    served: tuple[Served, ...] = ()
+    prices: tuple[Price, ...] = ()
+    not_run: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A claim and what came of it. `number`: its kind; `experiment` and `threshold` are words."""
+
+    name: str
+    number: str
+    says: str
+    source: str
+    url: str | None
+    note: str | None
+    experiment: str
+    threshold: str
+    answer: str
+    numbers: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`others_ratio`: the part of the cores that other work took meanwhile."""
+
+    name: str
+    machine: Machine
+    date: str
+    command: str
+    versions: dict[str, str]
+    num_threads: int
+    is_quick: bool
+    is_partial: bool
+    seconds: float
+    others_ratio: float
+    results: tuple[Result, ...]
+    findings: Findings
+    version: int = 1

@@ -1,0 +1,185 @@
+"""What a report of the claims suite says: its tables and sentences, as Markdown; `page.py` makes HTML of the same.
+
+Pure. Rule: the answer, the hardware, the date and the command stand first, and what was not measured is in the same tables as what was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from loadtest.claims.intervals import median
+from loadtest.claims.judge import show
+from loadtest.claims.values import Bandwidth, Cell, Reading, Report, Result, Timed
+
+BUSY = 0.1  # of the cores: above, other work is told on the first screen (guess, not measured)
+METHOD = (
+    "In process: ONNX Runtime alone, without Triton and gateway; all variants and engines of a net take turns, with new sessions in every "
+    "round. A ratio against FP32 on the same device is a median of pairs from the same turns; other ratios are of medians of rounds.",
+    "The range is a 95 % bootstrap interval over rounds; with three rounds it is hardly more than from the least to the most.",
+    "An answer counts a number for one side only if its whole interval lies there. *depends*: some lie on one side, some on the other. "
+    "*inconclusive*: an interval lies on both. *not measured here*: the device is not there; *not run*: it could not be, with the reason.",
+    "The CPU's bandwidth is that of a copy or a triad in NumPy on all cores, read and written bytes counted, whichever is higher.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`rows`: the first cell is the row's name. `lead`: a sentence above it."""
+
+    title: str
+    lead: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def markdown(report: Report) -> str:
+    parts = [*(f"- {name}: {value}" for name, value in facts(report)), ""]
+    for table in tables(report):
+        parts += [f"## {table.title}", "", *([table.lead, ""] if table.lead else []), *_grid(table), ""]
+    for title, told in lists(report):
+        parts += [f"## {title}", "", *(f"- {line}" for line in told), ""]
+    return "\n".join(parts)
+
+
+def _grid(table: Table) -> Iterable[str]:
+    yield f"| {' | '.join(table.heads)} |"
+    yield f"| {' | '.join('---' for _ in table.heads)} |"
+    for row in table.rows:
+        yield f"| {' | '.join(cell.replace('|', '/') for cell in row)} |"
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    machine = report.machine
+    sets = f" ({' '.join(machine.instruction_sets)})" if machine.instruction_sets else ""
+    cores = f"{machine.num_cores:g} cores, {report.num_threads} threads"
+    told = [
+        ("Processor", f"{machine.processor}{sets}, {cores}"),
+        ("GPU", "; ".join(machine.cards) or "none on this machine"),
+        (
+            "Measured",
+            f"{datetime.fromisoformat(report.date):%Y-%m-%d %H:%M (UTC%z)}, in {report.seconds / 60:.1f} minutes",
+        ),
+        ("Command", f"`{report.command}`"),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
+    ]
+    if report.is_partial:
+        told.append(("**Partial**", "it was interrupted; what had been measured is kept"))
+    if report.is_quick:
+        told.append(("**Quick**", "short times and few sizes, to try the suite; not a measurement"))
+    share = f"{report.others_ratio:.0%} of the cores meanwhile"
+    if report.others_ratio > BUSY:
+        told.append(
+            ("**Busy machine**", f"other work took {share}: ratios in turns suffer least, rates most; run it again")
+        )
+    else:
+        told.append(("Other work", share))
+    return told
+
+
+def tables(report: Report) -> list[Table]:
+    made = [_answers(report.results), _speeds(report), _bandwidths(report.findings.bandwidths), _others(report.results)]
+    return [table for table in made if table.rows]
+
+
+def lists(report: Report) -> list[tuple[str, list[str]]]:
+    found = report.findings
+    out = [f"{one.model}{_who(one.variant, one.engine, one.batch_size)}: {one.reason}" for one in found.left_out]
+    out += [f"{name}: {reason}" for name, reason in found.not_run.items()]
+    notes = [f"{result.name}: {result.note}" for result in report.results if result.note]
+    prices = [
+        f"{one.device.upper()}: {one.offer}, {one.currency} {one.per_hour:.4g} an hour for what was used; {one.source}, {one.date}"
+        for one in found.prices
+    ]
+    told = [("How the claims were taken", notes), ("Left out", list(dict.fromkeys(out))), ("Prices", prices)]
+    return [(title, lines) for title, lines in [*told, ("Method", list(METHOD))] if lines]
+
+
+def _who(variant: str, engine: str, batch_size: int | None) -> str:
+    return f" {variant} on {engine}" if batch_size is None else ""
+
+
+def _answers(results: Sequence[Result]) -> Table:
+    rows = tuple(
+        (
+            result.says,
+            f"**{result.answer}**",
+            result.numbers,
+            f"{result.experiment}; {result.threshold}",
+            f"[{result.source}]({result.url})" if result.url else result.source,
+        )
+        for result in results
+    )
+    return Table("The claims", "", ("Claim", "Answer here", "Numbers", "Number asked for", "Source"), rows)
+
+
+def _speeds(report: Report) -> Table:
+    """One row for each net, variant and engine, one column for each batch size."""
+    speeds = report.findings.speeds
+    sizes = sorted({one.batch_size for one in speeds})
+    kinds = dict.fromkeys((one.model, one.variant, one.engine) for one in speeds)
+    by_key = {(one.model, one.variant, one.engine, one.batch_size): one for one in speeds}
+    rows = tuple(
+        (" ".join((key[0], key[1])), key[2], *(_timed(by_key.get((*key, size))) for size in sizes)) for key in kinds
+    )
+    lead = "Rows per second in process, by batch size, and how many times as fast as FP32 on the same device's plain engine."
+    return Table("Speed by batch size", lead, ("Net and variant", "Engine", *map(str, sizes)), rows)
+
+
+def _timed(one: Timed | None) -> str:
+    if one is None:
+        return "–"
+    rate = median([one.batch_size / seconds for seconds in one.rounds_s]).value
+    if one.ratio is None or (one.ratio.value, one.ratio.low, one.ratio.high) == (1.0, 1.0, 1.0):
+        return f"{rate:.4g}"
+    return f"{rate:.4g}; {interval(one.ratio, 'times')}"
+
+
+def _bandwidths(found: Sequence[Bandwidth]) -> Table:
+    rows = []
+    for one in found:
+        kinds = [interval(_gigabytes(rounds), "GB/s") if rounds else "–" for rounds in (one.copy, one.triad)]
+        told = f"{one.how}, arrays of {one.array_bytes / 2**20:.0f} MiB" if one.copy else one.reason or ""
+        rows.append((one.device.upper(), *kinds, told))
+    return Table("Memory bandwidth", "", ("Device", "Copy", "Triad", "How"), tuple(rows))
+
+
+def _gigabytes(rounds: Sequence[float]) -> Reading:
+    return median([rate / 1e9 for rate in rounds])
+
+
+def _others(results: Sequence[Result]) -> Table:
+    """What is not a ratio of two variants, which stand in the table of speeds."""
+    rows = [
+        (f"{result.name}: {cell.model} {cell.at}".strip(), told(cell), cell.side or "")
+        for result in results
+        for cell in result.cells
+        if not _is_in_speeds(result, cell)
+    ]
+    return Table(
+        "The numbers behind the other answers", "", ("Claim and what of", "Value", "Side of its threshold"), tuple(rows)
+    )
+
+
+def _is_in_speeds(result: Result, cell: Cell) -> bool:
+    return cell.reading.value is None or result.number == "speed_up"
+
+
+def told(cell: Cell) -> str:
+    if cell.reading.value is None:
+        return f"{cell.reading.absent}: {cell.reading.reason}"
+    return interval(cell.reading, cell.unit)
+
+
+def interval(reading: Reading, unit: str) -> str:
+    if reading.value is None:
+        return reading.absent or ""
+    if reading.low is None or reading.high is None:
+        return f"{show(reading.value, unit)} (one round)"
+    low, high = (
+        show(value, unit).split(" ")[0].removesuffix("×").removesuffix("%") for value in (reading.low, reading.high)
+    )
+    if unit == "s":
+        low, high = show(reading.low, unit), show(reading.high, unit)
+    return f"{show(reading.value, unit)} ({low}..{high})"
