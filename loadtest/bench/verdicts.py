@@ -66,12 +66,28 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """A rate that is to be reached; less than half of it fails."""
+
+    limit: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"≥ {number(self.limit)}{self.unit and ' ' + self.unit}"
+
+    def judge(self, value: float) -> Outcome:
+        if value >= self.limit:
+            return Outcome.MET
+        return Outcome.MISSED if value >= self.limit / 2 else Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """`value` None: it did not happen."""
 
     name: str
     value: float | None
-    aim: AtMost | AtLeast | Gain
+    aim: AtMost | AtLeast | Gain | Reach
     note: str = ""
 
     @property

@@ -2,7 +2,7 @@
 
     python -m loadtest.bench.prove [--only PART …] [--json FILE]
 
-Real processes and real load on this machine's cores; about five minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
+Real processes and real load on this machine's cores; seven minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
 something could not be measured. The judging is pure and in `judging/` and `bench/outage.py`, where `make test` tries it without a clock.
 """
 
@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S
+from loadtest.bench.generator import rates
 from loadtest.bench.processes import CannotMeasure, Moment
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
@@ -40,6 +41,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "cold_gpu": handover,
     "crossover": crossovers,
     "simulator": agreements,
+    "generator": rates,
 }
 WHAT = (
     f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",

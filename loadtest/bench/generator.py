@@ -1,0 +1,204 @@
+"""How many requests per second does one generator process send, open loop, before it has measured itself?
+
+    python -m loadtest.bench.generator [--quick] [--json FILE]
+
+Real Locust with the locustfile of campaigns on one core, a server that answers at once on another; the rules that void runs of campaigns
+decide, and nothing else. Searches upward, then between the last good rate and the first void one. On a machine with one core, or one that
+is busy, the figure is of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from loadtest.arrivals import schedule
+from loadtest.bench.processes import ROOT, CannotMeasure, Moment, free_ports, running
+from loadtest.bench.result_file import result_file
+from loadtest.bench.stack import START_S, answers
+from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
+from loadtest.machine import head, this_machine
+from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio
+from loadtest.records import ArmRecord, Load, RunRecord, read_rows
+from loadtest.report import summarise_run
+from loadtest.target import last_line
+
+AIM_RPS = 2000.0  # of one core
+OBJECTIVE_S = 0.05  # so that a lag of 2.5 ms at p99 voids a run; a server slower than this is not what so many requests are sent to
+WARMUP_S = 1.0
+FIRST_RPS = 1000.0
+STEP_RATIO = 1.5  # upward
+NUM_HALVINGS = 3  # between the last good rate and the first void one, which leaves 5 % of it open
+RUN_S = 4.0  # 4,000 requests and more: 40 of them beyond the 99th percentile of the lag
+NUM_ATTEMPTS = 3  # at a rate: what else runs on the machine comes and goes; one good run shows that it can be sent
+GRACE_S = 60.0  # for Locust to start and end
+ARM = ArmRecord("generator", "fp32", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One run. `void` None: the generator kept up."""
+
+    rate_rps: float
+    void: str | None
+    lag_p99_s: float | None
+    latency_p50_s: float | None
+    cpu_ratio: float | None
+
+    def cells(self) -> tuple[str, str, str, str, str]:
+        lag, half = (("–" if s is None else f"{s * 1000:.2f}") for s in (self.lag_p99_s, self.latency_p50_s))
+        cpu = "–" if self.cpu_ratio is None else f"{self.cpu_ratio:.0%}"
+        return f"{self.rate_rps:,.0f}", lag, half, cpu, self.void or "kept up"
+
+
+def highest(send: Callable[[float], Sent], first_rps: float = FIRST_RPS) -> Iterator[Sent]:
+    """Every run of the search. The highest rate without a reason to void it is the last one that kept up."""
+    good_rps, rate_rps, void_rps = 0.0, first_rps, 0.0
+    while not void_rps:
+        sent = yield from _attempts(send, rate_rps)
+        if sent.void is None:
+            good_rps, rate_rps = rate_rps, rate_rps * STEP_RATIO
+        elif good_rps or rate_rps < 10:
+            void_rps = rate_rps
+        else:
+            rate_rps /= 2  # the first one was too much
+    for _ in range(NUM_HALVINGS if good_rps else 0):
+        rate_rps = (good_rps * void_rps) ** 0.5
+        sent = yield from _attempts(send, rate_rps)
+        good_rps, void_rps = (rate_rps, void_rps) if sent.void is None else (good_rps, rate_rps)
+
+
+def _attempts(send: Callable[[float], Sent], rate_rps: float) -> Generator[Sent, None, Sent]:
+    """Gives back the last."""
+    for _ in range(NUM_ATTEMPTS - 1):
+        yield (sent := send(rate_rps))
+        if sent.void is None:
+            return sent
+    yield (sent := send(rate_rps))
+    return sent
+
+
+def best(runs: Sequence[Sent]) -> Sent | None:
+    return max((run for run in runs if run.void is None), key=lambda run: run.rate_rps, default=None)
+
+
+def verdict(runs: Sequence[Sent], num_cores: int) -> Verdict:
+    found = best(runs)
+    name = "open-loop rate of one generator process"
+    if found is None:
+        return Verdict(name, None, Reach(AIM_RPS, "requests/s"))
+    lag_ms, cpu = (found.lag_p99_s or 0) * 1000, found.cpu_ratio or 0
+    where = "on a core of its own" if num_cores > 1 else "on the server's core"
+    note = f"{where}, lag p99 {lag_ms:.2f} ms of {OBJECTIVE_S * 50:g} ms, {cpu:.0%} of the core"
+    return Verdict(name, found.rate_rps, Reach(AIM_RPS, "requests/s"), note)
+
+
+def rates(folder: Path) -> Iterator[Verdict]:
+    """A part of `make prove`. Raises CannotMeasure."""
+    yield verdict(list(measure(folder, RUN_S)), len(os.sched_getaffinity(0)))
+
+
+def measure(folder: Path, duration_s: float) -> Iterator[Sent]:
+    """Raises CannotMeasure."""
+    (port,) = free_ports(1)
+    authority = f"127.0.0.1:{port}"
+    server = [sys.executable, "-m", "loadtest.bench.quick_server", "--port", str(port)]
+    cores = sorted(os.sched_getaffinity(0))
+    with running(server, folder / "server.log", lambda: answers(authority, "/v2"), START_S) as process:
+        os.sched_setaffinity(process.pid, {cores[-1]})
+        yield from highest(lambda rate_rps: _send(rate_rps, f"http://{authority}", folder, duration_s, cores[0]))
+
+
+def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int) -> Sent:
+    load = Load(WARMUP_S, duration_s, 1, 1, kind="open", rate_rps=(rate_rps,), objective_s=OBJECTIVE_S)
+    rows, log = folder / "rows.csv", folder / "generator.log"
+    for old in folder.glob("rows.*"):
+        old.unlink()
+    with log.open("wb") as file:
+        generator = subprocess.Popen(
+            _command(rate_rps, url, rows, duration_s), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder,
+        )  # fmt: skip
+    os.sched_setaffinity(generator.pid, {core})
+    try:
+        code = generator.wait(WARMUP_S + duration_s + GRACE_S)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        generator.kill()
+        generator.wait()
+    if code:
+        raise CannotMeasure(f"the generator ended with exit code {code}: {last_line(log)}")
+    due = schedule(load.at(rate_rps), load.end_s, load.seed)
+    run = RunRecord(
+        ARM.name, rate_rps, 1, rows.name, load.seed, "", "failed" if code is None else "done", "the generator did not end",
+        generator_cpu_ratio=generator_cpu_ratio(rows), num_scheduled=sum(1 for at in due if at >= WARMUP_S),
+    )  # fmt: skip
+    summary = summarise_run(run, ARM, load, read_rows(rows) if rows.exists() else [])
+    return Sent(rate_rps, summary.void, summary.lag_p99_s, summary.latency_p50_s, summary.generator_cpu_ratio)
+
+
+def _command(rate_rps: float, url: str, rows: Path, duration_s: float) -> list[str]:
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--loglevel", "WARNING", "--host", url, "--rate", str(rate_rps), "--seed", "1"]
+    return [*command, "--warmup", str(WARMUP_S), "--measure", str(duration_s), "--rows", str(rows)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.bench.generator", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="runs of 2 s instead of 4, no verdict: shows that it works"
+    )
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every run to this file")
+    options = parser.parse_args(arguments)
+    duration_s = 2.0 if options.quick else RUN_S
+    machine, began, runs = this_machine(), Moment.now(), list[Sent]()
+    try:
+        with tempfile.TemporaryDirectory(prefix="tandem-generator-") as folder:
+            for run in measure(Path(folder), duration_s):
+                runs.append(run)
+                print(" | ".join(run.cells()), file=sys.stderr)
+    except CannotMeasure as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    told = verdict(runs, len(os.sched_getaffinity(0)))
+    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
+    today, command = (
+        datetime.date.today().isoformat(),
+        shlex.join(["python", "-m", "loadtest.bench.generator", *arguments]),
+    )
+    what = (
+        f"Poisson arrivals, one real digit per request as JSON, {duration_s:g} s after {WARMUP_S:g} s of warm-up, against a server "
+        f"that answers at once; objective {OBJECTIVE_S * 1000:g} ms; up to {NUM_ATTEMPTS} tries at a rate"
+    )
+    print(head(machine, today, command, what, others_ratio=others_ratio) + "\n")
+    print(table([("requests/s", "lag p99 ms", "p50 ms", "CPU", "outcome"), *(run.cells() for run in runs)]) + "\n")
+    print(table([("what", "value", "aim", "outcome"), told.cells()]))
+    if options.json:
+        content = {
+            "version": 1,
+            "machine": asdict(machine),
+            "date": today,
+            "command": command,
+            "others_ratio": others_ratio,
+        }
+        content |= {"objective_s": OBJECTIVE_S, "runs": [asdict(run) for run in runs], "verdicts": [told.to_json()]}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 0 if options.quick else exit_code([told])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
