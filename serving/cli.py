@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -510,6 +511,75 @@ def profile(
     sys.exit(_loadtest(profiling, lambda: profiling.run(profiling.ProfileOptions(**options))))
 
 
+@cli.command()
+@click.option(
+    "--profile",
+    "profiles",
+    type=FILE,
+    multiple=True,
+    required=True,
+    help="Of `tandem profile`, or with published figures; several times for several machines.",
+)
+@click.option("--rate", "rate_rps", type=Finite(0, min_open=True), help="Requests per second, around the clock.")
+@click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
+@click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
+@click.option("--model", help="Which, if the profiles are of several.")
+@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1, 65536), help="Rows of a request.")
+@click.option("--max-price", "max_price_per_hour", type=Finite(0, min_open=True), help="An hour, at the highest rate.")
+@click.option(
+    "--minimise",
+    type=click.Choice(["price", "energy"]),
+    default="price",
+    show_default=True,
+    help="energy: with one kind of server, by the joules in the profiles.",
+)
+@click.option(
+    "--prices",
+    multiple=True,
+    metavar="FILE",
+    help="Price lists; a later one adds machines or replaces those of its names. 'shipped' is the one that comes with Tandem, the default.",
+)
+@click.option(
+    "--instance",
+    "instances",
+    multiple=True,
+    metavar="POOL=NAME",
+    help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
+)
+@click.option(
+    "--min-replicas",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Fewest servers of the pool that is always there.",
+)
+@click.option("--max-replicas", type=click.IntRange(1, 10_000), help="Most servers of a pool that can be had.")
+@click.option(
+    "--headroom",
+    "headroom_ratio",
+    default=0.7,
+    show_default=True,
+    type=Finite(0, 1, min_open=True),
+    help="Share of a server's highest rate that is planned with.",
+)
+@click.option(
+    "--gateway-per-hour",
+    default=0.0,
+    show_default=True,
+    type=Finite(0),
+    help="What the gateway costs, to count it in the plan's prices.",
+)
+@click.option("--output", type=FILE, help="Folder for tandem.yaml, values.yaml of the chart and plan.json.")
+@JSON
+def plan(**options: Any) -> None:
+    """Plan from profiles and prices: variants, machines, how many, their settings and costs, and from which rate on a GPU pays.
+
+    Exit code 1: there is no such plan, and what keeps it from being possible.
+    """
+    planning = room("serving.plan.command")
+    sys.exit(planning.run(planning.PlanOptions(**options, command=shlex.join(["tandem", *sys.argv[1:]]))))
+
+
 @cli.group()
 def campaign() -> None:
     """Load tests and their reports."""
@@ -533,9 +603,20 @@ def campaign() -> None:
     envvar="TANDEM_MODEL_REPOSITORY",
     help="What a gateway of its own serves, and where the model's tokenizer and preprocessing lie. Default: as `tandem up`.",
 )
-def campaign_run(**options: Any) -> None:
-    """Run the campaign in FILE and write its report."""
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="This claim alone, of a file of claims; several times for several."
+)
+@click.option("--quick", "is_quick", is_flag=True, help="Short times and few sizes, to try a file of claims.")
+def campaign_run(only: tuple[str, ...], is_quick: bool, **options: Any) -> None:
+    """Run the campaign in FILE and write its report; or put the claims in FILE to the test."""
     campaigns = room("loadtest.campaign")
+    if room("loadtest.claims.claims_file").is_claims_file(options["file"]):
+        claims = room("loadtest.claims.command")
+        sys.exit(
+            _loadtest(campaigns, lambda: claims.run(claims.ClaimsOptions.of(only=only, is_quick=is_quick, **options)))
+        )
+    if only or is_quick:
+        raise UserError("--only and --quick are for a file of claims (kind: claims), and do nothing for a load test")
     sys.exit(_loadtest(campaigns, lambda: campaigns.run(campaigns.CampaignOptions(**options))))
 
 

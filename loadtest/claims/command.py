@@ -23,7 +23,7 @@ from loadtest.campaign import INTERRUPTED, _sigterm_as_interrupt
 from loadtest.claims import bandwidth, cells, judge, page, pricing, scaling, served, speeds, stored, trees, written
 from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.values import Findings, Report, Result, Served
-from loadtest.errors import CampaignError, ResultsError
+from loadtest.errors import CampaignError, CampaignFileError, ResultsError
 from loadtest.machine import this_machine
 from loadtest.progress import Progress
 from serving import __version__
@@ -50,7 +50,7 @@ NUM_QUICK_SIZES = 2
 
 @dataclass(frozen=True, slots=True)
 class ClaimsOptions:
-    """`nets`: a repository of untrained nets that are made already. `engines` None: those that are installed."""
+    """`nets`: a repository of untrained nets that are made already. `engines` None: those installed. `model_repository`: of digits."""
 
     file: Path
     output: Path | None = None
@@ -58,6 +58,26 @@ class ClaimsOptions:
     is_quick: bool = False
     nets: Path | None = None
     engines: Mapping[str, EnginePython] | None = field(default=None, compare=False)
+    model_repository: Path | None = None
+
+    @staticmethod
+    def of(
+        file: Path,
+        output: Path | None,
+        only: tuple[str, ...],
+        *,
+        is_quick: bool,
+        model_repository: Path | None,
+        **others: Any,
+    ) -> ClaimsOptions:
+        """`others`: options of a load test, which would do nothing here. Raises CampaignFileError."""
+        for name, value in others.items():
+            if value is not None:
+                option = name.removesuffix("_s")
+                raise CampaignFileError(
+                    f"--{option} does nothing for {file}, which holds claims: its times stand in it."
+                )
+        return ClaimsOptions(file, output, only, is_quick, model_repository=model_repository)
 
     @property
     def command(self) -> str:
@@ -229,6 +249,7 @@ def _bandwidths(begun: Begun, num_rounds: int, say: Callable[[str], None]) -> Fi
 
 def _asked_to_serve(begun: Begun, nets: Path) -> list[served.Asked]:
     """Each variant on each pool once; pools without their device are left out, which the cells say."""
+    trained = begun.options.model_repository or default_repository()
     asked: dict[tuple[str, str, str], bool] = {}
     for claim in begun.claims:
         if claim.experiment == "served":
@@ -240,7 +261,7 @@ def _asked_to_serve(begun: Begun, nets: Path) -> list[served.Asked]:
                     key = (model, variant, engine)
                     asked[key] = asked.get(key, False) or claim.number == "served_share"
     return [
-        served.Asked(*key, default_repository() if key[0] == "digits" else nets, is_share)
+        served.Asked(*key, trained if key[0] == "digits" else nets, is_share)
         for key, is_share in asked.items()
         if POOL[key[2]] == "cpu" or key[2] in begun.engines
     ]
