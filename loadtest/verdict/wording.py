@@ -1,0 +1,263 @@
+"""How is a verdict said in plain words? One paragraph that a manager understands, reasons, flips and caveats, each from values.
+
+Rule: every sentence names where its figures come from, and what was not measured is said to be so. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from loadtest.verdict.report import Check, Source
+from loadtest.wording import WHAT_IF
+from serving.planning.flips import Flip
+from serving.planning.plan.result import Objective, Plan, PoolPlan, Priced
+from serving.planning.plan.sensitivity import Sensitivity, What
+from serving.planning.profile import Profile
+from serving.planning.verdict import Reason, Verdict, Word
+
+HEADLINES: dict[Word, str] = {
+    "pays": "The GPU pays",
+    "does_not_pay": "The GPU does not pay",
+    "depends": "Whether the GPU pays depends",
+    "inconclusive": "Inconclusive",
+}
+KINDS = {"cpu": "CPU", "gpu": "GPU"}
+
+
+def word(verdict: Verdict) -> str:
+    """As it is told and as pipelines read it."""
+    return WHAT_IF if verdict.what_if is not None else verdict.word
+
+
+def headline(verdict: Verdict) -> str:
+    return WHAT_IF.capitalize() if verdict.what_if is not None else HEADLINES[verdict.word]
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def money(value: float, currency: str) -> str:
+    """Two digits after the point, or two that say something: $0.18, $0.0042, $1,234."""
+    if value >= 100:
+        return f"{currency}{value:,.0f}"
+    return f"{currency}{value:.2f}" if value >= 0.1 or value == 0 else f"{currency}{value:.2g}"
+
+
+def rate(value: float) -> str:
+    """`820/s`: three digits that say something, as no measurement here is better."""
+    if value >= 1000:
+        digits = len(str(int(value))) - 3
+        return f"{round(value, -digits):,.0f}/s"
+    return f"{value:.3g}/s"
+
+
+def times(value_s: float) -> str:
+    return f"{value_s * 1000:.3g} ms" if value_s < 0.9995 else f"{value_s:.3g} s"
+
+
+def day(iso: str) -> str:
+    try:
+        return datetime.fromisoformat(iso).strftime("%-d %B %Y")
+    except ValueError:
+        return iso
+
+
+def objective(asked: Objective) -> str:
+    """`200/s at p99 20 ms`, or the span of a day's rates."""
+    rates = sorted({one for _, one in asked.rates})
+    span = rate(rates[0]) if len(rates) == 1 else f"{rate(rates[0])} to {rate(rates[-1])}"
+    rows = "" if asked.batch_size == 1 else f", {asked.batch_size} rows each"
+    return f"{span} with p99 within {times(asked.latency_p99_s)}{rows}"
+
+
+def card(device_name: str) -> str:
+    """`a T4`, `an H200`: a card as people call it."""
+    name = device_name.removeprefix("NVIDIA ").removeprefix("Tesla ").split(",")[0].strip()
+    spelled = len(name) > 1 and (name[1].isdigit() or name[:2].isupper())
+    starts = "AEFHILMNORSX" if spelled else "AEIO"
+    return f"{'an' if name[:1].upper() in starts else 'a'} {name}"
+
+
+# -- the paragraph -----------------------------------------------------------------------------------------------------
+
+
+def paragraph(plan: Plan, verdict: Verdict, sources: Sequence[Source], check: Check | None, not_run: str | None) -> str:
+    """All of it: the verdict, what serves the load and for how much, when the other kind would be cheaper, what is missing."""
+    said = [_serves(plan, sources, check)]
+    if other := _other_kind(plan, verdict, sources):
+        said.append(other)
+    first = f"{headline(verdict)}: {'; '.join(said)}."
+    rest = [*_why_unsure(verdict, plan), *_missing(verdict, plan.model), *_unchecked(plan, check, not_run)]
+    return " ".join([first, *rest])
+
+
+def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
+    asked = plan.objective
+    if not plan.pools:
+        return f"nothing that was measured serves {objective(asked)}" + "".join(
+            f", {b.says}" for b in plan.bindings[:1]
+        )
+    pools = " and ".join(_pool(pool, sources, is_first=not index) for index, pool in enumerate(plan.pools))
+    is_one = len(plan.pools) == 1 and plan.pools[0].max_replicas == 1
+    price = "" if plan.per_hour_at_peak is None else f" for {money(plan.per_hour_at_peak, plan.currency)} an hour"
+    if check is None or check.void is not None or check.latency_p99_s is None:
+        will = "is planned to serve" if is_one else "are planned to serve"
+        return f"{pools} {will} {rate(asked.peak_rps)} with p99 within {times(asked.latency_p99_s)}{price}"
+    verb = "serves" if is_one else "serve"
+    return f"{pools} {verb} {rate(asked.peak_rps)} at p99 {times(check.latency_p99_s.value)}{price}"
+
+
+def _pool(pool: PoolPlan, sources: Sequence[Source], *, is_first: bool) -> str:
+    chosen = pool.chosen
+    where = _where(chosen, sources)
+    many = "" if pool.max_replicas == 1 else f"{pool.max_replicas} servers of "
+    named = f"{where} {many}{chosen.server.variant.upper()}"
+    return named if is_first else named.replace("on ", "on ", 1)
+
+
+def _where(priced: Priced, sources: Sequence[Source]) -> str:
+    """`on this CPU`; elsewhere the device's name, and the machine's."""
+    source = _source(priced.profile, sources)
+    kind = KINDS[priced.pool]
+    if source is not None and source.origin == "here":
+        return f"on this {kind}"
+    named = card(priced.server.device_name) if priced.pool == "gpu" else priced.server.device_name
+    return f"on {named} ({_from(priced.profile)})"
+
+
+def _from(profile: Profile) -> str:
+    """Which machine, which day, and whether anybody measured it."""
+    if profile.provenance == "measured":
+        return f"measured on another machine, {profile.machine.processor}, on {day(profile.date)}"
+    told = {"emulated": "emulated: its times follow a file", "published": "published figures, not measured by Tandem"}
+    return f"{told[profile.provenance]}, {day(profile.date)}"
+
+
+def _source(profile: Profile, sources: Sequence[Source]) -> Source | None:
+    return next((one for one in sources if one.profile is profile or one.profile == profile), None)
+
+
+def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source]) -> str:
+    """From where on the card would pay, or up to where the CPU would have been cheaper."""
+    pools = {pool.name for pool in plan.pools}
+    best = {p.pool: p for p in reversed(plan.considered) if p.max_rate.rate_rps > 0}
+    if "gpu" not in best or "cpu" not in best:
+        return ""
+    at = verdict.break_even_rps
+    gpu, source = best["gpu"], _source(best["gpu"].profile, sources)
+    one = "this GPU" if source is not None and source.origin == "here" else card(gpu.server.device_name)
+    price = money(gpu.per_hour, plan.currency)
+    named = f"{one} ({gpu.offer.name}, {price} an hour{'' if one == 'this GPU' else '; ' + _from(gpu.profile)})"
+    if "gpu" in pools:
+        return f"below {rate(at)} the CPU is the cheaper one" if at else "no rate is so low that the CPU is cheaper"
+    if at is None:
+        return f"{named} would not pay at any rate"
+    return f"{named} would pay from {rate(at)} on{_between(verdict)}"
+
+
+def _between(verdict: Verdict) -> str:
+    low, high = verdict.break_even_low_rps, verdict.break_even_high_rps
+    if low is None:
+        return ""
+    if high is None:
+        return f" (from {rate(low)}, or never, by what was measured)"
+    return "" if rate(low) == rate(high) else f" (between {rate(low)} and {rate(high)} by what was measured)"
+
+
+def _why_unsure(verdict: Verdict, plan: Plan) -> list[str]:
+    unsure = ("rate", "measurement", "price", "generator", "too_few", "void", "unpriced", "unmet", "only_one")
+    return [f"{reason(one, plan.model)}." for one in verdict.reasons if one.kind in unsure][:3]
+
+
+def _missing(verdict: Verdict, model: str) -> list[str]:
+    return [f"{missing(one, model)}." for one in verdict.reasons if one.kind == "missing"]
+
+
+def missing(one: Reason, model: str) -> str:
+    kind = KINDS[one.pool or "gpu"]
+    where = "a machine with a card" if one.pool == "gpu" else "the machine in question"
+    if one.detail is not None:
+        told = times(one.limit or 0)
+        return (
+            f"The {kind} profile of {model} has no rate for p99 {told}: run `tandem profile {model} --p99 {told.replace(' ', '')}` on "
+            f"{where} and give it with --profile"
+        )
+    return f"No {kind} profile of {model}: run `tandem profile {model}` on {where} and give it with --profile"
+
+
+def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str]:
+    if not_run is not None and plan.pools:
+        return [f"Not run as a check: {not_run}."]
+    if check is None:
+        return []
+    if check.void is not None:
+        return [f"The check does not count: {check.void}."]
+    if not check.is_met:
+        missed = f"{check.late_or_lost_ratio:.1%} of the answers were late or lost"
+        return [f"Run as a check, {rate(check.rate_rps)} missed the objective: {missed}, where 1 % is allowed."]
+    return []
+
+
+# -- reasons and what would change it ----------------------------------------------------------------------------------
+
+
+def reason(one: Reason, model: str) -> str:
+    """One reason in a sentence without its full stop."""
+    kind = KINDS.get(one.pool or "", "")
+    value, limit = one.value or 0.0, one.limit or 0.0
+    return {
+        "cheaper": f"The {kind} is {value:.0%} cheaper at the rate asked for, at both ends of what was measured",
+        "only_one": f"Only the {kind} meets p99 {times(limit)}",
+        "unmet": f"Neither a CPU nor a GPU that was measured meets p99 {times(limit)}",
+        "rate": f"It depends on the rate: at {rate(value)} the GPU is the cheaper one, at others that were asked for it is not",
+        "measurement": f"It depends on how fast the {kind} servers really are: within what was measured both answers fit at {rate(value)}",
+        "price": f"It depends on the prices: both sides cost the same but for {value:.1%}, and {limit:.0%} is too near to tell",
+        "generator": f"The load generator ended a search before the server did, so that at {rate(value)} both answers fit",
+        "too_few": f"Too few runs of {one.detail}: {value:.0f}, and {limit:.0f} are needed",
+        "void": f"All {value:.0f} runs on the {kind} are void: {one.detail}",
+        "missing": missing(one, model),
+        "unpriced": f"No price in the list fits {one.detail}: give a file with --prices",
+        "what_if": f"The {kind} figures are {one.detail}, not measured",
+    }[one.kind]
+
+
+def flip(one: Flip, currency: str) -> str:
+    """What would change the answer, in a sentence without its full stop."""
+    to = {"pays": "the GPU pays", "does_not_pay": "the GPU does not pay"}[one.to]
+    ratio = one.at / one.now - 1 if one.now else 0.0
+    by = f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'}"
+    if one.what == "rate":
+        return f"{'Above' if one.at > one.now else 'Below'} {rate(one.at)} instead of {rate(one.now)} {to}"
+    if one.what == "gpu_speed":
+        return f"With {rate(one.at)} instead of {rate(one.now)} from one GPU server {to}"
+    if one.what == "idle":
+        return f"With more than {one.at:.0%} of the GPU's paid hours idle {to}"
+    kind = "GPU" if one.what == "gpu_price" else "CPU"
+    now, at = money(one.now, currency), money(one.at, currency)
+    return f"{'Above' if one.at > one.now else 'Below'} {at} an hour for one {kind} server instead of {now} ({by}) {to}"
+
+
+ASSUMPTIONS: dict[What, str] = {
+    "cpu_price": "CPU price",
+    "gpu_price": "GPU price",
+    "cpu_rate": "Highest rate of a CPU server",
+    "gpu_rate": "Highest rate of a GPU server",
+    "idle_hours": "Hours a day without load",
+}
+
+
+def assumption(one: Sensitivity) -> str:
+    """What is assumed otherwise, and how."""
+    at = {"cpu_price": f"× {one.at:g}", "gpu_price": f"× {one.at:g}", "idle_hours": f"{one.at:g}"}
+    return f"{ASSUMPTIONS[one.what]} {at.get(one.what, rate(one.at))}"
+
+
+def caveats(plan: Plan, sources: Sequence[Source], check: Check | None) -> tuple[str, ...]:
+    """What a reader must know before believing the paragraph."""
+    said = [*plan.caveats]
+    said += [source.profile.note for source in sources if source.profile.note]
+    if check is not None:
+        said.append("The load generator ran on the same cores as the server and took its share of them.")
+    ended = [f"{one[:1].upper()}{one[1:]}" for one in said]
+    return tuple(dict.fromkeys(ended))
