@@ -22,8 +22,10 @@ from loadtest import report as reporting
 from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
+from loadtest.evidence import evidence
 from loadtest.machine import this_machine, versions
-from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio
+from loadtest.meters import scrape, watching
+from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, measured_window
 from loadtest.prepared import Prepared, prepare
 from loadtest.progress import Progress
 from loadtest.summaries import Report
@@ -157,7 +159,7 @@ def _manifest(
         reason = not_run_reason(status, campaign.model, arm.variant, arm.pool)
         if reason is None:
             reason = _refusal(campaign, arm, prepared, gateway)
-        arms.append(records.ArmRecord(arm.name, arm.variant, arm.pool, reason))
+        arms.append(records.ArmRecord(arm.name, arm.variant, arm.pool, reason, arm.is_again))
     return records.Manifest(
         name=campaign.name,
         model=campaign.model,
@@ -217,10 +219,13 @@ def _one(
     title: str,
 ) -> records.RunRecord:
     names = triton_names(gateway.status(), campaign.model, planned.arm.variant)
-    before = gateway.num_requests(), gateway.num_inferences(names)
+    arm = (gateway, campaign.model, planned.arm.variant, planned.arm.pool)
+    before, scraped = (gateway.num_requests(), gateway.num_inferences(names)), scrape(*arm)
     started = datetime.now().astimezone()
-    state, reason = generate(campaign, planned, gateway.url, directory, progress, title)
+    with watching(*arm) as readings:
+        state, reason = generate(campaign, planned, gateway.url, directory, progress, title)
     after = gateway.num_requests(), gateway.num_inferences(names)
+    window = measured_window(directory / planned.rows, campaign.load.warmup_s, campaign.load.end_s)
     return records.RunRecord(
         arm=planned.arm.name,
         point=planned.point,
@@ -235,6 +240,7 @@ def _one(
         triton_counted=_difference(before[1], after[1]),
         generator_cpu_ratio=generator_cpu_ratio(directory / planned.rows),
         num_scheduled=_num_scheduled(campaign.load, planned, times_s),
+        evidence=evidence(scraped, scrape(*arm), readings, window),
     )
 
 

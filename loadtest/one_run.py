@@ -15,6 +15,7 @@ from pathlib import Path
 
 from loadtest import records
 from loadtest.campaign_file import Arm, Campaign
+from loadtest.evidence import Window
 from loadtest.progress import Progress
 from loadtest.target import free_port, last_line, stop
 
@@ -117,6 +118,16 @@ def generator_cpu_ratio(rows: Path) -> float | None:
         facts = [json.loads(file.read_text(encoding="utf-8")) for file in generator_files(rows)]
         return max(float(fact["cpu_s"]) / float(fact["wall_s"]) for fact in facts)
     except (OSError, ValueError, KeyError, ZeroDivisionError):
+        return None
+
+
+def measured_window(rows: Path, warmup_s: float, end_s: float) -> Window | None:
+    """By this machine's clock; of several processes from the last one's start to the first one's end."""
+    try:
+        facts = [json.loads(file.read_text(encoding="utf-8")) for file in generator_files(rows)]
+        began = [float(fact["began"]) for fact in facts]
+        return Window(max(began) + warmup_s, min(began) + end_s)
+    except (OSError, ValueError, KeyError):
         return None
 
 

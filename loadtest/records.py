@@ -18,7 +18,7 @@ from loadtest.arrivals import Arrivals, Kind
 from loadtest.errors import ResultsError
 from serving.planning.machine import Machine
 
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 RUNS = "runs"
 
@@ -94,6 +94,32 @@ class ArmRecord:
     variant: str
     pool: str
     not_run: str | None = None
+    is_again: bool = False  # the baseline a second time, to see whether two equal arms are told apart
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What servers and machine counted during one run. None: it could not be read, or its server began anew.
+
+    Triton's numbers and the gateway's queue are of the whole run, warm-up included, and its times means per request, in which each request
+    of a batch counts the batch's whole time. CPU seconds and energy are of the measured seconds, and of nothing less than all cards, or
+    whole processors with whatever else ran on them.
+    """
+
+    num_requests: int | None = None
+    num_rows: int | None = None
+    num_executions: int | None = None
+    triton_queue_s: float | None = None
+    triton_input_s: float | None = None
+    triton_infer_s: float | None = None
+    triton_output_s: float | None = None
+    gateway_queue_s: float | None = None
+    gateway_cpu_s: float | None = None
+    triton_cpu_s: float | None = None  # with its backends' processes
+    cpu_energy_j: float | None = None
+    gpu_utilization_ratio: float | None = None
+    gpu_power_w: float | None = None
+    gpu_energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +139,7 @@ class RunRecord:
     triton_counted: int | None = None  # requests of this variant; None too where several servers hold it
     generator_cpu_ratio: float | None = None  # of one core, over the whole run; of several processes the busiest
     num_scheduled: int | None = None  # open loop: requests that were due in the measured time
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +249,16 @@ def read_manifest(directory: Path) -> Manifest:
             load=_load(raw.pop("load")),
             payload=Payload(**raw.pop("payload")),
             arms=tuple(ArmRecord(**a) for a in raw.pop("arms")),
-            runs=tuple(RunRecord(**r) for r in raw.pop("runs")),
+            runs=tuple(_run(r) for r in raw.pop("runs")),
             **raw,
         )
     except (KeyError, TypeError) as error:
         raise ResultsError(f"{path} is not a manifest of version {VERSION}: {error}.") from error
+
+
+def _run(raw: dict[str, Any]) -> RunRecord:
+    seen = raw.get("evidence")
+    return RunRecord(**{**raw, "evidence": None if seen is None else Evidence(**seen)})
 
 
 def _load(raw: dict[str, Any]) -> Load:

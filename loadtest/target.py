@@ -80,8 +80,7 @@ class Gateway:
 
     def num_requests(self) -> int | None:
         """All requests that the gateway has counted since it started."""
-        answer = self._get("/metrics", TIMEOUT_S)
-        values = _COUNTER.findall(answer[1].decode("utf-8", "replace")) if answer and answer[0] == 200 else []
+        values = _COUNTER.findall(self.get_text("/metrics") or "")
         return int(sum(float(v) for v in values)) if values else None
 
     def num_inferences(self, names: tuple[str, ...]) -> int | None:
@@ -107,6 +106,10 @@ class Gateway:
             return f"the gateway answers {status}: {json.loads(text)['error']}"
         except (ValueError, KeyError, TypeError):
             return f"the gateway answers {status}"
+
+    def get_text(self, path: str, timeout_s: float = TIMEOUT_S) -> str | None:
+        answer = self._get(path, timeout_s)
+        return answer[1].decode("utf-8", "replace") if answer and answer[0] == 200 else None
 
     def get_json(self, path: str, timeout_s: float = TIMEOUT_S) -> Any:
         answer = self._get(path, timeout_s)

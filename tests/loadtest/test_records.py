@@ -39,7 +39,7 @@ def test_a_last_row_cut_short_by_a_kill_is_dropped(tmp_path: Path) -> None:
     [
         (lambda t: t.replace("200", "2x0", 1), "line 2: invalid literal"),
         (lambda t: t.replace(",200,", ",", 1), "line 2: 9 cells instead of 10"),
-        (lambda t: t.replace("start_s", "start", 1), "first line is not that of version 2"),
+        (lambda t: t.replace("start_s", "start", 1), "first line is not that of version 3"),
     ],
 )
 def test_a_broken_row_is_an_error_that_names_its_line(tmp_path: Path, spoil: object, message: str) -> None:
@@ -63,9 +63,9 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 1}, "has version 1; this Tandem reads version 2"),
-        ({"surplus": 1}, "is not a manifest of version 2"),
-        ({"machine": None}, "is not a manifest of version 2"),
+        ({"version": 1}, "has version 1; this Tandem reads version 3"),
+        ({"surplus": 1}, "is not a manifest of version 3"),
+        ({"machine": None}, "is not a manifest of version 3"),
     ],
 )
 def test_a_foreign_manifest_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
