@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from loadtest import plots
+from loadtest import plots, testimony
 from loadtest.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 from loadtest.estimates import CONFIDENCE, MIN_BEYOND, Estimate
 from loadtest.records import Load, Payload
@@ -51,7 +51,7 @@ def _point(report: Report, arms: Sequence[ArmSummary]) -> list[str]:
     body = [_table(arms, is_open=is_open)]
     if ran:
         body += [plots.curves(ran)] if is_open else [plots.bars(ran), plots.curves(ran)]
-    return [*body, _ratios(report, arms)]
+    return [*body, _ratios(report, arms), _evidence(ran)]
 
 
 def _against_load(report: Report) -> str:
@@ -89,9 +89,10 @@ def _head(report: Report) -> str:
 
 
 def _payload(payload: Payload) -> str:
-    what = "real handwritten digits" if payload.data == "digits" else "random inputs"
-    images = "1 image" if payload.batch_size == 1 else f"{payload.batch_size} images"
-    return f"{what}, {images} per request as {'JSON' if payload.encoding == 'json' else 'binary tensors'}"
+    what = payload.what or payload.data
+    distinct = "" if payload.num_distinct is None else f" ({payload.num_distinct:,} distinct ones, then again)"
+    rows = "1" if payload.batch_size == 1 else f"{payload.batch_size}"
+    return f"{what}{distinct}, {rows} per request as {'JSON' if payload.encoding == 'json' else 'binary tensors'}"
 
 
 def _load(load: Load) -> str:
@@ -168,7 +169,7 @@ def _table(arms: Sequence[ArmSummary], *, is_open: bool) -> str:
 
 
 def _arm(arm: ArmSummary, heads: Sequence[str], *, is_open: bool) -> str:
-    name = f"<strong>{_e(label(arm))}</strong>" + (' <span class="tag">baseline</span>' if arm.is_baseline else "")
+    name = f"<strong>{_e(label(arm))}</strong>" + _tag(arm)
     if not arm.num_runs:
         why = f"not run: {arm.not_run}" if arm.not_run else "no valid run"
         return f'<tr class="gone"><th>{name}</th><td colspan="{len(heads) - 1}">{_e(why)}</td></tr>'
@@ -185,6 +186,11 @@ def _arm(arm: ArmSummary, heads: Sequence[str], *, is_open: bool) -> str:
         "<br>".join(_e(_device(device)) for device in arm.devices) or "no receipt",
     )
     return _row(heads, name, cells)
+
+
+def _tag(arm: ArmSummary) -> str:
+    called = "baseline" if arm.is_baseline else "baseline again" if arm.is_again else ""
+    return f' <span class="tag">{called}</span>' if called else ""
 
 
 def _device(receipt: str) -> str:
@@ -214,6 +220,16 @@ def _factor(value: Difference | None) -> str:
 
 def _percent(value: float) -> str:
     return f"{value:.2%}"
+
+
+def _evidence(arms: Sequence[ArmSummary]) -> str:
+    if not testimony.is_known(arms):
+        return ""
+    shown = testimony.columns(arms)
+    heads = ("Arm", *(title for title, _, _ in shown))
+    rows = [_row(heads, _e(label(arm)), [_e(cell) for cell in testimony.cells(arm, shown)]) for arm in arms]
+    said = " ".join(_e(line) for line in testimony.remarks(arms))
+    return f"<h2>What the servers say</h2>{_grid(heads, rows)}<p>{said}</p>"
 
 
 def _ratios(report: Report, arms: Sequence[ArmSummary]) -> str:
@@ -286,7 +302,7 @@ _OPEN = (
 def _rule(report: Report) -> str:
     """When `wording.py` calls an arm faster, and how often it would of an equal one."""
     what = "median latency" if report.manifest.load.kind == "open" else "requests per second"
-    num = sum(1 for arm in report.arms if not arm.is_baseline and arm.num_runs)
+    num = sum(1 for arm in report.arms if not (arm.is_baseline or arm.is_again) and arm.num_runs)
     return (
         f"An arm is called faster or slower only if the {CONFIDENCE:.0%} interval of its ratio to the baseline, in {what}, leaves out 1. "
         "The interval is Student's t on the logarithms of the ratios, one for each repeat, so that what slows a whole repeat cancels. "
@@ -308,7 +324,7 @@ def _method(report: Report) -> str:
         f"requests of one run are not independent; it is told from {MIN_REPEATS} runs on.",
         _rule(report),
         f"A run of {MIN_REQUESTS} requests or more is called not stable if its latency has an order in time (von Neumann's ratio of "
-        f"{NUM_PARTS} parts under {MAX_ORDER:g}) and differs by {MIN_CHANGE_RATIO:.0%} from third to third, or if the queue grew to the end.",
+        f"{NUM_PARTS} parts under {MAX_ORDER:g}) and differs by {MIN_CHANGE_RATIO:.0%} from third to third, or if its queue grew.",
         f"A percentile is told only where at least {MIN_BEYOND} requests of each run lie beyond it: p99 needs 1,000 a run.",
         f"{ratio} Right: answers whose first label is the true one.",
         "Each arm pins its variant and pool. A run is void if a receipt shows another one, if nothing succeeded, or if the "

@@ -22,6 +22,7 @@ from loadtest.estimates import Estimate, curve, estimate, percentile
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
 from loadtest.stability import unstable_reason
 from loadtest.summaries import ArmSummary, Report, RunSummary
+from loadtest.testimony import of_arm
 from loadtest.voids import DROPPED, lag_p99_s, sent_in_window, throughput_rps, void_reason
 from loadtest.wording import caveats, sentence, verdict
 
@@ -136,6 +137,7 @@ def _arm(
         variant=arm.variant,
         pool=arm.pool,
         is_baseline=arm.name == manifest.baseline,
+        is_again=arm.is_again,
         not_run=arm.not_run,
         devices=tuple(sorted({row.device for row in good})),
         num_runs=len(valid),
@@ -152,6 +154,7 @@ def _arm(
         throughput_ratio=_throughput_ratio(pairs, manifest.load),
         speed_ratio=_speed_ratio(pairs),
         latency_curve=tuple(curve(_latencies(good))),
+        evidence=of_arm(manifest.runs, valid, manifest.load.duration_s),
     )
 
 

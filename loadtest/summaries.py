@@ -8,7 +8,7 @@ from loadtest.differences import Difference
 from loadtest.estimates import Estimate
 from loadtest.records import Manifest
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,27 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmEvidence:
+    """What servers and machine did for one arm at one point: medians over its valid runs, None as soon as one of them does not know.
+
+    The times are of a mean request of a run. CPU and energy are divided by the good answers of the measured seconds.
+    """
+
+    gateway_queue_s: float | None
+    triton_queue_s: float | None
+    triton_input_s: float | None
+    triton_infer_s: float | None
+    triton_output_s: float | None
+    rows_per_execution: float | None
+    gateway_cpu_s: float | None
+    triton_cpu_s: float | None
+    cpu_energy_j: float | None
+    gpu_energy_j: float | None
+    gpu_utilization_ratio: float | None
+    gpu_power_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ArmSummary:
     """One arm at one point of the load, over its valid runs. Ratios are per repeat against the baseline's run of the same point and repeat;
     above 1 is faster."""
@@ -46,6 +67,7 @@ class ArmSummary:
     variant: str
     pool: str
     is_baseline: bool
+    is_again: bool  # the baseline a second time
     not_run: str | None
     devices: tuple[str, ...]  # as the receipts tell
     num_runs: int
@@ -62,6 +84,7 @@ class ArmSummary:
     throughput_ratio: Difference | None  # this arm's requests per second / the baseline's
     speed_ratio: Difference | None  # the baseline's median latency / this arm's
     latency_curve: tuple[tuple[float, float], ...]  # (seconds, share of requests at or below)
+    evidence: ArmEvidence | None  # None: of no valid run
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadtest.differences import MIN_REPEATS, Difference
+from loadtest.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 from loadtest.records import ArmRecord, Load, Manifest
 from loadtest.summaries import ArmSummary, RunSummary, device_kind, milliseconds, number
 from loadtest.voids import BUSY_GENERATOR
@@ -63,11 +63,30 @@ def _at_point(arms: Sequence[ArmSummary], load: Load) -> list[str]:
         why = f"not run: {baseline.not_run}" if baseline.not_run else "without a valid run"
         return [f"Nothing can be compared: the baseline, {label(baseline)}, was {why}."]
     others = [arm for arm in arms if not arm.is_baseline and arm.throughput_rps]
+    again = [_itself(arm, load) for arm in others if arm.is_again]
+    others = [arm for arm in others if not arm.is_again]
     if load.kind == "open":
-        return [f"{label(baseline)} {_answers(baseline, load)}.", *(_in_time(arm, load) for arm in others)]
+        return [f"{label(baseline)} {_answers(baseline, load)}.", *(_in_time(arm, load) for arm in others), *again]
     rate = number(baseline.throughput_rps.median)
     first = f"{label(baseline)} answers {rate} requests per second{_median_ms(baseline)}."
-    return [first, *(_against(arm, baseline) for arm in others)]
+    return [first, *(_against(arm, baseline) for arm in others), *again]
+
+
+def _itself(arm: ArmSummary, load: Load) -> str:
+    """What two equal arms look like here."""
+    ratio = arm.speed_ratio if load.kind == "open" else arm.throughput_ratio
+    what = "median latency" if load.kind == "open" else "requests per second"
+    if ratio is None or ratio.smallest_seen_ratio is None:
+        return f"The baseline beside itself: {_inconclusive(ratio)}."
+    if ratio.outcome != "no_difference_seen":
+        return (
+            f"The baseline beside itself was told apart ({_between(ratio)} times in {what}): a false alarm, as two equal arms give in "
+            f"{FALSE_ALARM_RATIO:.0%} of reports. Differences of this size mean nothing here."
+        )
+    return (
+        f"The baseline beside itself was not told apart ({_between(ratio)} times in {what}): a difference under "
+        f"{ratio.smallest_seen_ratio:.2%} would not have been seen."
+    )
 
 
 def _missing(arms: Sequence[ArmSummary]) -> list[str]:
@@ -136,7 +155,7 @@ def _median_ms(arm: ArmSummary) -> str:
 
 def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSummary]) -> tuple[str, ...]:
     """What a reader must know before believing the sentence."""
-    said = [] if manifest.note is None else [manifest.note]
+    said = [text for text in (manifest.note, manifest.payload.remark) if text]
     if manifest.is_interrupted or len(manifest.runs) < manifest.num_planned:
         done = sum(1 for run in manifest.runs if run.state == "done")
         said.append(f"Partial: {done} of {manifest.num_planned} runs were made before the campaign was interrupted.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loadtest import campaign, page, records, report, voids, wording
+from loadtest import campaign, page, records, report, summaries, voids, wording
 from loadtest.records import ArmRecord, Load, Row, RunRecord
 from loadtest.summaries import Report
 from tests.loadtest import rows as make
@@ -211,7 +211,7 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
     assert campaign.report(directory) == first
     assert {name: (directory / name).read_bytes() for name in files} == files
     told = json.loads(files["report.json"])
-    assert told["version"] == 2
+    assert told["version"] == 3
     assert told == json.loads(json.dumps(asdict(report.build(directory))))
 
 
@@ -470,3 +470,47 @@ def test_stable_runs_are_not_spoken_of() -> None:
     built = report.summarise(*make.two_arms())
     assert [run.unstable for run in built.runs] == [None] * 4
     assert "<h2>Not stable</h2>" not in page.render(built)
+
+
+# -- the baseline beside itself ----------------------------------------------------------------------------------------
+
+
+def beside_itself(again_s: list[float], *, is_open: bool) -> Report:
+    """Three repeats of a baseline of 10 ms, and of the same again that took so long."""
+    load = replace(OPEN, repeats=3) if is_open else make.LOAD
+    arms = (make.ARMS[0], ArmRecord("fp32-cpu-again", "fp32", "cpu", is_again=True))
+    runs, by_run = [], {}
+    for repeat, took_s in enumerate(again_s, start=1):
+        for arm, latency_s in zip(arms, (0.01, took_s), strict=True):
+            count = 100 if is_open else round(1 / latency_s)
+            run = open_run(arm=arm.name, repeat=repeat) if is_open else make.run(arm.name, repeat)
+            runs.append(run)
+            by_run[run.rows] = make.rows(latency_s, count)
+    return report.summarise(make.manifest(runs, load=load, arms=arms), by_run)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_two_equal_arms_that_are_not_told_apart_say_how_little_could_be_seen(is_open: bool) -> None:
+    built = beside_itself([0.0099, 0.0101, 0.01], is_open=is_open)
+    assert "The baseline beside itself was not told apart (0.98 to 1.0" in built.sentence
+    assert re.search(r"a difference under 2\.\d\d% would not have been seen", built.sentence)
+    html = page.render(built)
+    assert '<span class="tag">baseline again</span>' in html
+    assert "and this report makes 0." in html  # comparisons of arms that may differ
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_two_equal_arms_that_are_told_apart_are_a_false_alarm(is_open: bool) -> None:
+    built = beside_itself([0.0080, 0.0081, 0.0082], is_open=is_open)
+    assert "The baseline beside itself was told apart (1.2" in built.sentence
+    assert (
+        "a false alarm, as two equal arms give in 5% of reports. Differences of this size mean nothing here."
+        in built.sentence
+    )
+
+
+def test_two_equal_arms_of_two_repeats_are_inconclusive() -> None:
+    assert (
+        "The baseline beside itself: inconclusive: 2 repeats cannot say"
+        in beside_itself([0.01, 0.01], is_open=False).sentence
+    )
