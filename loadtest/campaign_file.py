@@ -17,6 +17,7 @@ from loadtest.records import Load, Payload
 from loadtest.strict_yaml import (
     REQUIRED,
     Reader,
+    a_flag,
     a_name,
     a_number,
     a_text,
@@ -39,6 +40,7 @@ class Arm:
     name: str
     variant: str
     pool: str
+    is_again: bool = False  # the baseline a second time
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ FORM: dict[str, Any] = {
     "model": (a_name, REQUIRED),
     "note": (a_text, None),
     "baseline": (a_name, None),
+    "baseline_twice": (a_flag, False),
     "load": {
         "kind": (one_of(*KINDS), "closed"),
         "users": (one_or_more(a_number(1, 4096, int)), [8]),
@@ -116,6 +119,8 @@ def parse_campaign(text: str, file: str) -> Campaign:
     if baseline not in [arm.name for arm in arms]:
         known = [arm.name for arm in arms]
         raise reader.error(reader.key(root, "baseline"), f"no arm is named {baseline!r}{nearest(baseline, known)}")
+    if values["baseline_twice"]:
+        arms = _with_again(reader, reader.key(root, "baseline_twice"), arms, baseline)
     return Campaign(
         values["name"],
         values["model"],
@@ -126,6 +131,14 @@ def parse_campaign(text: str, file: str) -> Campaign:
         values["note"],
         Path(file).parent,
     )
+
+
+def _with_again(reader: Reader, node: yaml.Node, arms: tuple[Arm, ...], baseline: str) -> tuple[Arm, ...]:
+    """The baseline a second time, as an arm of its own: two equal arms, which a report must not tell apart."""
+    again = replace(next(arm for arm in arms if arm.name == baseline), name=f"{baseline}-again", is_again=True)
+    if again.name in [arm.name for arm in arms]:
+        raise reader.error(node, f"the baseline's second arm is named {again.name!r}, and an arm has that name")
+    return (*arms, again)
 
 
 def _load(reader: Reader, node: yaml.Node, values: dict[str, Any], folder: Path) -> Load:

@@ -44,6 +44,10 @@ def a_name(value: Any) -> str | None:
     )
 
 
+def a_flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
 def a_text(value: Any) -> str | None:
     return None if isinstance(value, str) and value.strip() else "must be text"
 

@@ -186,3 +186,35 @@ def test_a_trace_that_is_sent_for_longer_or_shorter_has_the_rate_of_that_part(tm
     assert campaign.lasting(None, None, None) == campaign
     file.write_text(OPEN)
     assert read_campaign(file).lasting(1.0, 0.0, None).load.rate_rps == (50.0, 100.5)
+
+
+AGAIN = "{version: 1, name: c, model: m, baseline_twice: TWICE, baseline: b, arms: [{name: a, variant: fp32, pool: cpu}, {name: b, variant: int8, pool: cpu}MORE]}"
+
+
+def again(twice: str, more: str = "") -> str:
+    return AGAIN.replace("TWICE", twice).replace("MORE", more)
+
+
+def test_the_baseline_may_run_twice_as_an_arm_of_its_own() -> None:
+    campaign = parse_campaign(again("true"), "c.yaml")
+    assert [(arm.name, arm.variant, arm.is_again) for arm in campaign.arms] == [
+        ("a", "fp32", False),
+        ("b", "int8", False),
+        ("b-again", "int8", True),
+    ]
+    assert campaign.baseline == "b"
+    assert [arm.name for arm in parse_campaign(again("false"), "c.yaml").arms] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("twice", "more", "why"),
+    [
+        ("true", ", {name: b-again, variant: bf16, pool: cpu}", "line 1: the baseline's second arm is named 'b-again', and an arm has that name"),
+        ("yes please", "", "'baseline_twice' must be true or false, not 'yes please'"),
+        ("2", "", "'baseline_twice' must be true or false, not 2"),
+    ],
+)  # fmt: skip
+def test_a_second_baseline_that_cannot_be_is_an_error(twice: str, more: str, why: str) -> None:
+    with pytest.raises(CampaignFileError) as error:
+        parse_campaign(again(twice, more), "c.yaml")
+    assert why in str(error.value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loadtest import campaign, page, records, report, summaries, voids, wording
+from loadtest import campaign, page, records, report, voids, wording
 from loadtest.records import ArmRecord, Load, Row, RunRecord
 from loadtest.summaries import Report
 from tests.loadtest import rows as make
