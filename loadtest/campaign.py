@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
-from loadtest import page, records
+from loadtest import page, records, report_values
 from loadtest import report as reporting
 from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
@@ -47,6 +47,7 @@ class CampaignOptions:
     warmup_s: float | None = None
     repeats: int | None = None
     model_repository: Path | None = None
+    fail_if: tuple[str, ...] = ()  # conditions, as `p99_s > 0.05`
 
     @property
     def command(self) -> str:
@@ -57,13 +58,15 @@ class CampaignOptions:
             ("--warmup", self.warmup_s),
             ("--repeats", self.repeats),
             ("--model-repository", self.model_repository),
+            *(("--fail-if", condition) for condition in self.fail_if),
         )
         given = [word for name, value in pairs if value is not None for word in (name, str(value))]
         return shlex.join(["tandem", "campaign", "run", str(self.file), *given])
 
 
 def run(options: CampaignOptions) -> int:
-    """Exit code: 0 every arm that could run has a valid run, 1 one has none, 2 and 3 as everywhere, 130 interrupted."""
+    """Exit code: 0 every arm that could run has a valid run, 1 one has none or a condition to fail on is so, 2 and 3 as everywhere,
+    130 interrupted."""
     try:
         return _run(options)
     except CampaignError as error:
@@ -74,6 +77,21 @@ def run(options: CampaignOptions) -> int:
 def report(directory: Path) -> Path:
     """Rebuilds report.json and report.html from the rows; returns the page. Raises ResultsError (exit code 2)."""
     return _rebuild(directory)[1]
+
+
+def report_again(directory: Path, fail_if: tuple[str, ...]) -> int:
+    """Says where the page is. Exit code 1 if a condition to fail on is so. Raises CampaignError."""
+    report_values.check(fail_if)
+    built, html = _rebuild(directory)
+    print(html)
+    return _failed(fail_if, built)
+
+
+def _failed(fail_if: tuple[str, ...], built: Report) -> int:
+    sentences = report_values.failed(fail_if, built)
+    for sentence in sentences:
+        print(sentence, file=sys.stderr)
+    return int(bool(sentences))
 
 
 def _rebuild(directory: Path) -> tuple[Report, Path]:
@@ -97,6 +115,7 @@ def plan(arms: tuple[Arm, ...], load: records.Load) -> list[Planned]:
 
 def _run(options: CampaignOptions) -> int:
     campaign = read_campaign(options.file).lasting(options.duration_s, options.warmup_s, options.repeats)
+    report_values.check(options.fail_if, [arm.name for arm in campaign.arms])
     started = datetime.now().astimezone()
     found = find_gateway(options.url)
     directory = _directory(options.output or Path("results") / f"{campaign.name}-{started:%Y%m%d-%H%M%S}")
@@ -115,16 +134,17 @@ def _run(options: CampaignOptions) -> int:
                 return INTERRUPTED
             manifest = replace(records.read_manifest(directory), is_interrupted=True)
             records.write_manifest(directory, manifest)
-    return _conclude(directory, manifest)
+    return _conclude(directory, manifest, options.fail_if)
 
 
-def _conclude(directory: Path, manifest: records.Manifest) -> int:
+def _conclude(directory: Path, manifest: records.Manifest, fail_if: tuple[str, ...]) -> int:
     built, html = _rebuild(directory)
     print(built.sentence)
     print(f"report: {html}")
+    code = _failed(fail_if, built)
     if manifest.is_interrupted:
         return INTERRUPTED
-    return 0 if all(arm.not_run or arm.num_runs for arm in built.arms) else 1
+    return code if all(arm.not_run or arm.num_runs for arm in built.arms) else 1
 
 
 def _directory(path: Path) -> Path:

@@ -580,6 +580,14 @@ def plan(**options: Any) -> None:
     sys.exit(planning.run(planning.PlanOptions(**options, command=shlex.join(["tandem", *sys.argv[1:]]))))
 
 
+FAIL_IF = click.option(
+    "--fail-if",
+    multiple=True,
+    metavar="CONDITION",
+    help="Exit with 1 if this is so, as 'p99_s > 0.05' or 'ARM.throughput_rps < 100'; also if it is not known. Several times for several.",
+)
+
+
 @cli.group()
 def campaign() -> None:
     """Load tests and their reports."""
@@ -607,25 +615,29 @@ def campaign() -> None:
     "--only", multiple=True, metavar="NAME", help="This claim alone, of a file of claims; several times for several."
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Short times and few sizes, to try a file of claims.")
-def campaign_run(only: tuple[str, ...], is_quick: bool, **options: Any) -> None:
+@FAIL_IF
+def campaign_run(only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...], **options: Any) -> None:
     """Run the campaign in FILE and write its report; or put the claims in FILE to the test."""
     campaigns = room("loadtest.campaign")
     if room("loadtest.claims.claims_file").is_claims_file(options["file"]):
+        if fail_if:
+            raise UserError("--fail-if is for a load test, and does nothing for a file of claims")
         claims = room("loadtest.claims.command")
         sys.exit(
             _loadtest(campaigns, lambda: claims.run(claims.ClaimsOptions.of(only=only, is_quick=is_quick, **options)))
         )
     if only or is_quick:
         raise UserError("--only and --quick are for a file of claims (kind: claims), and do nothing for a load test")
-    sys.exit(_loadtest(campaigns, lambda: campaigns.run(campaigns.CampaignOptions(**options))))
+    sys.exit(_loadtest(campaigns, lambda: campaigns.run(campaigns.CampaignOptions(**options, fail_if=fail_if))))
 
 
 @campaign.command("report")
 @click.argument("directory", type=FILE)
-def campaign_report(directory: Path) -> None:
+@FAIL_IF
+def campaign_report(directory: Path, fail_if: tuple[str, ...]) -> None:
     """Build the report of a campaign again from its raw rows."""
     campaigns = room("loadtest.campaign")
-    click.echo(_loadtest(campaigns, lambda: campaigns.report(directory)))
+    sys.exit(_loadtest(campaigns, lambda: campaigns.report_again(directory, fail_if)))
 
 
 @cli.group()

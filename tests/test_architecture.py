@@ -48,6 +48,9 @@ PURE = {
     "scheduling": {"asyncio", "time", "datetime", "socket", "os", "random"},
     "planning": {"asyncio", "time", "socket", "os", "random"},
     "loadtest/arrivals.py": {"asyncio", "time", "socket", "os", "pathlib"},
+    "loadtest/conditions.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    "loadtest/differences.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    "loadtest/stability.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
 }
 FILES = sorted(p for folder in ("serving", "loadtest") for p in (ROOT / folder).rglob("*.py"))
 
