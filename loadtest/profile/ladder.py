@@ -1,11 +1,12 @@
 """One request at a time on every rung, in short turns, so that the machine's mood hits all of them alike; then what the turns say together.
 
-The order is another one in every round. Rule: a slice's first request counts nowhere, and an interval is taken over rounds, never over
-the requests of one.
+The order is another one in every round. Rule: a slice's first request counts only where it is the only one, and an interval is taken over
+rounds, never over the requests of one.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -18,6 +19,7 @@ from loadtest.profile.statistics import Counted
 from serving.planning.profile import RUNGS, Timing
 
 T = TypeVar("T")
+MIN_ROUNDS = 3  # fewer give no interval
 
 
 @dataclass(slots=True)
@@ -58,12 +60,17 @@ class Step:
         )
 
 
-def in_turns(steps: Sequence[Step], num_rounds: int, slice_s: float, tell: Callable[[int], None]) -> None:
-    """Each step once a round. `tell` takes the number of rounds that are over. Raises CannotMeasure."""
+def in_turns(
+    steps: Sequence[Step], num_rounds: int, slice_s: float, limit_s: float, tell: Callable[[int], None]
+) -> None:
+    """Each step once a round; of slow nets fewer rounds, but MIN_ROUNDS. `tell` takes the number that are over. Raises CannotMeasure."""
+    began = time.monotonic()
     for number in range(num_rounds):
         for step in order(steps, number, num_rounds):
             step.take_turn(slice_s)
         tell(number + 1)
+        if number + 1 >= MIN_ROUNDS and time.monotonic() - began > limit_s:
+            return
 
 
 def order(steps: Sequence[T], number: int, num_rounds: int) -> list[T]:
@@ -73,7 +80,8 @@ def order(steps: Sequence[T], number: int, num_rounds: int) -> list[T]:
     return turned[::-1] if number % 2 else turned
 
 
-def ladder(steps: Sequence[Step], server: str) -> tuple[Timing, ...]:
+def ladder(steps: Sequence[Step], server: str, more: Sequence[Timing] = ()) -> tuple[Timing, ...]:
     """By batch size, from the engine alone to the gateway."""
-    found = [timing for step in steps if step.server == server and (timing := step.timing) is not None]
+    found = [*more]
+    found += [timing for step in steps if step.server == server and (timing := step.timing) is not None]
     return tuple(sorted(found, key=lambda timing: (timing.batch_size, RUNGS.index(timing.rung))))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.arrivals import schedule
+from loadtest.bench.processes import CannotMeasure
 from loadtest.campaign_file import Arm, Campaign
 from loadtest.estimates import percentile
 from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio
@@ -75,7 +76,7 @@ def run_s(rate_rps: float, least_s: float) -> float:
 
 
 def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: str) -> Seen:
-    """Raises KeyboardInterrupt where it is interrupted."""
+    """Raises KeyboardInterrupt where it is interrupted, CannotMeasure where the generator does not start."""
     load = _load(aim, rate_rps)
     arm = Arm("searched", aim.variant, aim.pool)
     campaign = Campaign(
@@ -86,6 +87,8 @@ def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: 
     state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
     if state == "interrupted":
         raise KeyboardInterrupt
+    if state == "failed" and not (aim.folder / planned.rows).exists():
+        raise CannotMeasure(f"the load cannot be sent: {reason}")
     file = aim.folder / planned.rows
     record = RunRecord(
         arm=arm.name,

@@ -16,32 +16,27 @@ from pathlib import Path
 from loadtest.bench.processes import CannotMeasure, Moment
 from loadtest.bench.stack import Stack, stack
 from loadtest.bodies import encode
-from loadtest.estimates import estimate
 from loadtest.machine import this_machine, versions
-from loadtest.profile import search
 from loadtest.profile.asking import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
 from loadtest.profile.cold_start import start_often
 from loadtest.profile.inputs import Sent, inputs_for
 from loadtest.profile.ladder import Step, in_turns, ladder
-from loadtest.profile.load import Aim, inputs_file, open_run
+from loadtest.profile.load import Aim, inputs_file
 from loadtest.profile.notes import notes
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
 from loadtest.profile.places import EMULATED, accuracy, check_batch_sizes, linked, variants_of
+from loadtest.profile.rates import default_objective_s, max_rate
 from loadtest.profile.statistics import Running, counting, running_of
 from loadtest.progress import Progress
-from loadtest.summaries import milliseconds, number
+from loadtest.summaries import milliseconds
 from loadtest.target import Gateway
 from serving.export.speed.process import WorkerLost, WorkerProcess
 from serving.local.engines import installed
-from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Rung, ServerProfile
+from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Rung, ServerProfile, Timing
+from serving.replay.curves import read_curves
 from serving.repository.layout import Variant
 
 Say = Callable[[str], None]
-DEFAULT_OBJECTIVES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-OBJECTIVE_MEDIANS = (
-    4.0  # times the slowest variant's median, where nobody names an objective (a guess: room for a queue)
-)
-MIN_RATE_RPS = 0.2
 RUNG_OF: dict[Encoding, Rung] = {"binary": "gateway_binary", "json": "gateway_json"}
 
 
@@ -64,6 +59,7 @@ class Server:
     load: list[LoadPoint] = field(default_factory=list)
     max_rates: list[MaxRate] = field(default_factory=list)
     cold_start: tuple[Phase, ...] = ()
+    by_file: tuple[Timing, ...] = ()  # of an emulated device: what its engine alone takes
 
     def profile(self) -> ServerProfile:
         return ServerProfile(
@@ -73,7 +69,7 @@ class Server:
             device_name=self.running.device_name,
             digest=self.variant.digest,
             settings=self.running.settings,
-            ladder=ladder(self.steps, self.variant.name),
+            ladder=ladder(self.steps, self.variant.name, self.by_file),
             load=tuple(self.load),
             max_rates=tuple(self.max_rates),
             cold_start=self.cold_start,
@@ -181,13 +177,21 @@ class Study:
             if (why := gateway.refusal(self.options.model, precision, self.options.pool, body)) is not None:
                 self._aside(f"{name} is not measured: {why}")
                 continue
-            found.append(Server(variant, running, self._device_of(config)))
+            found.append(Server(variant, running, self._device_of(config), by_file=self._by_file(variant)))
         return found
 
     def _device_of(self, config: dict[str, object]) -> str:
         parameters = config.get("parameters")
         emulated = parameters.get("tandem_emulated") if isinstance(parameters, dict) else None
         return f"{EMULATED}-{emulated['string_value']}" if isinstance(emulated, dict) else self.options.pool
+
+    def _by_file(self, variant: Variant) -> tuple[Timing, ...]:
+        """The engine alone, where it is a file; no request was sent for it."""
+        curve = read_curves(self.options.emulate).of(variant) if self.options.emulate else None
+        if curve is None:
+            return ()
+        sizes = self.options.batch_sizes
+        return tuple(Timing("in_process", size, 0, curve.seconds(size), None, None, None) for size in sizes)
 
     def _aside(self, line: str) -> None:
         self.asides.append(line)
@@ -220,8 +224,8 @@ class Study:
             def tell(done: int) -> None:
                 self.say(f"ladder: round {done} of {self.pace.num_rounds}")
 
-            self.say(f"ladder: {len(steps)} ways to ask, one request at a time, {self.pace.num_rounds} rounds in turns")
-            in_turns(steps, self.pace.num_rounds, self.pace.slice_s, tell)
+            self.say(f"ladder: {len(steps)} ways to ask, one request at a time, in up to {self.pace.num_rounds} rounds")
+            in_turns(steps, self.pace.num_rounds, self.pace.slice_s, self.pace.ladder_s, tell)
         for server in servers:
             for size in self.options.batch_sizes:
                 direct, whole = server.median_s("in_process", size), server.median_s("gateway_binary", size)
@@ -282,68 +286,44 @@ class Study:
 
     def _search(self, servers: Sequence[Server], gateway: str, folder: Path) -> None:
         sizes = self.options.rate_batch_sizes or (min(self.options.batch_sizes),)
-        objectives_s = self.options.objectives_s or self._default_objective(servers, max(sizes))
+        rung = RUNG_OF[self.options.encoding]
+        alone_s = {
+            (s.variant.name, size): s.median_s(rung, size) or self._alone_s(s, size) for s in servers for size in sizes
+        }
+        objectives_s = self.options.objectives_s
+        if not objectives_s:
+            objectives_s = (default_objective_s(list(alone_s.values())),)
+            self.say(f"no --p99 was given: the rate is searched for p99 within {milliseconds(objectives_s[0])} ms")
         for server in servers:
             for size in sizes:
                 place = folder / f"{server.variant.name}-{size}"
                 self.sent.for_batches(size).write(inputs_file(place))
                 for objective_s in objectives_s:
-                    self._one_search(
-                        server,
-                        Aim(
-                            gateway=gateway,
-                            model=self.options.model,
-                            variant=server.variant.record.variant,
-                            pool=self.options.pool,
-                            encoding=self.options.encoding,
-                            batch_size=size,
-                            objective_s=objective_s,
-                            run_s=self.pace.run_s,
-                            warmup_s=self.pace.warmup_s,
-                            folder=place,
-                        ),
+                    aim = Aim(
+                        gateway=gateway,
+                        model=self.options.model,
+                        variant=server.variant.record.variant,
+                        pool=self.options.pool,
+                        encoding=self.options.encoding,
+                        batch_size=size,
+                        objective_s=objective_s,
+                        run_s=self.pace.run_s,
+                        warmup_s=self.pace.warmup_s,
+                        folder=place,
                     )
+                    label, alone = server.profile().label, alone_s[server.variant.name, size]
+                    try:
+                        most = max_rate(aim, label, alone, self.pace, server.load, self.progress, self.say)
+                    except CannotMeasure as error:  # the ladder is worth keeping
+                        self._aside(f"the highest rate of {server.variant.name} is not measured: {error}")
+                        continue
+                    server.max_rates.append(most)
 
-    def _default_objective(self, servers: Sequence[Server], size: int) -> tuple[float, ...]:
-        """A round time that leaves every variant room for a queue."""
-        medians = [m for s in servers if (m := s.median_s("gateway_binary", size)) is not None]
-        wanted_s = OBJECTIVE_MEDIANS * max(medians)
-        chosen = next((one for one in DEFAULT_OBJECTIVES_S if one >= max(wanted_s, 0.02)), DEFAULT_OBJECTIVES_S[-1])
-        self.say(
-            f"no --p99 was given: {milliseconds(chosen)} ms, a round time above {OBJECTIVE_MEDIANS:g} times the slowest median"
-        )
-        return (chosen,)
-
-    def _one_search(self, server: Server, aim: Aim) -> None:
-        alone_s = server.median_s(RUNG_OF[aim.encoding], aim.batch_size) or aim.objective_s
-        floor_rps = max(MIN_RATE_RPS, 0.05 / alone_s)
-        start_rps = floor_rps if alone_s > aim.objective_s else max(floor_rps, search.START_RATIO / alone_s)
-        title = f"{server.profile().label}, batch {aim.batch_size}, p99 within {milliseconds(aim.objective_s)} ms"
-        plan = search.Search(start_rps, floor_rps, self.pace.precision_ratio, self.pace.num_repeats, self.pace.max_runs)
-
-        def run(rate_rps: float) -> search.Outcome:
-            seen = open_run(aim, rate_rps, len(server.load), self.progress, f"{title}: {number(rate_rps)}/s")
-            server.load.append(seen.point)
-            point = seen.point
-            late = f"{point.num_late_or_lost:,} of {point.num_due:,} late or lost"
-            outcome = f"void: {point.void}" if point.void else ("met" if point.is_met else "missed")
-            why = f"; {seen.growing}" if seen.growing and not point.void else ""
-            self.say(f"{title}: {number(rate_rps)}/s: {outcome} ({late}{why})")
-            return "void" if point.void else ("met" if point.is_met else "missed")
-
-        found = search.find(plan, run)
-        told = estimate(found.estimates)
-        server.max_rates.append(
-            MaxRate(
-                objective_s=aim.objective_s,
-                batch_size=aim.batch_size,
-                rate_rps=found.rate_rps,
-                low_rps=told.low if told else None,
-                high_rps=told.high if told else None,
-                runs=found.estimates,
-                is_bounded_by_generator=found.is_bounded_by_generator,
-            )
-        )
+    def _alone_s(self, server: Server, size: int) -> float:
+        """Of a batch size that is not in the ladder: as if rows took their time one after the other."""
+        known = [t for t in server.profile().ladder if t.rung == "gateway_binary"]
+        nearest = min(known, key=lambda timing: abs(timing.batch_size - size))
+        return nearest.latency_p50_s * max(1.0, size / nearest.batch_size)
 
     # -- cold starts -------------------------------------------------------------------------------------------------
 
@@ -357,4 +337,7 @@ class Study:
             def tell(start: int, name: str = name) -> None:
                 self.say(f"cold start of {name}: {start} of {self.pace.cold_starts}")
 
-            server.cold_start = start_often(alone, name, body, options, folder, self.pace.cold_starts, tell)
+            try:
+                server.cold_start = start_often(alone, name, body, options, folder, self.pace.cold_starts, tell)
+            except CannotMeasure as error:  # the rest is worth keeping
+                self._aside(f"the cold start of {name} is not measured: {error}")

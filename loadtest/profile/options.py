@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,7 @@ class Pace:
 
     num_rounds: int = 7  # of the ladder
     slice_s: float = 0.25  # of each rung in a round
+    ladder_s: float = 60.0  # after which no further round begins, once there are three
     run_s: float = 5.0  # of an open-loop run, measured
     warmup_s: float = 1.0
     num_repeats: int = 3  # estimates of the highest rate
@@ -33,23 +34,11 @@ class Pace:
     max_runs: int = 16  # of a search
     cold_starts: int = 3
 
-    def lasting(self, run_s: float) -> Pace:
-        """With runs of another length."""
-        return Pace(
-            self.num_rounds,
-            self.slice_s,
-            run_s,
-            self.warmup_s,
-            self.num_repeats,
-            self.precision_ratio,
-            self.max_runs,
-            self.cold_starts,
-        )
-
 
 QUICK = Pace(
     num_rounds=3,
     slice_s=0.1,
+    ladder_s=15.0,
     run_s=2.0,
     warmup_s=0.5,
     num_repeats=1,
@@ -93,7 +82,7 @@ class ProfileOptions:
     @property
     def pace(self) -> Pace:
         pace = QUICK if self.is_quick else Pace()
-        return pace if self.seconds is None else pace.lasting(self.seconds)
+        return pace if self.seconds is None else replace(pace, run_s=self.seconds)
 
     @property
     def command(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loadtest.profile.options import ProfileOptions
 from serving.errors import UserError
+from serving.replay.curves import read_curves
 from serving.repository.layout import Repository, Variant, default_repository
 from serving.repository.record import LABELS, nearest
 
@@ -29,11 +30,17 @@ def variants_of(options: ProfileOptions) -> list[Variant]:
     for name in options.variants:
         if name not in mine:
             raise UserError(f"{options.model} has no variant {name!r}{nearest(name, list(mine))}")
-    pool = "cpu" if options.pool.startswith(EMULATED) else options.pool
-    chosen = [mine[name] for name in options.variants] or [v for v in mine.values() if pool in v.loadable_pools]
+    chosen = [mine[name] for name in options.variants] or [v for v in mine.values() if _may_run(v, options)]
     if not chosen:
-        raise UserError(f"no variant of {options.model} may run on the {pool} pool; see `tandem models`")
+        raise UserError(f"no variant of {options.model} may run on the {options.pool} pool; see `tandem models`")
     return sorted(chosen, key=lambda variant: (variant.record.variant != "fp32", variant.record.variant))
+
+
+def _may_run(variant: Variant, options: ProfileOptions) -> bool:
+    """An emulated device runs what its file speaks of, which Tandem can compute here. Raises UserError for a wrong file."""
+    if options.emulate is None:
+        return options.pool in variant.loadable_pools
+    return read_curves(options.emulate).of(variant) is not None and bool(variant.loadable_pools)
 
 
 def check_batch_sizes(options: ProfileOptions, variants: Sequence[Variant]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.bench.verdicts import table as columns
+from loadtest.profile.parts import batch_sizes
+from loadtest.profile.wording import where_time_goes
 from loadtest.summaries import milliseconds, number
 from serving.planning.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
 
@@ -26,6 +28,7 @@ def table(profile: Profile) -> str:
     ]
     if any(server.ladder for server in profile.servers):
         parts.append("milliseconds of a request alone, median\n" + columns(_ladder_rows(profile.servers)))
+        parts += [f"{server.label}: {' '.join(words)}" for server in profile.servers if (words := _words(server))]
     if any(server.max_rates for server in profile.servers):
         parts.append(columns(_rate_rows(profile.servers)))
     if any(server.cold_start for server in profile.servers):
@@ -33,6 +36,12 @@ def table(profile: Profile) -> str:
     if profile.note:
         parts.append(profile.note)
     return "\n\n".join(parts)
+
+
+def _words(server: ServerProfile) -> list[str]:
+    """Of the smallest batch: a ladder has its numbers for the others."""
+    sizes = batch_sizes(server)
+    return where_time_goes(server, sizes[0]) if sizes else []
 
 
 def _ladder_rows(servers: Sequence[ServerProfile]) -> list[tuple[str, ...]]:

@@ -1,0 +1,81 @@
+"""Words of the command line become values, and what is wrong with one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.profile.options import QUICK, Pace, ProfileOptions, Shape, emulation, shapes, times_s, whole_numbers
+from serving.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("20ms", (0.02,)),
+        ("0.02s", (0.02,)),
+        ("0.02", (0.02,)),
+        (".02", (0.02,)),
+        ("50ms, 20ms,20ms", (0.02, 0.05)),
+        ("500us", (0.0005,)),
+        ("1", (1.0,)),
+    ],
+)
+def test_a_time_may_be_written_in_the_usual_ways(text: str, seconds: tuple[float, ...]) -> None:
+    assert times_s(text, "--p99") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "20 minutes", "-1", "0", "0ms", "nan", "inf", "1e9", "20ms,", "61"])
+def test_what_is_no_time_is_told_with_the_way_out(text: str) -> None:
+    with pytest.raises(UserError, match="--p99"):
+        times_s(text, "--p99")
+
+
+@pytest.mark.parametrize("text", ["", "0", "1.5", "-8", "1,,8", "eight", "65537", "²"])
+def test_what_is_no_number_of_rows_is_told(text: str) -> None:
+    with pytest.raises(UserError, match=r"--batch-size .*: .* is no whole number from 1 to 65536"):
+        whole_numbers(text, "--batch-size", 65536)
+
+
+def test_numbers_of_rows_come_in_rising_order_and_once() -> None:
+    assert whole_numbers("8,1,8", "--batch-size", 32) == (1, 8)
+
+
+def test_settings_are_instances_times_threads() -> None:
+    assert shapes("1x2, 2×1", "--settings") == (Shape(1, 2), Shape(2, 1))
+
+
+@pytest.mark.parametrize("text", ["", "2", "0x2", "2x0", "1x2x3", "ax2", "1000x1"])
+def test_settings_that_are_none_are_told(text: str) -> None:
+    with pytest.raises(UserError, match="INSTANCESxTHREADS"):
+        shapes(text, "--settings")
+
+
+@pytest.mark.parametrize("text", ["", "emulated-gpu", "=file.yaml", "emulated-gpu="])
+def test_an_emulation_needs_a_name_and_a_file(text: str) -> None:
+    with pytest.raises(UserError, match="NAME=FILE"):
+        emulation(text, "--emulate")
+
+
+def test_the_command_of_a_profile_is_the_one_that_gives_it_again() -> None:
+    options = ProfileOptions(
+        "digits",
+        variants=("int8",),
+        objectives_s=(0.02, 0.05),
+        settings=(Shape(2, 1),),
+        pool="emulated-gpu",
+        emulate=Path("t4.yaml"),
+        is_quick=True,
+        seconds=3.0,
+    )
+    assert options.command == (
+        "tandem profile digits --p99 0.02s,0.05s --settings 2x1 --emulate emulated-gpu=t4.yaml --seconds 3.0 --variant int8 --quick"
+    )
+
+
+def test_quick_is_quicker_in_everything_and_the_length_of_runs_can_be_named() -> None:
+    for name in ("num_rounds", "slice_s", "ladder_s", "run_s", "warmup_s", "num_repeats", "max_runs", "cold_starts"):
+        assert getattr(QUICK, name) < getattr(Pace(), name), name
+    assert ProfileOptions("digits", is_quick=True, seconds=7.0).pace.run_s == 7.0
+    assert ProfileOptions("digits").pace == Pace()
