@@ -20,6 +20,7 @@ def why_not(
     considered: Sequence[Priced],
     prices_at_peak: Sequence[float],
     gateway_per_hour: float,
+    currency: str,
 ) -> tuple[Binding, ...]:
     """`prices_at_peak`: of all ways that carry the rates, whatever they cost."""
     servers = [server for profile in profiles for server in profile.servers]
@@ -30,7 +31,7 @@ def why_not(
         return tuple(_not_one(model, objective, servers))
     if not prices_at_peak:
         return (_too_few(objective, considered),)
-    return tuple(_too_dear(objective, considered, min(prices_at_peak) + gateway_per_hour))
+    return tuple(_too_dear(objective, considered, min(prices_at_peak) + gateway_per_hour, currency))
 
 
 def _not_one(model: str, objective: Objective, servers: Sequence[ServerProfile]) -> Iterator[Binding]:
@@ -80,17 +81,23 @@ def _too_few(objective: Objective, considered: Sequence[Priced]) -> Binding:
     return Binding("rate", objective.peak_rps, possible, says)
 
 
-def _too_dear(objective: Objective, considered: Sequence[Priced], cheapest_per_hour: float) -> Iterator[Binding]:
+def _too_dear(
+    objective: Objective, considered: Sequence[Priced], cheapest_per_hour: float, currency: str
+) -> Iterator[Binding]:
     cap = objective.max_price_per_hour
     if cap is not None and cheapest_per_hour > cap:
-        says = f"{objective.peak_rps:g} requests per second cost {cheapest_per_hour:.4g} an hour at the least, and may cost {cap:g}"
+        says = (
+            f"{objective.peak_rps:g} requests per second cost {currency}{cheapest_per_hour:.4g} an hour at the least, and may cost "
+            f"{currency}{cap:g}"
+        )
         yield Binding("price", cap, cheapest_per_hour, says)
     if objective.minimise == "energy":
         if all(priced.server.joules_per_request is None for priced in considered):
             says = "no joules were measured of any server: on most virtual machines they cannot be read; plan by --minimise price"
             yield Binding("energy", None, None, says)
         elif cap is not None and cheapest_per_hour <= cap:
-            says = f"no server whose joules were measured carries it for {cap:g} an hour; raise --max-price, or plan by --minimise price"
+            price = f"{currency}{cap:g} an hour"
+            says = f"no server whose joules were measured carries it for {price}; raise --max-price, or leave --minimise energy"
             yield Binding("energy", cap, None, says)
 
 

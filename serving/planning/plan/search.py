@@ -72,7 +72,11 @@ def make_plan(
     if objective.minimise == "energy":
         possible = [way for way in possible if _is_of_one(way) and way.joules_per_day is not None]
     best = min(possible, key=lambda way: _rank(way, objective), default=None)
-    bindings = () if best else why_not(model, objective, known, considered, [w.at_peak for w in ways], gateway_per_hour)
+    bindings = (
+        ()
+        if best
+        else why_not(model, objective, known, considered, [w.at_peak for w in ways], gateway_per_hour, prices.currency)
+    )
     break_even = cost.break_even_rps(cpu, gpu, objective)
     reach = 2 * max(objective.peak_rps, break_even or 0.0)
     fewest = max(1, objective.min_replicas)
