@@ -33,7 +33,7 @@ KEEPERS = {
     "transformers": {"export"},
     "onnx": {"export"},
     "onnxscript": {"export"},
-    "onnxruntime": {"export", "local/backends"},
+    "onnxruntime": {"export", "local/backends", "loadtest/claims/card_copy.py"},
     "sklearn": {"export"},
     "fastapi": {"gateway"},
     "starlette": {"gateway"},

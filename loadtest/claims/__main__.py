@@ -6,13 +6,23 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from loadtest.claims.command import ClaimsOptions, run
 from serving.errors import TandemError, exit_code
 from serving.export.speed_nets.compare import engines_of
+from serving.planning.engines import EnginePython
+
+
+def _with_version(engine: EnginePython) -> EnginePython:
+    """Of its ONNX Runtime; empty where it does not say."""
+    command = [str(engine.python), "-I", "-c", "import onnxruntime; print(onnxruntime.__version__)"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return replace(engine, version=done.stdout.strip())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--python", action="append", metavar="ENGINE=PYTHON", help="default: the engines installed")
     options = parser.parse_args(arguments)
     try:
-        engines = engines_of(options.python) if options.python else None
+        engines = {name: _with_version(engine) for name, engine in engines_of(options.python or []).items()} or None
         return run(
             ClaimsOptions(options.file, options.output, tuple(options.only), options.quick, options.nets, engines)
         )
