@@ -1,0 +1,100 @@
+"""A file of claims is strict: a line and the nearest known key for whatever does nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.claims.claims_file import NUMBERS, is_claims_file, parse_suite, read_suite
+from loadtest.claims.speeds import ORDER
+from loadtest.errors import CampaignFileError
+
+CAMPAIGNS = Path(__file__).parents[3] / "loadtest" / "campaigns"
+FILE = """version: 1
+kind: claims
+name: c
+claims:
+  - name: a
+    says: "INT8 suits CPUs."
+    source: "articles"
+    number: speed_up
+    models: mlp
+    variant: int8
+    at_least: 1
+"""
+
+
+def test_what_is_left_out_has_the_defaults() -> None:
+    suite = parse_suite(FILE, "c.yaml")
+    (claim,) = suite.claims
+    assert (claim.models, claim.variant, claim.engine) == (("mlp",), "int8", "cpu")
+    assert (claim.against_variant, claim.against_engine, claim.batch_sizes) == ("fp32", "cpu", ())
+    assert claim.threshold == "at least 1"
+    assert suite.experiments["speeds"]["batch_sizes"] == (1, 2, 4, 8, 16, 32)
+    assert set(suite.experiments) == {"speeds", "bandwidth", "trees", "scaling", "served"}
+
+
+def test_one_value_is_as_good_as_a_list_of_one() -> None:
+    text = FILE + "    batch_sizes: 4\nexperiments:\n  speeds: {batch_sizes: 8}\n"
+    suite = parse_suite(text, "c.yaml")
+    assert (suite.claims[0].batch_sizes, suite.experiments["speeds"]["batch_sizes"]) == ((4,), (8,))
+
+
+def test_the_committed_claims_have_sources_and_cover_every_kind_of_number() -> None:
+    suite = read_suite(CAMPAIGNS / "claims.yaml")
+    assert {claim.number for claim in suite.claims} == set(NUMBERS)
+    assert all(claim.source and claim.threshold for claim in suite.claims)
+    assert {model for claim in suite.claims for model in claim.models} == {*ORDER, "digits"}
+    assert (suite.folder / suite.experiments["scaling"]["scenario"]).is_file()
+
+
+def test_only_what_calls_itself_claims_is_a_file_of_claims(tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text("- kind: claims\n")
+    (tmp_path / "broken.yaml").write_text("kind: [claims\n")
+    (tmp_path / "bytes.yaml").write_bytes(b"kind: \xff")
+    others = [CAMPAIGNS / "digits.yaml", *tmp_path.iterdir(), tmp_path / "none.yaml", tmp_path]
+    assert is_claims_file(CAMPAIGNS / "claims.yaml")
+    assert not any(map(is_claims_file, others))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("number: speed_up", "number: speedup", "line 8: 'number' must be one of speed_up"),
+        ("number: speed_up", "nubmer: speed_up", "line 8: unknown key 'nubmer' in an entry of 'claims'; did you mean 'number'?"),
+        ("name: c\n", "name: c\nexperiment: 1\n", "line 4: unknown key 'experiment' in the claims file; did you mean 'experiments'?"),
+        ("name: c\n", "name: c\nexperiments: {speed: {}}\n", "line 4: unknown key 'speed' in 'experiments'; did you mean 'speeds'?"),
+        ("name: c\n", "name: c\nexperiments: {speeds: {rounds: 1}}\n", "line 4: 'rounds' must be a whole number from 2 to 100, not 1"),
+        ("    at_least: 1\n", "", "line 5: a claim needs a threshold: 'at_least', 'at_most' or both"),
+        ("at_least: 1\n", "at_least: 2\n    at_most: 1\n", "line 11: 'at_least' is above 'at_most', which no number is"),
+        ("at_least: 1\n", "at_least: .nan\n", "line 11: 'at_least' must be a number"),
+        ("    models: mlp\n", "", "line 5: 'models' is missing: 'speed_up' is of models"),
+        ("models: mlp", "models: mpl", "line 9: 'models' must be one of mlp"),
+        ("models: mlp", "models: [mlp, mlp]", "line 9: 'models' must be one value or a list of different ones"),
+        ("models: mlp", "models: digits", "line 9: 'speed_up' is not of 'digits'"),
+        ("variant: int8", "policies: tandem", "line 10: 'policies' does nothing for 'speed_up', which takes"),
+        ("number: speed_up", "number: trees_latency", "'models' does nothing for 'trees_latency', which takes batch_sizes"),
+        ("number: speed_up", "number: served_share", "line 9: 'served_share' is not of 'mlp'; known are digits, resnet50"),
+        ('    source: "articles"\n', "", "line 5: 'source' is missing in an entry of 'claims'"),
+        ("kind: claims", "kind: load", "line 2: 'kind' must be one of claims"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_with_line_and_way_out(old: str, new: str, message: str) -> None:
+    assert old in FILE
+    with pytest.raises(CampaignFileError) as refused:
+        parse_suite(FILE.replace(old, new), "c.yaml")
+    assert message in str(refused.value)
+
+
+def test_two_claims_of_one_name_are_refused() -> None:
+    again = FILE[FILE.index("  - name") :]
+    with pytest.raises(CampaignFileError, match=r"line 12: two claims are named 'a'"):
+        parse_suite(FILE + again, "c.yaml")
+
+
+def test_a_claim_that_is_not_there_is_refused_with_the_nearest() -> None:
+    suite = read_suite(CAMPAIGNS / "claims.yaml")
+    with pytest.raises(CampaignFileError, match=r"no claim is named 'int8-suits-cpu'; did you mean 'int8-suits-cpus'"):
+        suite.only(("int8-suits-cpu",))
+    assert [claim.name for claim in suite.only(("trees-suit-cpus",))] == ["trees-suit-cpus"]

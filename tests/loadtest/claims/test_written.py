@@ -1,0 +1,99 @@
+"""What a report says, and that the committed page says what the committed run measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loadtest.claims import docs, page, stored, written
+from loadtest.claims.claims_file import Claim
+from loadtest.claims.command import result
+from loadtest.claims.values import Bandwidth, Findings, LeftOut, Reading, Report, Timed
+from loadtest.errors import ResultsError
+from serving.planning.machine import Machine
+
+HERE = Machine("AMD EPYC", ("avx2",), 2.0, "Linux")
+PAIR: dict[str, Any] = {"variant": "int8", "engine": "cpu", "against_variant": "fp32", "against_engine": "cpu"}
+CLAIMS = (
+    Claim("int8", "INT8 suits CPUs | <b>", "articles", "speed_up", 1.0, models=("mlp",), **PAIR),
+    Claim("gpu", "GPUs are fast.", "articles", "speed_up", 10.0, url="https://example.org", models=("mlp",), **PAIR | {"engine": "cuda"}),
+)  # fmt: skip
+FOUND = Findings(
+    speeds=(
+        Timed("mlp", "fp32", "cpu", 1, 100, (0.01, 0.01), Reading(1.0, 1.0, 1.0)),
+        Timed("mlp", "int8", "cpu", 1, 25, (0.005, 0.005), Reading(2.0, 1.9, 2.1)),
+    ),
+    left_out=(LeftOut("mlp", "fp32", "cpu", 64, "batch 64 was left out"),),
+    bandwidths=(Bandwidth("cpu", "NumPy", 2**28, (2e10, 2e10), (3e10, 3e10)),),
+    not_run={"trees": "scikit-learn is not there"},
+)
+
+
+def report(**changes: object) -> Report:
+    made = Report(
+        name="claims",
+        machine=HERE,
+        date="2026-11-21T21:00:00+00:00",
+        command="tandem campaign run claims.yaml",
+        versions={"tandem": "0.1.0"},
+        num_threads=2,
+        is_quick=False,
+        is_partial=False,
+        seconds=90.0,
+        others_ratio=0.02,
+        results=tuple(result(claim, FOUND, HERE) for claim in CLAIMS),
+        findings=FOUND,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_the_page_says_the_answer_the_number_and_what_is_missing() -> None:
+    text = written.markdown(report())
+    assert "| INT8 suits CPUs / <b> | **holds** | 2.00×; mlp (1) |" in text
+    assert "**not measured here** | no GPU on this machine" in text
+    assert "| mlp int8 | cpu | 200; 2.00× (1.90..2.10) |" in text
+    assert "| mlp fp32 | cpu | 100 |" in text
+    assert "| CPU | 20 GB/s (20..20) | 30 GB/s (30..30) |" in text
+    assert "batch 64 was left out" in text
+    assert "trees: scikit-learn is not there" in text
+    assert "Busy machine" not in text
+
+
+def test_a_busy_machine_and_an_interruption_are_told_first() -> None:
+    head = written.markdown(report(others_ratio=0.63, is_partial=True, is_quick=True)).split("##")[0]
+    assert "other work took 63% of the cores" in head
+    assert "it was interrupted" in head
+    assert "not a measurement" in head
+
+
+def test_the_html_page_is_one_file_and_escapes_what_comes_from_outside() -> None:
+    html = page.render(report(is_partial=True))
+    assert "INT8 suits CPUs | &lt;b&gt;" in html
+    assert "<b>" not in html
+    assert "Of 2 claims: 1 holds, 1 not measured here." in html
+    assert '<span class="flag">partial</span>' in html
+    assert "src=" not in html
+    assert "href=" not in html
+
+
+def test_what_was_stored_is_read_again() -> None:
+    text = stored.to_json(report())
+    assert stored.to_json(stored.from_json(text, "claims.json")) == text
+    assert stored.from_json(text, "claims.json") == report()
+
+
+@pytest.mark.parametrize("change", [{"colour": 1}, {"findings": {"speed": []}}, {"results": [{"name": "a"}]}])
+def test_a_file_that_is_no_report_is_refused(change: dict[str, object]) -> None:
+    text = json.dumps({**json.loads(stored.to_json(report())), **change})
+    with pytest.raises(ResultsError, match=r"c\.json is no report of the claims suite"):
+        stored.from_json(text, "c.json")
+
+
+def test_the_committed_page_is_what_the_committed_run_measured() -> None:
+    committed = stored.from_json(docs.DATA.read_text(encoding="utf-8"), "docs/claims.json")
+    assert docs.PAGE.read_text(encoding="utf-8") == docs.render(committed), "run python -m loadtest.claims.docs"
+    assert not committed.is_quick
+    assert not committed.is_partial
