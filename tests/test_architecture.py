@@ -41,7 +41,7 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/open_loop.py"},
-    "tritonclient": {"local"},
+    "tritonclient": {"local", "loadtest/profile/asking.py"},
     "pydantic": {"settings", "gateway", "plan"},
 }
 PURE = {
