@@ -75,9 +75,8 @@ def in_turns(
 
 def order(steps: Sequence[T], number: int, num_rounds: int) -> list[T]:
     """Each round begins elsewhere, and every other one runs backwards."""
-    start = number * len(steps) // num_rounds
-    turned = [*steps[start:], *steps[:start]]
-    return turned[::-1] if number % 2 else turned
+    start, way = number * len(steps) // num_rounds, -1 if number % 2 else 1
+    return [steps[(start + way * at) % len(steps)] for at in range(len(steps))]
 
 
 def ladder(steps: Sequence[Step], server: str, more: Sequence[Timing] = ()) -> tuple[Timing, ...]:
