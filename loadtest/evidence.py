@@ -87,7 +87,7 @@ def together(parts: Iterable[Counters | None]) -> Counters | None:
     return Counters(*map(sum, zip(*whole, strict=True))) if whole and len(whole) == len(known) else None
 
 
-_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})? (?P<value>[^ ]+)", re.MULTILINE)
+_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 

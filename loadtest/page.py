@@ -225,9 +225,8 @@ def _percent(value: float) -> str:
 def _evidence(arms: Sequence[ArmSummary]) -> str:
     if not testimony.is_known(arms):
         return ""
-    shown = testimony.columns(arms)
-    heads = ("Arm", *(title for title, _, _ in shown))
-    rows = [_row(heads, _e(label(arm)), [_e(cell) for cell in testimony.cells(arm, shown)]) for arm in arms]
+    heads = ("A request", *(_e(label(arm)) for arm in arms))
+    rows = [_row(heads, _e(what), [_e(cell) for cell in cells]) for what, cells in testimony.lines(arms)]
     said = " ".join(_e(line) for line in testimony.remarks(arms))
     return f"<h2>What the servers say</h2>{_grid(heads, rows)}<p>{said}</p>"
 

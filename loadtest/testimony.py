@@ -42,9 +42,9 @@ def _over(values: Sequence[float | None]) -> float | None:
     return median(known) if known and len(known) == len(values) else None
 
 
-# -- as a table ----------------------------------------------------------------------------------------------------------
+# -- as a table: a line for each measure, because there are more of them than arms -----------------------------------------
 
-Column = tuple[str, str, Callable[[float], str]]  # title, ArmEvidence's field, how it is written
+Line = tuple[str, str, Callable[[float], str]]  # what, ArmEvidence's field, how it is written
 
 
 def _joules(value: float) -> str:
@@ -55,32 +55,33 @@ def _percent(value: float) -> str:
     return f"{value:.0%}"
 
 
-SERVERS: tuple[Column, ...] = (
-    ("Gateway queue ms", "gateway_queue_s", milliseconds),
-    ("Triton queue ms", "triton_queue_s", milliseconds),
-    ("Input ms", "triton_input_s", milliseconds),
-    ("Compute ms", "triton_infer_s", milliseconds),
-    ("Output ms", "triton_output_s", milliseconds),
-    ("Rows at once", "rows_per_execution", lambda value: f"{value:.2f}"),
-    ("Gateway CPU ms", "gateway_cpu_s", milliseconds),
-    ("Triton CPU ms", "triton_cpu_s", milliseconds),
+SERVERS: tuple[Line, ...] = (
+    ("Waiting in the gateway, ms", "gateway_queue_s", milliseconds),
+    ("Waiting in Triton, ms", "triton_queue_s", milliseconds),
+    ("Triton: input, ms", "triton_input_s", milliseconds),
+    ("Triton: computing, ms", "triton_infer_s", milliseconds),
+    ("Triton: output, ms", "triton_output_s", milliseconds),
+    ("Rows computed together", "rows_per_execution", lambda value: f"{value:.2f}"),
+    ("CPU of the gateway, ms", "gateway_cpu_s", milliseconds),
+    ("CPU of Triton, ms", "triton_cpu_s", milliseconds),
 )
-MACHINE: tuple[Column, ...] = (
-    ("CPU J", "cpu_energy_j", _joules),
-    ("GPU J", "gpu_energy_j", _joules),
+MACHINE: tuple[Line, ...] = (
+    ("Energy of the processor, J", "cpu_energy_j", _joules),
+    ("Energy of the GPU, J", "gpu_energy_j", _joules),
     ("GPU busy", "gpu_utilization_ratio", _percent),
-    ("GPU W", "gpu_power_w", lambda value: f"{value:.0f}"),
+    ("GPU's power, W", "gpu_power_w", lambda value: f"{value:.0f}"),
 )
 
 
-def columns(arms: Sequence[ArmSummary]) -> list[Column]:
-    """Those of the servers always; of the machine those that any arm has."""
-    known = [column for column in MACHINE if any(_value(arm, column[1]) is not None for arm in arms)]
-    return [*SERVERS, *known]
+def lines(arms: Sequence[ArmSummary]) -> list[tuple[str, list[str]]]:
+    """(measure, a cell for each arm): those of the servers always, those of the machine that any arm has."""
+    shown = [*SERVERS, *(line for line in MACHINE if _has(arms, line[1]))]
+    return [(what, [_written(arm, name, write) for arm in arms]) for what, name, write in shown]
 
 
-def cells(arm: ArmSummary, shown: Sequence[Column]) -> list[str]:
-    return [DASH if (value := _value(arm, name)) is None else write(value) for _, name, write in shown]
+def _written(arm: ArmSummary, name: str, write: Callable[[float], str]) -> str:
+    value = _value(arm, name)
+    return DASH if value is None else write(value)
 
 
 def _value(arm: ArmSummary, name: str) -> float | None:
@@ -88,26 +89,27 @@ def _value(arm: ArmSummary, name: str) -> float | None:
     return value
 
 
+def _has(arms: Sequence[ArmSummary], *names: str) -> bool:
+    return any(_value(arm, name) is not None for arm in arms for name in names)
+
+
 def is_known(arms: Sequence[ArmSummary]) -> bool:
-    return any(_value(arm, name) is not None for arm in arms for _, name, _ in (*SERVERS, *MACHINE))
+    return _has(arms, *(name for _, name, _ in (*SERVERS, *MACHINE)))
 
 
 def remarks(arms: Sequence[ArmSummary]) -> tuple[str, ...]:
     """How the table is to be read, and what is missing from it."""
     said = [
-        'Means of a request, in medians over runs. Triton counts a batch\'s whole time for each of its requests; "rows at once" is '
-        "how many rows it computed together. CPU and energy are of the measured seconds, per good answer."
+        "Of a mean request, the median over runs. Each request of a batch counts the batch's whole time. "
+        "CPU and energy are those of the measured seconds, over the good answers of these."
     ]
-    has_cpu_j, has_gpu = (
-        any(_value(arm, name) is not None for arm in arms for name in names)
-        for names in (("cpu_energy_j",), ("gpu_energy_j", "gpu_utilization_ratio", "gpu_power_w"))
-    )
-    if has_cpu_j:
-        said.append("CPU J is of whole processors, with a load generator on the same machine.")
+    has_cpu, has_gpu = _has(arms, "cpu_energy_j"), _has(arms, "gpu_energy_j", "gpu_utilization_ratio", "gpu_power_w")
+    if has_cpu:
+        said.append("The processor's energy is that of whole processors, with all that ran on them.")
     if has_gpu:
-        said.append("GPU J is of all cards of the machine, idle ones too.")
-    missing = [
-        what for what, has in (("The processor's energy", has_cpu_j), ("A GPU's load and energy", has_gpu)) if not has
-    ]
-    said += [f"{what}: not measured here." for what in missing]
+        said.append("The GPU's is that of all cards of the machine, idle ones too.")
+    if not (has_cpu or has_gpu):
+        said.append("Energy: not measured here, because neither the processor nor a card tells it.")
+    elif not (has_cpu and has_gpu):
+        said.append(f"Energy of the {'GPU' if has_cpu else 'processor'}: not measured here.")
     return tuple(said)
