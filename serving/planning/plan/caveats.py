@@ -41,7 +41,8 @@ def _of_figures(priced: Priced) -> Iterator[str]:
     if profile.provenance == "published":
         yield f"what-if: {server.device_name} by published figures, not measured by Tandem{note}"
     elif profile.provenance == "emulated" or server.device.startswith("emulated"):
-        yield f"what-if: {server.device_name} is emulated; its times are those of a file{note}"
+        name = server.device if server.device.startswith("emulated") else server.device_name
+        yield f"what-if: {name} is emulated; its times are those of a file{note}"
     if profile.others_ratio is not None and profile.others_ratio > MUCH_OTHER_WORK:
         yield f"other work took {profile.others_ratio:.0%} of the cores while {server.label} was measured"
     if server.is_untrained:

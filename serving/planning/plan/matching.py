@@ -54,8 +54,11 @@ def match(
 
 
 def _cards(server: ServerProfile, profile: Profile, offers: Sequence[Offer]) -> list[tuple[Offer, Fit]]:
-    """An emulated card has no name of its own but the profile's."""
-    names = _words(" ".join((server.device_name, *profile.machine.cards[:1])))
+    """An emulated card is called by what its file is called by: the machine that computes its answers has another one, or none."""
+    if server.device.startswith("emulated"):
+        names = _words(f"{server.device} {server.engine}")
+    else:
+        names = _words(" ".join((server.device_name, *profile.machine.cards[:1])))
     return [(offer, "named") for offer in offers if offer.card and _words(offer.card) <= names]
 
 

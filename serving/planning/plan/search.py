@@ -66,11 +66,13 @@ def make_plan(
     known = [profile for profile in profiles if profile.model == model]
     considered = _considered(known, objective, prices, instances or {})
     cpu, gpu = (_fronts([p for p in considered if p.pool == pool]) for pool in ("cpu", "gpu"))
-    ways = list(_ways(cpu, gpu, objective))
+    ways = list(
+        _ways_by_energy(considered, objective) if objective.minimise == "energy" else _ways(cpu, gpu, objective)
+    )
     cap = math.inf if objective.max_price_per_hour is None else objective.max_price_per_hour
     possible = [way for way in ways if way.at_peak + gateway_per_hour <= cap * (1 + EPSILON)]
     if objective.minimise == "energy":
-        possible = [way for way in possible if _is_of_one(way) and way.joules_per_day is not None]
+        possible = [way for way in possible if way.joules_per_day is not None]
     best = min(possible, key=lambda way: _rank(way, objective), default=None)
     bindings = (
         ()
@@ -146,6 +148,13 @@ def _ways(cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) ->
     for base in cpu:
         for peak in gpu:
             yield from _whole(base, peak, [_together(base, peak, *rate, objective) for rate in objective.rates])
+
+
+def _ways_by_energy(servers: Sequence[Priced], objective: Objective) -> Iterator[Way]:
+    """Of one kind of server: what a request takes is known, what idle ones beside them take is not."""
+    for one in servers:
+        cpu, gpu = (one if one.pool == pool else None for pool in ("cpu", "gpu"))
+        yield from _whole(cpu, gpu, [_alone(cpu, gpu, *rate, objective) for rate in objective.rates])
 
 
 def _whole(cpu: Priced | None, gpu: Priced | None, steps: Sequence[Step | None]) -> Iterator[Way]:

@@ -47,7 +47,9 @@ def _pool(pool: PoolPlan) -> str:
 
 
 def device(priced: Priced) -> str:
-    """Whose times they are, where they are not measured."""
+    """With whose times they are, where they are not measured. Of an emulated one the name is that of its file."""
+    if priced.server.device.startswith("emulated"):
+        return priced.server.device
     how = {"measured": "", "emulated": "emulated ", "published": "published "}[priced.profile.provenance]
     return f"{how}{priced.server.device_name}"
 
@@ -61,7 +63,7 @@ def _price(plan: Plan) -> str:
     assert plan.per_hour_at_peak is not None
     assert plan.per_day is not None
     sign, peak = plan.currency, plan.objective.peak_rps
-    million = dict(plan.per_million)[f"the plan at {peak:g}/s"]
+    million = dict(plan.per_million).get(f"the plan at {peak:g}/s", 0.0)
     if len({rate for _, rate in plan.objective.rates}) == 1:
         price = f"{sign}{plan.per_hour_at_peak:.4g} an hour, {sign}{million:.3g} per million requests"
     else:

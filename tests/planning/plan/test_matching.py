@@ -73,6 +73,14 @@ def test_a_card_is_its_own_and_no_other(name: str, offer: str | None) -> None:
     assert (found and found.offer.name) == offer
 
 
+@pytest.mark.parametrize(("device", "engine"), [("emulated-t4", "cpu"), ("emulated-gpu", "emulated-t4")])
+def test_an_emulated_card_is_the_one_that_its_file_is_named_for(device: str, engine: str) -> None:
+    made = profile(server(device, 100, engine=engine, device_name="AMD EPYC"), machine=EPYC)
+    found = match(made, made.servers[0], SHIPPED)
+    assert found is not None
+    assert found.offer.name == "g4dn.xlarge"
+
+
 def test_a_card_of_eight_costs_its_share() -> None:
     found = gpu("NVIDIA H200", cores=16)
     assert found is not None

@@ -109,6 +109,13 @@ def test_the_least_energy_is_not_the_least_money() -> None:
     assert by_energy.joules_per_day == pytest.approx(100 * 86400 * 0.02)
 
 
+def test_a_thriftier_server_that_is_slower_for_the_same_money_takes_the_least_energy() -> None:
+    thrifty = server("cpu", 120, variant="fp32", joules_per_request=0.1)
+    servers = profile(server("cpu", 150, joules_per_request=0.4), thrifty)
+    (pool,) = plan([servers], objective(100, minimise="energy")).pools
+    assert pool.chosen.server == thrifty
+
+
 def test_costs_are_told_at_the_highest_rate_at_70_and_50_per_cent_and_at_what_was_asked() -> None:
     told = dict(plan(both(150, 1500), objective(100)).per_million)
     at_max = 0.2 / 3600 / 150 * 1e6
@@ -177,7 +184,7 @@ IMPOSSIBLE = {
         {"max_price_per_hour": 0.3},
         "price",
         0.4,
-        "200 requests per second cost 0.4 an hour at the least, and may cost 0.3",
+        "200 requests per second cost $0.4 an hour at the least, and may cost $0.3",
     ),
     "too few": (both(15, 30), {"max_replicas": 2}, "rate", 90.0, "with at most 2 servers of a kind 90 requests"),
     "no joules": (both(150, 1500), {"minimise": "energy"}, "energy", None, "no joules were measured"),
@@ -186,7 +193,7 @@ IMPOSSIBLE = {
         {"minimise": "energy", "max_price_per_hour": 0.45},
         "energy",
         None,
-        "no server whose joules were measured carries it for 0.45 an hour",
+        "no server whose joules were measured carries it for $0.45 an hour",
     ),
 }
 
