@@ -588,6 +588,75 @@ FAIL_IF = click.option(
 )
 
 
+@cli.command()
+@click.argument("model")
+@click.option("--rate", "rate_rps", type=Finite(0, min_open=True), help="Requests per second, around the clock.")
+@click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
+@click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
+@MODEL_REPOSITORY
+@click.option(
+    "--profile",
+    "profiles",
+    type=FILE,
+    multiple=True,
+    help="Of another machine, or of this one, which is then not measured again; several times for several.",
+)
+@click.option("--prices", multiple=True, metavar="FILE", help="Price lists, as of `tandem plan`.")
+@click.option(
+    "--instance",
+    "instances",
+    multiple=True,
+    metavar="POOL=NAME",
+    help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
+)
+@click.option("--data", help="What to send, as of `tandem profile`. Default: what the model's gate saw.")
+@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1, 65536), help="Rows of a request.")
+@click.option(
+    "--min-replicas",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Fewest servers of the pool that is always there.",
+)
+@click.option(
+    "--headroom",
+    "headroom_ratio",
+    default=0.7,
+    show_default=True,
+    type=Finite(0, 1, min_open=True),
+    help="Share of a server's highest rate that is planned with.",
+)
+@click.option("--max-price", "max_price_per_hour", type=Finite(0, min_open=True), help="An hour, at the highest rate.")
+@click.option("--quick", "is_quick", is_flag=True, help="A first impression: too few runs for an answer.")
+@click.option(
+    "--no-measure",
+    "may_measure",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Judge by the profiles that are given, and measure nothing.",
+)
+@click.option(
+    "--no-check", "has_check", is_flag=True, flag_value=False, default=True, help="Do not run the planned rate."
+)
+@click.option("--output", type=FILE, help="A new folder. Default: results/verdict-MODEL-DATE.")
+@click.option(
+    "--fail-if",
+    multiple=True,
+    metavar="CONDITION",
+    help='Exit code 1 if it is so, as "p99_s > 0.05"; several times for several.',
+)
+@JSON
+def verdict(**options: Any) -> None:
+    """Does the GPU pay for MODEL at this rate and p99? Measures this machine, plans, checks the plan by a run, and reports.
+
+    Exit code 1: nothing meets the objective, or a --fail-if holds.
+    """
+    judging = room("loadtest.verdict.command")
+    asked = judging.VerdictOptions(**options, command=shlex.join(["tandem", *sys.argv[1:]]))
+    sys.exit(_loadtest(judging, lambda: judging.run(asked)))
+
+
 @cli.group()
 def campaign() -> None:
     """Load tests and their reports."""

@@ -6,9 +6,10 @@ Names under `numbers` are stable: by them two reports are compared. Deliberately
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from serving.planning.machine import Machine
 from serving.planning.plan.result import Binding, CostPoint, Objective, Plan, Priced
@@ -151,6 +152,19 @@ class VerdictReport:
     versions: dict[str, str]
     kind: Literal["verdict"] = "verdict"
     version: int = VERSION
+
+
+def as_json(report: VerdictReport) -> dict[str, Any]:
+    """Whole numbers and texts as JSON has them; what is without bounds is None."""
+    return {"kind": report.kind, "version": report.version, **_plain(asdict(report))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def servers_of(sources: Sequence[Source], plan: Plan) -> tuple[ServerReport, ...]:

@@ -119,17 +119,20 @@ def _pool(pool: PoolPlan, sources: Sequence[Source], *, is_first: bool) -> str:
 def _where(priced: Priced, sources: Sequence[Source]) -> str:
     """`on this CPU`; elsewhere the device's name, and the machine's."""
     source = _source(priced.profile, sources)
-    kind = KINDS[priced.pool]
     if source is not None and source.origin == "here":
-        return f"on this {kind}"
-    named = card(priced.server.device_name) if priced.pool == "gpu" else priced.server.device_name
-    return f"on {named} ({_from(priced.profile)})"
+        return f"on this {KINDS[priced.pool]}"
+    named = (
+        card(priced.server.device_name) if priced.pool == "gpu" else f"another machine's {priced.server.device_name}"
+    )
+    return f"on {named} ({_from(priced)})"
 
 
-def _from(profile: Profile) -> str:
+def _from(priced: Priced) -> str:
     """Which machine, which day, and whether anybody measured it."""
+    profile = priced.profile
     if profile.provenance == "measured":
-        return f"measured on another machine, {profile.machine.processor}, on {day(profile.date)}"
+        beside = f" beside {profile.machine.processor}" if priced.pool == "gpu" else ""
+        return f"measured{beside} on {day(profile.date)}"
     told = {"emulated": "emulated: its times follow a file", "published": "published figures, not measured by Tandem"}
     return f"{told[profile.provenance]}, {day(profile.date)}"
 
@@ -148,7 +151,7 @@ def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source]) -> str:
     gpu, source = best["gpu"], _source(best["gpu"].profile, sources)
     one = "this GPU" if source is not None and source.origin == "here" else card(gpu.server.device_name)
     price = money(gpu.per_hour, plan.currency)
-    named = f"{one} ({gpu.offer.name}, {price} an hour{'' if one == 'this GPU' else '; ' + _from(gpu.profile)})"
+    named = f"{one} ({gpu.offer.name}, {price} an hour{'' if one == 'this GPU' else '; ' + _from(gpu)})"
     if "gpu" in pools:
         return f"below {rate(at)} the CPU is the cheaper one" if at else "no rate is so low that the CPU is cheaper"
     if at is None:

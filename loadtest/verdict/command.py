@@ -1,0 +1,133 @@
+"""`tandem verdict`: profiles this machine, plans, checks the plan by a run, judges, writes the report and says it in one paragraph.
+
+Exit code 0; 1 where nothing meets the objective, the check missed it or a --fail-if holds; 2 a wrong option or file; 3 what could not be
+measured; 130 interrupted. Rule: nothing is measured before all that was typed has been read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from loadtest.bench.processes import CannotMeasure
+from loadtest.conditions import Condition, Place, failures
+from loadtest.errors import CampaignError
+from loadtest.machine import versions
+from loadtest.profile.command import _sigterm_as_interrupt as sigterm_as_interrupt
+from loadtest.profile.measure import Interrupted
+from loadtest.progress import Progress
+from loadtest.verdict import page
+from loadtest.verdict.build import build
+from loadtest.verdict.check import NUM_QUICK_RUNS, NUM_RUNS, run_check, why_not
+from loadtest.verdict.gathering import gather, profile_options
+from loadtest.verdict.options import Question, VerdictOptions, question
+from loadtest.verdict.report import FILE, Check, Source, VerdictReport, as_json
+from serving.errors import UserError
+from serving.plan.outputs import Origin
+from serving.plan.outputs import write as write_plan
+from serving.planning.plan.result import Plan
+from serving.planning.plan.search import make_plan
+
+__all__ = ["CampaignError", "VerdictOptions", "run"]
+
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+
+def run(options: VerdictOptions) -> int:
+    """Raises UserError and CampaignError."""
+    asked = question(options)
+    started = datetime.now().astimezone()
+    output = _folder(options.output or Path("results") / f"verdict-{options.model}-{started:%Y%m%d-%H%M%S}")
+    try:
+        with Progress() as progress, sigterm_as_interrupt():
+            report = _report(options, asked, output, started, progress)
+    except CannotMeasure as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 3
+    except (Interrupted, KeyboardInterrupt):
+        print(
+            f"tandem: interrupted before there was a verdict; what was measured whole is in {output}", file=sys.stderr
+        )
+        return INTERRUPTED
+    return _conclude(report, asked.conditions, output, is_json=options.as_json)
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output {path}: cannot be made: {error.strerror}") from None
+    if any(path.iterdir()):
+        raise UserError(f"--output {path} is not empty; name a new folder")
+    return path
+
+
+def _report(
+    options: VerdictOptions, asked: Question, output: Path, started: datetime, progress: Progress
+) -> VerdictReport:
+    sources, asides = gather(options, asked.objective, output, progress.say, progress)
+    plan = make_plan(
+        options.model,
+        asked.objective,
+        [source.profile for source in sources],
+        asked.prices,
+        instances=asked.instances,
+        today=started.date().isoformat(),
+    )
+    origin = Origin(
+        options.command, tuple(s.file or "measured here" for s in sources), asked.prices.name, f"{started:%Y-%m-%d}"
+    )
+    write_plan(output, plan, origin)
+    check, not_run = _check(options, plan, sources, progress)
+    return build(
+        plan,
+        sources,
+        asked.prices,
+        check=check,
+        check_not_run=not_run,
+        asides=asides,
+        date=started.isoformat(timespec="seconds"),
+        command=options.command,
+        versions=versions(),
+    )
+
+
+def _check(
+    options: VerdictOptions, plan: Plan, sources: Sequence[Source], progress: Progress
+) -> tuple[Check | None, str | None]:
+    """The check, or why there is none."""
+    if not options.has_check:
+        return None, "--no-check was given"
+    if (why := why_not(plan, sources)) is not None:
+        return None, why
+    profiled = profile_options(options, plan.objective, plan.pools[0].chosen.server.device)
+    num_runs = NUM_QUICK_RUNS if options.is_quick else NUM_RUNS
+    return run_check(plan, profiled, progress.say, progress, num_runs=num_runs), None
+
+
+def _conclude(report: VerdictReport, conditions: Sequence[Condition], output: Path, *, is_json: bool) -> int:
+    text = json.dumps(as_json(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    (output / FILE).write_text(text, encoding="utf-8")
+    html = page.write(output, report)
+    out = sys.stderr if is_json else sys.stdout
+    if is_json:
+        print(text, end="")
+    failed = [line for one in conditions for line in failures(one, [place(report)])]
+    print(report.paragraph, file=out)
+    for line in failed:
+        print(line, file=out)
+    print(f"report: {html}", file=out)
+    return 1 if failed or not report.is_met else 0
+
+
+def place(report: VerdictReport) -> Place:
+    """What --fail-if is asked of. A break-even that is never reached is infinitely far."""
+    values: dict[str, float | None] = {name: number.value for name, number in report.numbers.items()}
+    kinds = {server.device == "cpu" for server in report.servers if server.offer is not None}
+    if report.verdict.break_even_rps is None and len(kinds) == 2:
+        values["break_even_rps"] = math.inf
+    return Place("the verdict", "", values, None)
