@@ -26,6 +26,7 @@ from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.embedded import restarts
 from loadtest.bench.prove.emulated import num_too_busy
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
+from loadtest.bench.prove.planned import plans
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
 from loadtest.bench.prove.simulated import agreements
@@ -42,6 +43,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "crossover": crossovers,
     "simulator": agreements,
     "generator": rates,
+    "plan": plans,
 }
 WHAT = (
     f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",
