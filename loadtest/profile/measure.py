@@ -31,6 +31,7 @@ from loadtest.progress import Progress
 from loadtest.summaries import milliseconds
 from loadtest.target import Gateway
 from serving.export.speed.process import WorkerLost, WorkerProcess
+from serving.local.devices import require_gpu
 from serving.local.engines import installed
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Rung, ServerProfile, Timing
 from serving.replay.curves import read_curves
@@ -100,6 +101,8 @@ class Study:
     def __init__(self, options: ProfileOptions, say: Say, progress: Progress) -> None:
         self.options, self.say, self.progress = options, say, progress
         self.pace = options.pace
+        if options.pool == "gpu":
+            require_gpu()
         self.variants = variants_of(options)
         check_batch_sizes(options, self.variants)
         self.sent: Sent = inputs_for(self.variants, options.data)

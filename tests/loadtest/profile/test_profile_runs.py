@@ -1,0 +1,102 @@
+"""`tandem profile` on a real Triton: the whole chain to a file, and Ctrl-C in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from loadtest.bench.processes import family, still_there
+from serving.cli import main
+from serving.plan.profile_file import read_profile
+from serving.planning.profile import RUNGS
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]  # a first start makes Triton's environment
+PROFILE = [sys.executable, "-m", "serving", "profile", "digits", "--quick", "--variant", "int8", "--batch-size", "1"]
+
+
+def test_a_quick_profile_holds_every_rung_a_rate_and_a_cold_start(tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    command = [*PROFILE, "--seconds", "0.5", "--p99", "1s", "--output", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    profile = read_profile(file)
+    assert json.loads(done.stdout)["model"] == profile.model == "digits"
+    assert profile.provenance == "measured"
+    (server,) = profile.servers
+    assert (server.variant, server.device, server.settings.num_instances) == ("int8", "cpu", 1)
+    assert tuple(timing.rung for timing in server.ladder) == RUNGS
+    for timing in server.ladder:
+        assert 0 < timing.latency_p50_s < 1
+        assert timing.num_requests > 3
+        assert (timing.compute_infer_s is None) == (timing.rung == "in_process")
+    (most,) = server.max_rates
+    assert most.objective_s == 1.0
+    assert server.load
+    assert {point.rate_rps for point in server.load if point.is_met} >= set(most.runs)
+    assert [phase.name for phase in server.cold_start] == ["process", "load", "first_answer"]
+    assert all(phase.seconds > 0 for phase in server.cold_start)
+    assert server.accuracy is not None
+    assert "onnxruntime (cpu)" in profile.versions
+    assert profile.note is not None
+    assert "Partial" not in profile.note
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    command = [*PROFILE, "--seconds", "60", "--p99", "1s", "--output", str(file)]
+    with (tmp_path / "words").open("wb") as words:
+        process = subprocess.Popen(command, stderr=words, stdout=words)
+    try:
+        deadline = time.monotonic() + 200
+        while "through the gateway" not in (tmp_path / "words").read_text() and time.monotonic() < deadline:
+            assert process.poll() is None, (tmp_path / "words").read_text()
+            time.sleep(0.1)
+        while not any(b"locust" in one for one in _commands(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        members = family(process.pid)
+        assert len(members) > 3
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+    assert still_there(members) == []
+    profile = read_profile(file)
+    (server,) = profile.servers
+    assert len(server.ladder) == len(RUNGS)
+    assert server.max_rates == ()
+    assert str(profile.note).startswith("Partial")
+
+
+def _commands(pid: int) -> list[bytes]:
+    return [" ".join(member.command).encode() for member in family(pid)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digts"], "did you mean 'digits'"),
+        (["digits", "--p99", "soon"], "is no time"),
+        (["digits", "--settings", "2"], "INSTANCESxTHREADS"),
+        (["digits", "--emulate", "x"], "NAME=FILE"),
+        (["digits", "--output", "/nowhere/at/all.json"], "there is no folder"),
+        (["digits", "--qiuck"], "--quick"),
+        (["digits", "--pool", "gpu"], "no NVIDIA card"),
+        (["digits", "--data", "/nowhere.npz"], "not there"),
+    ],
+)
+def test_wrong_use_is_one_line_with_the_way_out(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tandem", "profile", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2, said
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
