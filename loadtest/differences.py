@@ -60,7 +60,9 @@ def paired(ratios: Sequence[float], step_ratio: float = 0.0) -> Difference | Non
     return _told(centre, t_quantile(len(logs) - 1) * spread / math.sqrt(len(logs)), tuple(ratios))
 
 
-def unpaired(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
+def unpaired(
+    ours: Sequence[float], theirs: Sequence[float], beyond_ratio: float = FALSE_ALARM_RATIO
+) -> Difference | None:
     """Of runs without partners, as on two days: Welch's interval, degrees of freedom rounded down."""
     if not ours or not theirs:
         return None
@@ -68,13 +70,15 @@ def unpaired(ours: Sequence[float], theirs: Sequence[float]) -> Difference | Non
         raise ValueError("values are above 0")
     ours_log, theirs_log = np.log(np.asarray(ours, dtype=np.float64)), np.log(np.asarray(theirs, dtype=np.float64))
     centre = float(ours_log.mean() - theirs_log.mean())
-    reach = welch_reach(ours_log.tolist(), theirs_log.tolist())
+    reach = welch_reach(ours_log.tolist(), theirs_log.tolist(), beyond_ratio)
     if reach is None:
         return Difference(math.exp(centre), None, None, "inconclusive", ())
     return _told(centre, reach, ())
 
 
-def welch_reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+def welch_reach(
+    ours: Sequence[float], theirs: Sequence[float], beyond_ratio: float = FALSE_ALARM_RATIO
+) -> float | None:
     """Half the width of the interval of a difference of means; None of too few runs."""
     sizes = len(ours), len(theirs)
     if min(sizes) < MIN_REPEATS:
@@ -83,7 +87,7 @@ def welch_reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     if not sum(parts):
         return 0.0
     freedom = sum(parts) ** 2 / sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
-    return t_quantile(max(1, math.floor(freedom))) * math.sqrt(sum(parts))
+    return t_quantile(max(1, math.floor(freedom)), beyond_ratio) * math.sqrt(sum(parts))
 
 
 def _told(centre: float, reach: float, runs: tuple[float, ...]) -> Difference:

@@ -709,6 +709,16 @@ def campaign_report(directory: Path, fail_if: tuple[str, ...]) -> None:
     sys.exit(_loadtest(campaigns, lambda: campaigns.report_again(directory, fail_if)))
 
 
+@cli.command()
+@click.argument("before", type=FILE)
+@click.argument("after", type=FILE)
+@JSON
+def compare(**options: Any) -> None:
+    """Compare two reports, of campaigns or verdicts, with intervals: exit code 1 if something got clearly worse."""
+    comparing = room("loadtest.compare_command")
+    sys.exit(_loadtest(room("loadtest.errors"), lambda: comparing.run(comparing.CompareOptions(**options))))
+
+
 @cli.group()
 def cluster() -> None:
     """Ask a Kubernetes cluster; nothing here changes it."""
