@@ -37,12 +37,12 @@ def caveats(
 
 def _of_figures(priced: Priced) -> Iterator[str]:
     profile, server = priced.profile, priced.server
-    note = f" ({profile.note})" if profile.note else ""
     if profile.provenance == "published":
+        note = f" ({profile.note.rstrip('.')})" if profile.note else ""
         yield f"what-if: {server.device_name} by published figures, not measured by Tandem{note}"
     elif profile.provenance == "emulated" or server.device.startswith("emulated"):
         name = server.device if server.device.startswith("emulated") else server.device_name
-        yield f"what-if: {name} is emulated; its times are those of a file{note}"
+        yield f"what-if: {name} is emulated; its times are those of a file"
     if profile.others_ratio is not None and profile.others_ratio > MUCH_OTHER_WORK:
         yield f"other work took {profile.others_ratio:.0%} of the cores while {server.label} was measured"
     if server.is_untrained:
