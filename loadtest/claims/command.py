@@ -158,6 +158,7 @@ class Begun:
             others_ratio=self.moment.others_ratio(now, self.machine.num_cores),
             results=tuple(result(claim, found, self.machine) for claim in self.claims),
             findings=found,
+            note=self.suite.note,
         )
 
 
@@ -192,7 +193,7 @@ def experiments(begun: Begun, nets: Path, say: Callable[[str], None]) -> Iterato
     numbers = {claim.number for claim in begun.claims}
     settings = begun.suite.experiments
     if "price_gain" in numbers:
-        yield "prices", lambda: Findings(prices=pricing.prices(read_prices(None), begun.machine, begun.num_threads))
+        yield "prices", lambda: Findings(prices=pricing.prices(read_prices(None), begun.machine))
     if "weights_share" in numbers:
         yield "bandwidth", lambda: _bandwidths(begun, settings["bandwidth"]["rounds"], say)
     for name in names_of_nets(begun.claims):

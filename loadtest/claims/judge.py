@@ -82,8 +82,14 @@ def numbers(cells: Sequence[Cell]) -> str:
 def _where(cells: Sequence[Cell]) -> str:
     models: dict[str, list[str]] = {}
     for cell in cells:
-        models.setdefault(cell.model, []).append(cell.at.removeprefix("batch "))
-    return ", ".join(f"{model} ({', '.join(filter(None, at))})" if any(at) else model for model, at in models.items())
+        models.setdefault(cell.model, []).append(cell.at)
+    return ", ".join(f"{model}{_ats(at)}" for model, at in models.items())
+
+
+def _ats(at: Sequence[str]) -> str:
+    """`["batch 1", "batch 2"]` -> ` (batch 1, 2)`"""
+    words = [one.removeprefix("batch ") if index else one for index, one in enumerate(filter(None, at))]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _range(values: Sequence[float], unit: str) -> str:
@@ -99,4 +105,4 @@ def show(value: float, unit: str) -> str:
         return f"{value:.0%}"
     if unit == "s":
         return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"
-    return f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

@@ -1,30 +1,41 @@
-"""What does an hour of what was measured on cost, by a dated list? The offer that fits the machine, and the share of it that was used.
+"""What does an hour of what was measured on cost, by a dated list? The offer that a plan would take for this machine, and its share.
 
-Pure. A processor that no offer names is priced as the cheapest core of the list, and the price says so.
+Pure. A price that rests on an offer whose processor is not known to be this one says so.
 """
 
 from __future__ import annotations
 
 from loadtest.claims.values import Price
 from serving.planning.machine import Machine
-from serving.planning.price_list import Offer, PriceList
+from serving.planning.plan.matching import Match, match
+from serving.planning.price_list import PriceList
+from serving.planning.profile import Profile, ServerProfile, Settings
+
+_FIT = {
+    "alike": " (this processor names its family alone; that one has the same instruction sets)",
+    "any": " (the offer names no processor)",
+    "guess": " (a guess: no offer is known to have this processor)",
+}
 
 
-def prices(listed: PriceList, machine: Machine, num_threads: int) -> tuple[Price, ...]:
-    """Of the processor, and of the card where one is here and on the list."""
+def prices(listed: PriceList, machine: Machine) -> tuple[Price, ...]:
+    """Of the processor, all its cores, and of the card where one is here and on the list."""
+    profile = Profile("any", "measured", listed.date, "", machine, ())
+    devices = [("cpu", machine.processor), *(("gpu", name.partition(",")[0]) for name in machine.cards[:1])]
     found = []
-    cpus = [offer for offer in listed.offers if offer.device == "cpu"]
-    if cpus:
-        same = [o for o in cpus if o.processor and o.processor.lower() in machine.processor.lower()]
-        chosen = min(same or cpus, key=lambda offer: (offer.per_hour / offer.num_vcpus, offer.num_vcpus))
-        words = chosen.name if same else f"{chosen.name} (no offer names this processor; the cheapest core of the list)"
-        found.append(_price(listed, chosen, words, chosen.per_hour * num_threads / chosen.num_vcpus))
-    cards = [o for o in listed.offers if o.card and any(o.card.lower() in name.lower() for name in machine.cards)]
-    if cards:
-        chosen = min(cards, key=lambda offer: offer.per_hour / offer.num_cards)
-        found.append(_price(listed, chosen, chosen.name, chosen.per_hour / chosen.num_cards))
+    for device, name in devices:
+        server = ServerProfile("fp32", "cpu" if device == "cpu" else "cuda", device, name, None, Settings())
+        if matched := match(profile, server, listed):
+            found.append(_price(listed, device, matched))
     return tuple(found)
 
 
-def _price(listed: PriceList, offer: Offer, words: str, per_hour: float) -> Price:
-    return Price(offer.device, words, per_hour, listed.currency, f"{listed.name}, {listed.source}", listed.date)
+def _price(listed: PriceList, device: str, matched: Match) -> Price:
+    return Price(
+        device="cpu" if device == "cpu" else "gpu",
+        offer=matched.offer.name + _FIT.get(matched.fit, ""),
+        per_hour=matched.per_hour,
+        currency=listed.currency,
+        source=f"{listed.name}, {listed.source}",
+        date=listed.date,
+    )

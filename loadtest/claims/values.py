@@ -169,4 +169,5 @@ class Report:
     others_ratio: float
     results: tuple[Result, ...]
     findings: Findings
+    note: str | None = None  # what a reader must know, from the file
     version: int = 1

@@ -64,6 +64,8 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Command", f"`{report.command}`"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
     ]
+    if report.note:
+        told.append(("Know first", report.note))
     if report.is_partial:
         told.append(("**Partial**", "it was interrupted; what had been measured is kept"))
     if report.is_quick:

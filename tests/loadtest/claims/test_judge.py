@@ -76,11 +76,11 @@ def test_what_is_told_beside_a_claim_has_no_part_in_its_answer() -> None:
 @pytest.mark.parametrize(
     ("readings", "words"),
     [
-        ([THREE], "3.00×; mlp (0)"),
+        ([THREE], "3.00×; mlp (batch 0)"),
         ([THREE, THREE], "3.00×; in all 2"),
         ([HALF, ONE], "0.50× to 1.00×; in none of 2"),
         ([ABOUT_TWO, ABOUT_TWO], "2.00×; not to be told for any of 2"),
-        ([THREE, ONE, ABOUT_TWO, TOO_SLOW], "1.00× to 3.00×; so for mlp (0); not for mlp (1); not to be told for mlp (2); 1 not measured"),
+        ([THREE, ONE, ABOUT_TWO, TOO_SLOW], "1.00× to 3.00×; so for mlp (batch 0); not for mlp (batch 1); not to be told for mlp (batch 2); 1 not measured"),
         ([NO_CARD, NO_CARD], "no GPU on this machine"),
         ([NO_CARD, TOO_SLOW], "no GPU on this machine; batch 32 was left out"),
         ([], "nothing was asked for"),
@@ -100,6 +100,7 @@ def test_the_numbers_in_words_say_which_are_on_which_side(readings: list[Reading
         (0.00321, "s", "3.21 ms"),
         (0.0000321, "s", "32.1 µs"),
         (0.1234, "$ per million", "0.123 $ per million"),
+        (3480.4, "rows/s", "3,480 rows/s"),
     ],
 )
 def test_a_number_is_shown_in_its_unit(value: float, unit: str, words: str) -> None:

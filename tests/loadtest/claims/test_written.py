@@ -46,19 +46,21 @@ def report(**changes: object) -> Report:
         others_ratio=0.02,
         results=tuple(result(claim, FOUND, HERE) for claim in CLAIMS),
         findings=FOUND,
+        note="The nets are untrained.",
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def test_the_page_says_the_answer_the_number_and_what_is_missing() -> None:
     text = written.markdown(report())
-    assert "| INT8 suits CPUs / <b> | **holds** | 2.00×; mlp (1) |" in text
+    assert "| INT8 suits CPUs / <b> | **holds** | 2.00×; mlp (batch 1) |" in text
     assert "**not measured here** | no GPU on this machine" in text
     assert "| mlp int8 | cpu | 200; 2.00× (1.90..2.10) |" in text
     assert "| mlp fp32 | cpu | 100 |" in text
     assert "| CPU | 20 GB/s (20..20) | 30 GB/s (30..30) |" in text
     assert "batch 64 was left out" in text
     assert "trees: scikit-learn is not there" in text
+    assert "- Know first: The nets are untrained." in text
     assert "Busy machine" not in text
 
 
