@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from serving.planning.machine import Machine
+from serving.planning.plan.cost import per_million
 from serving.planning.plan.result import Binding, CostPoint, Objective, Plan, Priced
 from serving.planning.plan.sensitivity import Sensitivity
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, ServerProfile, Settings, Timing
@@ -257,8 +258,8 @@ def numbers_of(plan: Plan, verdict: Verdict, servers: Sequence[ServerReport], ch
         found["late_or_lost_ratio"] = Number(check.late_or_lost_ratio, "1", "lower")
     if plan.per_hour_at_peak is not None:
         found["per_hour"] = Number(plan.per_hour_at_peak, f"{plan.currency}/h", "lower")
-        per_million = plan.per_hour_at_peak / (3600 * plan.objective.peak_rps) * 1e6
-        found["per_million"] = Number(per_million, plan.currency, "lower")
+        if (peak_rps := plan.objective.peak_rps) > 0:
+            found["per_million"] = Number(per_million(plan.per_hour_at_peak, peak_rps), plan.currency, "lower")
     if verdict.break_even_rps is not None:
         ends = verdict.break_even_low_rps, verdict.break_even_high_rps
         found["break_even_rps"] = Number(verdict.break_even_rps, "1/s", None, *ends)

@@ -46,10 +46,8 @@ def money(value: float, currency: str) -> str:
 
 def rate(value: float) -> str:
     """`820/s`: three digits that say something, as no measurement here is better."""
-    if value >= 1000:
-        digits = len(str(int(value))) - 3
-        return f"{round(value, -digits):,.0f}/s"
-    return f"{value:.3g}/s"
+    told = float(f"{value:.3g}")
+    return f"{told:,.0f}/s" if told >= 1000 else f"{told:g}/s"
 
 
 def times(value_s: float) -> str:

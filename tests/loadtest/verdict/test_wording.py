@@ -1,0 +1,133 @@
+"""What a verdict says: one paragraph, from values, that names whose figures it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from loadtest.verdict import wording
+from loadtest.verdict.report import Source
+from serving.planning.profile import MaxRate
+from tests.loadtest.verdict.made import OBJECTIVE_S, a_check, cpu_profile, gpu_profile, made, rate, server
+
+
+def test_the_paragraph_names_the_variant_its_p99_its_price_and_from_where_a_card_pays() -> None:
+    said = made(check=a_check(200)).paragraph
+    assert said.startswith("The GPU does not pay: on this CPU INT8 serves 200/s at p99 7.1 ms for $0.18 an hour;")
+    assert (
+        "a T4 (t4.large, $0.53 an hour; measured beside Processor Y on 3 October 2026) would pay from 840/s on" in said
+    )
+
+
+def test_without_a_check_it_is_planned_and_not_said_to_be_served() -> None:
+    said = made(not_run="--no-check was given").paragraph
+    assert "INT8 is planned to serve 200/s with p99 within 20 ms" in said
+    assert "Not run as a check: --no-check was given." in said
+
+
+def test_a_void_check_is_said_and_its_p99_is_not() -> None:
+    void = a_check(200, void="the generator lagged", voids=("the generator lagged",), is_met=False)
+    report = made(check=void)
+    assert "7.1 ms" not in report.paragraph
+    assert "The check does not count: the generator lagged." in report.paragraph
+    assert "p99_s" not in report.numbers
+    assert report.is_met  # nobody has seen it miss
+
+
+def test_a_check_that_missed_is_said_and_fails() -> None:
+    report = made(check=a_check(200, is_met=False, late_or_lost_ratio=0.034))
+    assert "200/s missed the objective: 3.4% of the answers were late or lost" in report.paragraph
+    assert not report.is_met
+
+
+def test_a_missing_card_says_how_to_get_its_profile() -> None:
+    report = made(Source(cpu_profile(), "here"))
+    assert report.word == "inconclusive"
+    assert (
+        "No GPU profile of digits: run `tandem profile digits` on a machine with a card and give it with --profile."
+        in report.paragraph
+    )
+
+
+def test_a_profile_for_another_objective_says_which_one_is_missing() -> None:
+    other = replace(rate(6000), objective_s=0.1)
+    card = gpu_profile(servers=(server("fp16", "cuda", "gpu", other, 0.002),))
+    report = made(Source(cpu_profile(), "here"), Source(card, "given", "t4.json"))
+    assert (
+        "The GPU profile of digits has no rate for p99 20 ms: run `tandem profile digits --p99 20ms`"
+        in report.paragraph
+    )
+
+
+@pytest.mark.parametrize(
+    ("provenance", "says"),
+    [("published", "published figures, not measured by Tandem"), ("emulated", "emulated: its times follow a file")],
+)
+def test_figures_from_a_file_are_a_what_if_and_never_pay(provenance: str, says: str) -> None:
+    for at in (200.0, 3000.0):
+        report = made(
+            Source(cpu_profile(), "here"),
+            Source(gpu_profile(provenance=provenance), "given", "x.json"),
+            rates=((24, at),),
+        )
+        assert report.word == "inconclusive (what-if)"
+        assert report.paragraph.startswith("Inconclusive (what-if): ")
+        assert says in report.paragraph
+        assert "The GPU pays" not in report.paragraph
+
+
+def test_where_nothing_meets_the_objective_the_best_that_was_seen_is_told() -> None:
+    slow = cpu_profile(servers=(server("int8", "cpu", "cpu", MaxRate(OBJECTIVE_S, 1, 0.0, None, None), 0.05, load=()),))
+    report = made(Source(slow, "here"))
+    assert not report.is_met
+    assert "nothing that was measured serves 200/s with p99 within 20 ms" in report.paragraph
+
+
+def test_one_run_of_each_rate_is_too_few_and_says_so() -> None:
+    few = cpu_profile(servers=(server("int8", "cpu", "cpu", rate(600, num_runs=1), 0.003),))
+    report = made(Source(few, "here"), Source(gpu_profile(), "given", "t4.json"))
+    assert report.word == "inconclusive"
+    assert "Too few runs of int8 on cpu, 2 × 2: 1, and 3 are needed." in report.paragraph
+
+
+def test_a_day_that_lies_on_both_sides_of_the_break_even_depends_and_says_on_what() -> None:
+    report = made(rates=((16, 100), (8, 3000)))
+    assert report.word == "depends"
+    assert "It depends on the rate: at 3,000/s the GPU is the cheaper one" in report.paragraph
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NVIDIA T4", "a T4"),
+        ("Tesla T4", "a T4"),
+        ("NVIDIA H200", "an H200"),
+        ("NVIDIA L4", "an L4"),
+        ("NVIDIA A100-SXM4-80GB", "an A100-SXM4-80GB"),
+        ("NVIDIA GeForce RTX 4090", "a GeForce RTX 4090"),
+        ("NVIDIA RTX 4090", "an RTX 4090"),
+    ],
+)
+def test_a_card_is_called_as_people_call_it(name: str, said: str) -> None:
+    assert wording.card(name) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.1785, "$0.18"), (0.0042, "$0.0042"), (1234.5, "$1,234"), (0, "$0.00"), (2.5, "$2.50")]
+)
+def test_money_has_two_digits_that_say_something(value: float, said: str) -> None:
+    assert wording.money(value, "$") == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(820.4, "820/s"), (0.25, "0.25/s"), (12345, "12,300/s"), (999.6, "1,000/s"), (1000, "1,000/s")]
+)
+def test_rates_have_three_digits(value: float, said: str) -> None:
+    assert wording.rate(value) == said
+
+
+def test_random_weights_and_shares_of_a_machine_are_caveats() -> None:
+    untrained = cpu_profile(servers=(server("int8", "cpu", "cpu", rate(600), 0.003, is_untrained=True),))
+    said = " ".join(made(Source(untrained, "here")).caveats)
+    assert "random weights" in said.lower() or "weights are random" in said.lower()
