@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.claims import bandwidth, stored
+from loadtest.bench.processes import CannotMeasure
+from loadtest.claims import bandwidth, speeds, stored
 from loadtest.claims.claims_file import read_suite
 from loadtest.claims.command import ClaimsOptions, names_of_nets, quick, run
 from loadtest.claims.scaling import compared
@@ -48,6 +49,31 @@ def test_a_tiny_suite_runs_from_the_file_to_the_report(tmp_path: Path, capsys: p
     assert "holds  int8: " in capsys.readouterr().out
     assert run(ClaimsOptions(file, out, engines={"cpu": THIS})) == 2  # its folder is not empty
     assert "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "reason"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted before it"),
+        (CannotMeasure("there is no memory"), 1, "there is no memory"),
+    ],
+)
+def test_what_comes_between_leaves_a_report_that_says_so(
+    what: BaseException, code: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise what
+
+    monkeypatch.setattr(speeds, "make", stopped)
+    file = tmp_path / "tiny.yaml"
+    file.write_text(TINY)
+    assert run(ClaimsOptions(file, tmp_path / "out", engines={"cpu": THIS})) == code
+    found = stored.from_json((tmp_path / "out" / "claims.json").read_text(), "claims.json")
+    assert found.is_partial == (code == 130)
+    assert found.findings.bandwidths[0].copy  # what ran before is kept
+    by_name = {result.name: result for result in found.results}
+    assert (by_name["int8"].answer, by_name["gpu"].answer) == ("not run", "not measured here")
+    assert reason in by_name["int8"].numbers
 
 
 def test_a_wrong_name_stops_it_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
