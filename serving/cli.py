@@ -520,7 +520,7 @@ def profile(
     required=True,
     help="Of `tandem profile`, or with published figures; several times for several machines.",
 )
-@click.option("--rate", "rate_rps", type=Finite(0, min_open=True), help="Requests per second, around the clock.")
+@click.option("--rate", "rate_rps", type=Finite(0, 1e7, min_open=True), help="Requests per second, around the clock.")
 @click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
 @click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
 @click.option("--model", help="Which, if the profiles are of several.")

@@ -6,7 +6,6 @@ Rule: a day has 24 hours; a file whose hours do not add up to them is an error, 
 from __future__ import annotations
 
 import csv
-import math
 import re
 from pathlib import Path
 
@@ -16,6 +15,7 @@ _TIME = re.compile(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?")
 _UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
 MAX_S = 3600.0  # what takes longer is no request
 DAY_HOURS = 24.0
+MAX_RATE_RPS = 1e7  # more than any one model gets; beyond, numbers of servers mean nothing
 ROUNDING_HOURS = 0.01  # 24 thirds of an hour with two digits
 
 
@@ -63,6 +63,8 @@ def _pair(cells: list[str], where: str) -> tuple[float, float]:
         hours, rate = (float(cell) for cell in cells)
     except ValueError:
         raise UserError(f"{where}: '{','.join(cells)}' is not hours,rate such as 8,200") from None
-    if not (0 < hours <= DAY_HOURS and rate >= 0 and math.isfinite(rate)):
-        raise UserError(f"{where}: hours are above 0 and at most 24, and a rate is 0 or more, not '{','.join(cells)}'")
+    if not (0 < hours <= DAY_HOURS and 0.0 <= rate <= MAX_RATE_RPS):
+        raise UserError(
+            f"{where}: hours are above 0 and at most 24, a rate is 0 or more and at most {MAX_RATE_RPS:,.0f}, not '{','.join(cells)}'"
+        )
     return hours, rate

@@ -1,6 +1,6 @@
 """What a reader must know before a plan's numbers are believed: whose figures, whose machine, whose price, how old.
 
-Only of servers that a number stands on. Rule: nothing here changes a number.
+Only of servers that a number stands on, and of those that were left out. Rule: nothing here changes a number.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
-from serving.planning.plan.matching import Match, match
+from serving.planning.plan.matching import Match, match, may_be_served, pool_of
 from serving.planning.plan.result import Objective, Priced
 from serving.planning.price_list import PriceList
-from serving.planning.profile import Profile
+from serving.planning.profile import Profile, ServerProfile
 
 MAX_AGE_DAYS = 180  # of prices: lists change a few times a year; a guess
 MUCH_OTHER_WORK = 0.1  # of the cores: a tenth of the speed is more than repeats differ by; a guess
@@ -31,6 +31,7 @@ def caveats(
         found += _of_rate(priced, objective)
         matched = match(priced.profile, priced.server, prices, instances)
         found += [] if matched is None else _of_price(priced, matched)
+    found += _left_out(profiles, objective, prices, instances)
     found += _of_age(prices, [profile.date for profile in profiles], today)
     return tuple(dict.fromkeys(found))
 
@@ -82,6 +83,35 @@ def _of_price(priced: Priced, matched: Match) -> Iterator[str]:
         yield (
             f"{priced.server.label} was measured with {machine.num_cores:g} cores beside the card, more than {offer.name} has for one"
         )
+
+
+def _left_out(
+    profiles: Sequence[Profile], objective: Objective, prices: PriceList, instances: Mapping[str, str]
+) -> Iterator[str]:
+    """Why servers of the profiles were not weighed: a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for profile in profiles:
+        for server in profile.servers:
+            if (why := _why_left_out(profile, server, objective, prices, instances)) is not None:
+                reasons.setdefault(why, []).append(server.label)
+    for why, labels in reasons.items():
+        yield f"not weighed: {', '.join(dict.fromkeys(labels))}: {why}"
+
+
+def _why_left_out(
+    profile: Profile, server: ServerProfile, objective: Objective, prices: PriceList, instances: Mapping[str, str]
+) -> str | None:
+    pool, wanted = pool_of(server), f"p99 ≤ {objective.latency_p99_s * 1e3:g} ms"
+    rate = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
+    if not may_be_served(server):
+        return f"no {pool} pool loads that"
+    if rate is None:
+        return f"its highest rate at {wanted} was never measured"
+    if rate.rate_rps <= 0:
+        return f"it is not in time at {wanted}, at no rate that was tried"
+    if match(profile, server, prices, instances) is None:
+        return f"no machine of the price list has '{server.device_name}'; name one by --instance {pool}=NAME or in a price file"
+    return None
 
 
 def _of_age(prices: PriceList, dates: Sequence[str], today: str | None) -> Iterator[str]:

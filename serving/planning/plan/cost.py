@@ -16,7 +16,7 @@ from serving.planning.plan.result import CostPoint, Objective, Priced
 from serving.planning.prices import HOUR_S
 
 EPSILON = 1e-9  # of a server: what rounding leaves is no server more
-MAX_EDGES = 200_000  # of whole servers that are looked at for a break-even, a second's work; beyond, its bound is told
+MAX_EDGES = 20_000  # of whole servers that are looked at for a break-even, a fifth of a second; beyond, a bound is told
 NUM_POINTS = 60  # of a curve: finer than a picture shows
 
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Literal
 
+from serving.planning.engines import ONLY_ENGINE, POOL
 from serving.planning.price_list import Offer, PriceList
 from serving.planning.profile import Profile, ServerProfile
 
 # `chosen`: by the user. `named`: the offer's words are in the device's name. `any`: the offer names no processor. `alike`: of the same
 # family and with the same instruction sets. `guess`: nothing fits.
 Fit = Literal["chosen", "named", "any", "alike", "guess"]
+NEVER_ON = {("cpu", "fp16")}  # slower there than FP32 everywhere, so that no gate lets it pass
 _CLOCKS = re.compile(r"@?\s*\d+(\.\d+)?\s*[gm]hz|\b\d+-core\b")
 _SAYS_NOTHING = {"r", "tm", "cpu", "processor", "processors", "core", "unknown", "unnamed", "nvidia", "tesla"}
 
@@ -39,6 +41,14 @@ class Match:
 def pool_of(server: ServerProfile) -> str:
     """An emulated device is of the kind that its name tells; a GPU where it tells none."""
     return "cpu" if server.device == "cpu" or server.device.startswith("emulated-cpu") else "gpu"
+
+
+def may_be_served(server: ServerProfile) -> bool:
+    """Whether a pool would load the variant on this engine as what it is. An emulated engine is of the device that it is named for."""
+    pool, engine = pool_of(server), server.engine
+    if (pool, server.variant) in NEVER_ON or POOL.get(engine, pool) != pool:
+        return False
+    return ONLY_ENGINE.get((pool, server.variant), engine) == engine
 
 
 def match(

@@ -11,19 +11,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.planning.engines import ONLY_ENGINE, POOL
 from serving.planning.plan import cost
 from serving.planning.plan.bindings import why_not
 from serving.planning.plan.caveats import caveats
-from serving.planning.plan.matching import match, pool_of
+from serving.planning.plan.matching import match, may_be_served
 from serving.planning.plan.result import Objective, Plan, PoolPlan, Priced, Step
 from serving.planning.price_list import PriceList
 from serving.planning.prices import HOUR_S
-from serving.planning.profile import Profile, ServerProfile
+from serving.planning.profile import Profile
 from serving.planning.wake import EPSILON, Needed, Supply, WakeRules
 from serving.planning.wake import cheapest as cheapest_mix
 
-NEVER_ON = {("cpu", "fp16")}  # twice as slow there as FP32, so that no gate lets it pass
+# Servers of a kind at one rate beyond which a mix is not looked for: it could save less than one of so many. A guess.
+MAX_MIXED = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,6 @@ def _considered(
     return tuple(sorted(found, key=lambda priced: (priced.per_million(), priced.pool, priced.server.label)))
 
 
-def may_be_served(server: ServerProfile) -> bool:
-    """Whether a pool would load the variant on this engine as what it is. An emulated engine is of the device that it is named for."""
-    pool, engine = pool_of(server), server.engine
-    if (pool, server.variant) in NEVER_ON or POOL.get(engine, pool) != pool:
-        return False
-    return ONLY_ENGINE.get((pool, server.variant), engine) == engine
-
-
 def _fronts(servers: Sequence[Priced]) -> list[Priced]:
     """Those that no other of their kind beats: as fast or faster for as much money or less."""
     by_price = sorted(servers, key=lambda p: (p.per_hour, -p.max_rate.rate_rps, -(p.server.accuracy or 0.0)))
@@ -178,7 +170,10 @@ def _together(cpu: Priced, gpu: Priced, hours: float, rate_rps: float, objective
     needed = Needed(rate_rps / cpu.max_rate.rate_rps, rate_rps / gpu.max_rate.rate_rps)
     rules = WakeRules(max_load_ratio=objective.headroom_ratio)
     fewest = max(1, objective.min_replicas)
-    mix = cheapest_mix(needed, _supply(cpu, rate_rps, fewest, objective), _supply(gpu, rate_rps, 0, objective), rules)
+    supplies = _supply(cpu, rate_rps, fewest, objective), _supply(gpu, rate_rps, 0, objective)
+    if max(supply.max_replicas for supply in supplies) > MAX_MIXED:
+        return None
+    mix = cheapest_mix(needed, *supplies, rules)
     if mix.short > 1e-6:  # what wake.cheapest takes for nothing
         return None
     return Step(hours, rate_rps, mix.num_cpu, mix.num_gpu, mix.price_per_hour)

@@ -45,6 +45,8 @@ def sensitivity(considered: Sequence[Priced], objective: Objective) -> tuple[Sen
 def with_idle(objective: Objective, idle_hours: float) -> Objective:
     """The same rates in what is left of the day. What already is without load counts."""
     busy = [(hours, rate) for hours, rate in objective.rates if rate > 0]
+    if not busy:
+        return objective
     scale = (24.0 - idle_hours) / sum(hours for hours, _ in busy)
     idle = ((idle_hours, 0.0),) if idle_hours > 0 else ()
     return replace(objective, rates=(*((hours * scale, rate) for hours, rate in busy), *idle))

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from serving.planning.plan.matching import may_be_served
 from serving.planning.plan.result import Objective, Plan, Priced
-from serving.planning.plan.search import make_plan, may_be_served
+from serving.planning.plan.search import make_plan
 from serving.planning.price_list import Offer, PriceList
-from serving.planning.profile import LoadPoint, MaxRate, Profile, Settings
+from serving.planning.profile import LoadPoint, MaxRate, Profile, ServerProfile, Settings
 from tests.planning.plan.figures import EPYC, OBJECTIVE_S, PRICES, both, objective, profile, server
 
 
@@ -241,6 +242,27 @@ def test_a_rate_of_a_stricter_objective_or_of_a_tired_generator_is_told_as_a_low
 def test_what_no_number_stands_on_is_not_told() -> None:
     slower = profile(server("cpu", 100), others_ratio=0.9)
     assert plan([profile(server("cpu", 150)), slower], objective(100)).caveats == ()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "says"),
+    [
+        (server("cpu", 500, variant="fp16"), "not weighed: fp16 on cpu, 1 × 4: no cpu pool loads that"),
+        (server("cpu", None, variant="fp32"), "its highest rate at p99 ≤ 20 ms was never measured"),
+        (server("cpu", 0, variant="fp32"), "it is not in time at p99 ≤ 20 ms"),
+        (server("gpu", 900, device_name="NVIDIA H800"), "no machine of the price list has 'NVIDIA H800'; name one by --instance gpu"),
+    ],
+)  # fmt: skip
+def test_what_was_not_weighed_is_told_with_the_reason(left_out: ServerProfile, says: str) -> None:
+    made = plan([profile(server("cpu", 150)), profile(left_out, machine=EPYC)], objective(100))
+    (caveat,) = made.caveats
+    assert says in caveat
+
+
+def test_a_huge_load_is_planned_at_once() -> None:
+    made = plan(both(0.5, 2), objective(1e7))
+    assert made.pools
+    assert made.per_hour_at_peak == pytest.approx(1e7 / 2 * 0.526)
 
 
 def test_prices_are_old_by_todays_date_too() -> None:
