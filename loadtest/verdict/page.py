@@ -92,7 +92,7 @@ def _figures(report: VerdictReport) -> str:
     p99 = report.numbers.get("p99_s")
     broken = _break_even(report)
     cells = [
-        ("Price an hour", _e(money(hour.value, currency)) if hour else "–", "of the servers that the plan needs"),
+        ("Price an hour", _e(money(hour.value, currency)) if hour else "–", _e(_plan_note(report))),
         (
             "Price per million",
             _e(money(million.value, currency)) if million else "–",
@@ -109,6 +109,16 @@ def _figures(report: VerdictReport) -> str:
         f"<div><dt>{name}</dt><dd>{value}</dd><dd class='note'>{note}</dd></div>" for name, value, note in cells
     )
     return f'<dl class="figures">{boxes}</dl>'
+
+
+def _plan_note(report: VerdictReport) -> str:
+    """What runs at most, with its accuracy: a cheaper variant that is worse is no bargain."""
+    servers = {server.name: server for server in report.servers}
+    said = []
+    for pool in report.pools:
+        many = "" if pool.max_replicas == 1 else f"{pool.max_replicas} × "
+        said.append(f"{many}{tables.with_accuracy(servers[pool.server])}")
+    return " and ".join(said) or "nothing is planned"
 
 
 def _break_even(report: VerdictReport) -> str:
@@ -216,6 +226,7 @@ CSS = """
 .crossing{stroke:var(--text);stroke-width:1.5;fill:none}
 .line.hollow{fill:var(--page);stroke-width:1.8}
 .line.thin{stroke-width:1.8}
+thead th,td .between{white-space:normal}
 .source{margin-bottom:12px}
 @media(max-width:640px){.figures{grid-template-columns:1fr 1fr}.figures dd{font-size:20px}}
 """.replace("\n", "")

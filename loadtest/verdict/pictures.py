@@ -34,15 +34,15 @@ def _both(title: str, caption: str, draw: Callable[[int, int], str]) -> str:
 
 
 def latency(servers: Sequence[ServerReport], objective_s: float) -> str:
-    """Of the first servers with runs under load; nothing where no run tells a latency."""
-    drawn = [s for s in servers if any(p.latency_p99_s for p in s.load)][:MAX_CURVES]
+    """Of the first servers with runs under load."""
+    drawn = [s for s in servers if s.load][:MAX_CURVES]
     if not drawn:
         return ""
     keys = "".join(_key(i, f"{s.label}, {s.device_name}") for i, s in enumerate(drawn))
     words = (
         "Open-loop runs: p99 of latency from when a request was due, against requests due per second, both on logarithmic scales. "
-        "Filled: within the objective; hollow: missed; a cross on the upper edge: void, or too few answers to tell a p99. "
-        "The line joins the medians of each rate."
+        "Filled: within the objective; hollow: missed. A cross on the upper edge: void. A square on the lower edge: too few answers "
+        "to tell a p99, met or missed by their count. The line joins the medians of each rate."
     )
     caption = f'<span class="keys">{keys}</span>{words}'
     return _both("Latency against rate", caption, lambda w, h: _draw_latency(drawn, objective_s, w, h))
@@ -76,9 +76,11 @@ def _curve(index: int, points: Sequence[LoadPoint], axes: Axes) -> list[str]:
 
 def _mark(index: int, point: LoadPoint, axes: Axes) -> str:
     x = axes.x(point.rate_rps)
-    if point.void is not None or not point.latency_p99_s:
+    if point.void is not None:
         return f'<path d="M{x - 4:.1f} {TOP - 4}l8 8m0 -8l-8 8" class="line thin c{index}"/>'
     filled = "fill" if point.is_met else "hollow line"
+    if not point.latency_p99_s:
+        return f'<rect x="{x - 4:.1f}" y="{axes.bottom - 4:.1f}" width="8" height="8" class="{filled} c{index}"/>'
     return f'<circle cx="{x:.1f}" cy="{axes.y(point.latency_p99_s * 1000):.1f}" r="4" class="{filled} c{index}"/>'
 
 

@@ -76,12 +76,11 @@ def _server(heads: Sequence[str], s: ServerReport, source: SourceReport, currenc
     if s.per_hour is not None:
         offer = f'<span class="between">{_e(s.offer)}{share}</span>'
         hour = f"<span>{_e(money(s.per_hour, currency))}{offer}</span>"
-    accuracy = "not recorded" if s.accuracy is None else f"{s.accuracy:.4f}"
     cells = (
         _max_rate(s.max_rate),
         "–" if s.per_million is None else _e(money(s.per_million, currency)),
         hour,
-        "untrained: random weights" if s.is_untrained else accuracy,
+        _accuracy(s).removeprefix("accuracy "),
         NOT_MEASURED if s.joules_per_request is None else f"{s.joules_per_request:.3g}",
     )
     where = f"{source.provenance} {'here' if source.origin == 'here' else 'elsewhere'}, {wording.day(source.date)}"
@@ -103,7 +102,20 @@ def _max_rate(measured: MaxRate | None) -> str:
 def prices(report: VerdictReport) -> str:
     heads = ("At", "Per million requests")
     rows = [_row(heads, _e(what), [_e(money(value, report.currency))]) for what, value in report.per_million]
-    return f"<h2>Price per million</h2>{_grid(heads, rows)}" if rows else ""
+    named = {pool.name: s for pool in report.pools for s in report.servers if s.name == pool.server}
+    lead = "".join(f"<p>The plan's {name}: {_e(with_accuracy(s))}.</p>" for name, s in named.items())
+    return f"<h2>Price per million</h2>{lead}{_grid(heads, rows)}" if rows else ""
+
+
+def with_accuracy(server: ServerReport) -> str:
+    """`int8 on cpu, 1 × 2, accuracy 0.9822`"""
+    return f"{server.label}, {_accuracy(server)}"
+
+
+def _accuracy(server: ServerReport) -> str:
+    if server.is_untrained:
+        return "untrained: random weights"
+    return "accuracy not recorded" if server.accuracy is None else f"accuracy {server.accuracy:.4f}"
 
 
 def sensitivity(answers: Sequence[Sensitivity], currency: str) -> str:

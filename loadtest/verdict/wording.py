@@ -159,10 +159,11 @@ def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source]) -> str:
 
 def _between(verdict: Verdict) -> str:
     low, high = verdict.break_even_low_rps, verdict.break_even_high_rps
-    if low is None:
+    if low is None or verdict.break_even_rps is None:
         return ""
     if high is None:
-        return f" (from {rate(low)}, or never, by what was measured)"
+        near = "" if rate(low) == rate(verdict.break_even_rps) else f"from {rate(low)}, "
+        return f" ({near}or never, by what was measured)"
     return "" if rate(low) == rate(high) else f" (between {rate(low)} and {rate(high)} by what was measured)"
 
 
