@@ -106,5 +106,7 @@ tbody th{display:block;text-align:left!important}
 td[data-head]::before{content:attr(data-head);color:var(--soft);text-align:left;flex:none}
 .between{display:inline;margin-left:8px}
 }
-@media print{main{max-width:none;padding:0}details:not([open])>*{display:block}figure,tr,.absent,dl{break-inside:avoid}body{font-size:11pt}}
+@media print{main{max-width:none;padding:0}
+details:not([open])>*{display:block}::details-content{content-visibility:visible;height:auto;display:block}
+figure,tr,.absent,dl{break-inside:avoid}body{font-size:11pt}}
 """.replace("\n", "")

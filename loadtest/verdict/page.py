@@ -226,7 +226,9 @@ CSS = """
 .crossing{stroke:var(--text);stroke-width:1.5;fill:none}
 .line.hollow{fill:var(--page);stroke-width:1.8}
 .line.thin{stroke-width:1.8}
-thead th,td .between{white-space:normal}
+thead th,.between{white-space:normal}
+th .between{display:block;margin:0}
+.absent summary{margin:0}
 .source{margin-bottom:12px}
 @media(max-width:640px){.figures{grid-template-columns:1fr 1fr}.figures dd{font-size:20px}}
 """.replace("\n", "")

@@ -18,6 +18,7 @@ from serving.planning.plan.sensitivity import Sensitivity
 from serving.planning.profile import LoadPoint, MaxRate
 from serving.planning.verdict import AtRate, Side
 
+MOST_OPEN = 6  # void runs that are listed at once; more are folded, and unfolded on paper
 NOT_MEASURED = '<span class="few">not measured</span>'
 
 
@@ -33,7 +34,10 @@ def voids(servers: Sequence[ServerReport], check: Check | None) -> str:
         lines += [f"<strong>the check</strong> at {_e(rate(check.rate_rps))}: void: {_e(why)}" for why in check.voids]
     if not lines:
         return ""
-    return f'<section class="absent"><h2>Not in the numbers</h2><ul>{"".join(f"<li>{x}</li>" for x in lines)}</ul></section>'
+    told = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
+    if len(lines) > MOST_OPEN:
+        return f'<details class="absent"><summary>Not in the numbers ({len(lines)} void runs)</summary>{told}</details>'
+    return f'<section class="absent"><h2>Not in the numbers</h2>{told}</section>'
 
 
 def rates(report: VerdictReport) -> str:
@@ -92,10 +96,13 @@ def _server(heads: Sequence[str], s: ServerReport, source: SourceReport, currenc
 def _max_rate(measured: MaxRate | None) -> str:
     if measured is None:
         return NOT_MEASURED
+    if not measured.rate_rps:
+        return "not seen: the generator was too slow" if measured.is_bounded_by_generator else "none in time"
+    runs = f"{len(measured.runs)} run{'' if len(measured.runs) == 1 else 's'}"
     if measured.low_rps is None or measured.high_rps is None:
-        return f'<span>{number(measured.rate_rps)}<span class="between">no interval, {len(measured.runs)} runs</span></span>'
+        return f'<span>{number(measured.rate_rps)}<span class="between">no interval, {runs}</span></span>'
     more = ", or more" if measured.is_bounded_by_generator else ""
-    between = f"{number(measured.low_rps)}–{number(measured.high_rps)}, {len(measured.runs)} runs{more}"
+    between = f"{number(measured.low_rps)}–{number(measured.high_rps)}, {runs}{more}"
     return f'<span>{number(measured.rate_rps)}<span class="between">{between}</span></span>'
 
 

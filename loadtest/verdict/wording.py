@@ -261,5 +261,10 @@ def caveats(plan: Plan, sources: Sequence[Source], check: Check | None) -> tuple
     said += [source.profile.note for source in sources if source.profile.note]
     if check is not None:
         said.append("The load generator ran on the same cores as the server and took its share of them.")
-    ended = [f"{one[:1].upper()}{one[1:]}" for one in said]
-    return tuple(dict.fromkeys(ended))
+    return tuple(dict.fromkeys(_opened(one) for one in said))
+
+
+def _opened(sentence: str) -> str:
+    """With a capital, unless it begins with the name of a variant."""
+    is_word = sentence.partition(" ")[0].isalpha()
+    return f"{sentence[:1].upper()}{sentence[1:]}" if is_word else sentence

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.compared_reports import found
+from loadtest.comparison import compare
 from loadtest.verdict import page
 from loadtest.verdict.report import Source, VerdictReport, as_json
 from serving.planning.profile import MaxRate
@@ -124,3 +126,17 @@ def test_the_numbers_have_stable_names_with_runs_and_intervals() -> None:
     }
     assert len(numbers["p99_s"]["runs"]) == 3
     assert numbers["break_even_rps"]["low"] < numbers["break_even_rps"]["value"] < numbers["break_even_rps"]["high"]
+
+
+def test_two_reports_of_verdicts_can_be_compared_by_their_numbers() -> None:
+    slower = cpu_profile(
+        servers=(server("fp32", "cpu", "cpu", rate(420), 0.004), server("int8", "cpu", "cpu", rate(300), 0.004))
+    )
+    before, after = (
+        found(as_json(made(Source(one, "here"), check=a_check(200)))) for one in (cpu_profile(), slower)
+    )  # fmt: skip
+    changes = {value.name: value.outcome for value in compare(before.values, after.values).values}
+    assert changes["max_rate_rps/int8-cpu-cpu-2x2"] == "worse"
+    assert changes["max_rate_rps/fp32-cpu-cpu-2x2"] == "no_difference_seen"
+    assert changes["p99_s"] == "no_difference_seen"
+    assert changes["per_hour"] == "inconclusive"  # one price has no interval
