@@ -82,7 +82,8 @@ class ClaimsOptions:
     @property
     def command(self) -> str:
         """Without places of this machine."""
-        words = ["tandem", "campaign", "run", self.file.name if self.file.is_absolute() else str(self.file)]
+        program = "tandem campaign run" if self.nets is None else "python -m loadtest.claims --nets NETS"
+        words = [*program.split(), self.file.name if self.file.is_absolute() else str(self.file)]
         words += [word for name in self.only for word in ("--only", name)]
         return shlex.join([*words, *(["--quick"] if self.is_quick else [])])
 
