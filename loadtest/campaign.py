@@ -219,7 +219,7 @@ def _execute(
     records.write_manifest(directory, manifest)
     for number, planned in enumerate(runs, start=1):
         at = f" at {point_label(campaign.load, planned.point)}" if len(campaign.load.points) > 1 else ""
-        title = f"run {number}/{len(runs)}: {planned.arm.variant} on {planned.arm.pool}{at}, repeat {planned.repeat}"
+        title = f"run {number}/{len(runs)}: {planned.title}{at}, repeat {planned.repeat}"
         record = _one(campaign, planned, times_s, gateway, directory, progress, title)
         manifest = replace(manifest, runs=(*manifest.runs, record), is_interrupted=record.state == "interrupted")
         records.write_manifest(directory, manifest)

@@ -49,7 +49,7 @@ def text(before: Found, after: Found, found: Comparison) -> str:
     lines = [f"before: {before.title}", f"after:  {after.title}", ""]
     lines += [f"before: {remark}" for remark in before.remarks] + [f"after: {remark}" for remark in after.remarks]
     lines += [f"careful: {said}" for said in warnings(before, after)] + [""]
-    heads = ("what", "before", "after", "after ÷ before", "95 % interval", "outcome")
+    heads = ("what", "before", "after", "change", "95 % interval", "outcome")
     lines += _table([heads, *(cells(value) for value in found.values)])
     lines += [f"only before: {name}" for name in found.only_before] + [
         f"only after: {name}" for name in found.only_after
@@ -82,7 +82,7 @@ def conclusion(found: Comparison) -> str:
 
 
 def cells(value: Compared) -> tuple[str, str, str, str, str, str]:
-    change = "–" if value.change is None else _signed(value.change) if value.is_share else f"{value.change:.3f}"
+    change = "–" if value.change is None else _signed(value.change) if value.is_share else f"×{value.change:.3f}"
     between = "–"
     if value.low is not None and value.high is not None:
         between = " to ".join(_signed(end) if value.is_share else f"{end:.3f}" for end in (value.low, value.high))
@@ -90,7 +90,7 @@ def cells(value: Compared) -> tuple[str, str, str, str, str, str]:
 
 
 def word(value: Compared) -> str:
-    if value.outcome in ("no_difference_seen", "inconclusive"):
+    if value.outcome not in ("worse", "better"):
         return value.outcome.replace("_", " ")
     called = (WORDS if value.unit in TIMED else SHARE_WORDS)[value.outcome]
     return f"clearly {called}" if value.is_clearly_worse else called

@@ -16,7 +16,7 @@ from typing import Literal
 from loadtest.differences import FALSE_ALARM_RATIO, unpaired, welch_reach
 
 SHARE = "ratio"  # the unit of what lies in 0..1
-Outcome = Literal["worse", "better", "no_difference_seen", "inconclusive"]
+Outcome = Literal["worse", "better", "no_difference_seen", "inconclusive", "not_judged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ def _change(before: Measured, after: Measured, beyond_ratio: float) -> tuple[flo
 
 
 def _outcome(measured: Measured, low: float | None, high: float | None) -> Outcome:
-    if low is None or high is None or measured.is_lower_better is None:
+    if measured.is_lower_better is None:
+        return "not_judged"
+    if low is None or high is None:
         return "inconclusive"
     same = 0.0 if measured.unit == SHARE else 1.0
     if low <= same <= high:

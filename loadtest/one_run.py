@@ -38,7 +38,7 @@ class Planned:
 
     @property
     def title(self) -> str:
-        return f"{self.arm.variant} on {self.arm.pool}"
+        return f"{self.arm.variant} on {self.arm.pool}{' again' if self.arm.is_again else ''}"
 
 
 def generate(

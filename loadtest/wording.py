@@ -85,7 +85,7 @@ def _itself(arm: ArmSummary, load: Load) -> str:
         )
     return (
         f"The baseline beside itself was not told apart ({_between(ratio)} times in {what}): a difference under "
-        f"{ratio.smallest_seen_ratio:.2%} would not have been seen."
+        f"{_percent(ratio.smallest_seen_ratio)} would not have been seen."
     )
 
 
@@ -131,6 +131,11 @@ def _against(arm: ArmSummary, baseline: ArmSummary) -> str:
     if ratio.outcome == "no_difference_seen":
         return f"{label(arm)} cannot be told apart from it: {_between(ratio)} times as many{_median_ms(arm)}."
     return f"{times}: {_between(ratio)} times over {len(ratio.runs)} repeats, {'more' if ratio.outcome == 'higher' else 'fewer'}."
+
+
+def _percent(share: float) -> str:
+    """Two digits: no interval of few repeats is known better."""
+    return f"{share:.2%}" if share < 0.01 else f"{share:.1%}" if share < 0.1 else f"{share:.0%}"
 
 
 def _between(ratio: Difference) -> str:

@@ -45,13 +45,13 @@ def rate(*runs: float) -> Measured:
         (share(0.0, 0.0, 0.0), share(0.99, 0.991, 0.992), "better"),
         (share(1.0, 1.0, 1.0), share(1.0, 1.0, 1.0), "no_difference_seen"),
         (share(1.0, 1.0, 1.0), share(0.999, 1.0, 1.0), "no_difference_seen"),
-        (replace(seconds(1, 1.1, 1.2), is_lower_better=None), replace(seconds(2, 2.1, 2.2), is_lower_better=None), "inconclusive"),
+        (replace(seconds(1, 1.1, 1.2), is_lower_better=None), replace(seconds(2, 2.1, 2.2), is_lower_better=None), "not_judged"),
     ],
 )  # fmt: skip
 def test_a_value_is_worse_only_if_its_interval_says_so(before: Measured, after: Measured, outcome: str) -> None:
     (found,) = compare([before], [after]).values
     assert found.outcome == outcome
-    assert (found.low is None) == (outcome == "inconclusive" and after.is_lower_better is not None)
+    assert (found.low is None) == (outcome == "inconclusive")
 
 
 def test_a_ratio_is_after_by_before_and_a_share_a_difference() -> None:
