@@ -46,6 +46,8 @@ class Task:
     measure_s: float
     seed: int
     rows: Path | None
+    part: int = 0  # of the schedule's: every `num_parts`-th input is this process's, as every such arrival is
+    num_parts: int = 1
 
     @property
     def end_s(self) -> float:
@@ -128,7 +130,10 @@ def _requests(task: Task) -> list[tuple[bytes, Body]]:
     pins = {k: v for k, v in (("Tandem-Variant", task.variant), ("Tandem-Pool", task.pool)) if v}
     path = f"/v2/models/{task.model}/infer"
     made = bodies(model, given, task.encoding, task.batch_size)
-    return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in made]
+    own = [
+        made[number % len(made)] for number in range(task.part, task.part + len(made) * task.num_parts, task.num_parts)
+    ]
+    return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in own]
 
 
 def dropped(due_s: float, lag_s: float) -> Row:

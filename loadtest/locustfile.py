@@ -50,6 +50,8 @@ class Run:
         rows = Path(options.rows) if options.rows else None
         if rows is not None and self.part is not None:
             rows = rows.with_suffix(f".{self.part}.csv")
+        self.is_open = is_open(options)
+        is_shared = self.is_open and self.part is not None
         given = Task(
             host=environment.host.rstrip("/"),
             model=options.model,
@@ -62,8 +64,9 @@ class Run:
             measure_s=options.measure,
             seed=options.seed,
             rows=rows,
+            part=(self.part or 0) if is_shared else 0,
+            num_parts=options.num_parts if is_shared else 1,
         )
-        self.is_open = is_open(options)
         self.schedule = self._schedule(given.end_s) if self.is_open else iter(())
         self.generator = Generator(given)
         self.num_active = 0

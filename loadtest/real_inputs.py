@@ -24,6 +24,7 @@ SENTENCES = Path(__file__).resolve().parent / "payloads" / "sentences.txt"
 PREPROCESSING = "preprocessing.json"
 # What nearly every published classifier of photographs is trained with (ImageNet's channels), for a model that says nothing.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MAX_PHOTOGRAPHS = 64  # 50 ms each to turn, cut and scale, before a campaign's first run
 NUM_TEXT_BYTES = 512 * 8 * 3  # of one text, for a start: cut at the length that such models end at, three inputs
 
 
@@ -55,8 +56,8 @@ def photographs(model: Signature, name: str, repository: Path, encoding: str) ->
     (given,) = model.inputs
     rules, remark = _of_images(given, name, repository)
     decode, views = _photographs()
-    size = num_that_fit(3 * rules.height * rules.width * 4, encoding)
-    pixels = np.stack([decode(view, rules) for view in views(size)])
+    count = min(MAX_PHOTOGRAPHS, num_that_fit(3 * rules.height * rules.width * 4, encoding))
+    pixels = np.stack([decode(view, rules) for view in views(count)])
     return fitted({given.name: pixels}, model, "photographs"), remark
 
 
