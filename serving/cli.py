@@ -480,7 +480,7 @@ def simulate(**options: Any) -> None:
 @click.option("--pool", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where to run it.")
 @click.option("--emulate", metavar="NAME=FILE", help="For proofs: a pool whose times follow a file, as of `tandem up`.")
 @click.option("--quick", "is_quick", is_flag=True, help="A first impression, in a minute and a half.")
-@click.option("--seconds", type=Finite(0.5, 600), help="Of each run of the search. Default: 5; 2 if quick.")
+@click.option("--seconds", type=Finite(0.5, 600), help="Of each run of the search. Default: 4; 2 if quick.")
 @click.option(
     "--no-search", "has_search", is_flag=True, flag_value=False, default=True, help="The ladder without rates."
 )

@@ -27,11 +27,11 @@ class Pace:
     num_rounds: int = 7  # of the ladder
     slice_s: float = 0.25  # of each rung in a round
     ladder_s: float = 60.0  # after which no further round begins, once there are three
-    run_s: float = 5.0  # of an open-loop run, measured
+    run_s: float = 4.0  # of an open-loop run, measured
     warmup_s: float = 1.0
     num_repeats: int = 3  # estimates of the highest rate
     precision_ratio: float = 1.06  # a rate that is met over the next one that is not
-    max_runs: int = 16  # of a search
+    max_runs: int = 12  # of a search
     cold_starts: int = 3
 
 

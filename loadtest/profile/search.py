@@ -26,7 +26,7 @@ class Search:
     floor_rps: float  # nothing below is tried: too few requests in a run
     precision_ratio: float = 1.06
     num_repeats: int = 3
-    max_runs: int = 16
+    max_runs: int = 12
 
     def __post_init__(self) -> None:
         if not (0 < self.floor_rps <= self.start_rps < math.inf and self.precision_ratio > 1):
@@ -62,6 +62,7 @@ class Course:
         self._low = 0.0  # the highest that was met in the bracket
         self._bounds: list[Outcome] = []  # what stopped each estimate
         self._num_runs = 0
+        self._was_void_twice = False  # then the next void one is believed at once
 
     @property
     def found(self) -> Found:
@@ -132,12 +133,13 @@ class Course:
         return self._num_runs < self._search.max_runs
 
     def _run(self, rate_rps: float) -> Generator[float, Outcome, Outcome]:
-        """A void run is tried once more, because another program may have taken the generator's core for a moment."""
+        """A first void run is tried once more, because another program may have taken the generator's core for a moment."""
         self._num_runs += 1
         outcome = yield rate_rps
-        if outcome == "void" and self._has_runs:
+        if outcome == "void" and self._has_runs and not self._was_void_twice:
             self._num_runs += 1
             outcome = yield rate_rps
+            self._was_void_twice = outcome == "void"
         return outcome
 
 
