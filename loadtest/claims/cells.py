@@ -10,7 +10,7 @@ from typing import Literal
 
 from loadtest.claims.claims_file import GPU_ENGINES, Claim
 from loadtest.claims.intervals import apart, median
-from loadtest.claims.values import NOT_MEASURED_HERE, NOT_RUN, Cell, Findings, Price, Reading, Served, Timed
+from loadtest.claims.values import NOT_MEASURED_HERE, NOT_RUN, TREES, Cell, Findings, Price, Reading, Served, Timed
 from serving.planning.engines import BASELINE, PLAIN, POOL
 from serving.planning.machine import Machine
 
@@ -121,17 +121,17 @@ def _weights_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[
 
 
 def _trees_latency(claim: Claim, found: Findings, _: Machine) -> Iterable[Cell]:
-    own = _timed(found, "boosted-trees", BASELINE, "cpu")
+    own = _timed(found, TREES, BASELINE, "cpu")
     for size in claim.batch_sizes or tuple(sorted(own)) or (1,):
         if size in own:
-            yield Cell("boosted-trees", _at(size), median(own[size].rounds_s), unit="s")
+            yield Cell(TREES, _at(size), median(own[size].rounds_s), unit="s")
         else:
             reason = found.not_run.get("trees", "this batch size was not timed")
-            yield Cell("boosted-trees", _at(size), _absent(NOT_RUN, reason), unit="s")
+            yield Cell(TREES, _at(size), _absent(NOT_RUN, reason), unit="s")
     for size, one in sorted(own.items()):
-        yield Cell("boosted-trees", f"{_at(size)}, CPU", median(_rates(one)), is_judged=False, unit="rows/s")
+        yield Cell(TREES, f"{_at(size)}, CPU", median(_rates(one)), is_judged=False, unit="rows/s")
     reading = _absent(NOT_MEASURED_HERE, NO_TREE_KERNEL)
-    yield Cell("boosted-trees", "GPU", reading, is_judged=False, unit="rows/s")
+    yield Cell(TREES, "GPU", reading, is_judged=False, unit="rows/s")
 
 
 # -- money and energy -------------------------------------------------------------------------------------------------

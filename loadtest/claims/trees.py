@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 
 from loadtest.claims import speeds
 from loadtest.claims.speeds import Timing
-from loadtest.claims.values import Findings
+from loadtest.claims.values import TREES, Findings
 from serving.export.scratch import scratch
 from serving.export.speed import Entrant, contest
 from serving.planning.engines import EnginePython
 
-MODEL = "boosted-trees"
 NAME = "trees"  # of the experiment
 MISSING = "scikit-learn and skl2onnx are not installed here, so no trees could be trained"
 
@@ -36,4 +35,4 @@ def measure(engines: Mapping[str, EnginePython], timing: Timing, say: Callable[[
             max_seconds=timing.max_seconds,
             num_rounds=timing.num_rounds,
         )
-        return speeds.findings(MODEL, [entrant], results, timing.batch_sizes)
+        return speeds.findings(TREES, [entrant], results, timing.batch_sizes)

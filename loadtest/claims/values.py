@@ -12,6 +12,7 @@ from serving.planning.machine import Machine
 
 NOT_MEASURED_HERE, NOT_RUN = "not measured here", "not run"
 HOLDS, DOES_NOT_HOLD, DEPENDS, INCONCLUSIVE = "holds", "does not hold", "depends", "inconclusive"
+TREES = "boosted-trees"  # the one model here that is no net
 Side = Literal["holds", "fails", "unclear"]
 
 

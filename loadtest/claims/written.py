@@ -11,7 +11,7 @@ from datetime import datetime
 
 from loadtest.claims.intervals import median
 from loadtest.claims.judge import show
-from loadtest.claims.values import Bandwidth, Cell, Reading, Report, Result, Timed
+from loadtest.claims.values import TREES, Bandwidth, Cell, Reading, Report, Result, Timed
 
 BUSY = 0.1  # of the cores: above, other work is told on the first screen (guess, not measured)
 METHOD = (
@@ -118,7 +118,7 @@ def _answers(results: Sequence[Result]) -> Table:
 
 def _speeds(report: Report) -> Table:
     """One row for each net, variant and engine, one column for each batch size."""
-    speeds = report.findings.speeds
+    speeds = [one for one in report.findings.speeds if one.model != TREES]  # which stand among the other numbers
     sizes = sorted({one.batch_size for one in speeds})
     kinds = dict.fromkeys((one.model, one.variant, one.engine) for one in speeds)
     by_key = {(one.model, one.variant, one.engine, one.batch_size): one for one in speeds}

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from loadtest.bench.processes import CannotMeasure
 from loadtest.claims import bandwidth, speeds, stored
 from loadtest.claims.claims_file import read_suite
 from loadtest.claims.command import ClaimsOptions, names_of_nets, quick, run
 from loadtest.claims.scaling import compared
+from serving.cli import cli
+from serving.errors import UserError
 from serving.planning.engines import EnginePython
 
 THIS = EnginePython("cpu", Path(sys.executable), "1")
@@ -113,3 +116,24 @@ def test_every_policy_is_told_beside_the_one_that_is_always_on() -> None:
     always = {"policy": "gpu-always", "gpu_hours": 4.0, "attainment_ratio": 1.0, "cost": 3.0}
     (one,) = compared({"policies": [outcome, always]}, 7)
     assert (one.policy, one.seed, one.gpu_hours, one.always_gpu_hours, one.always_cost) == ("tandem", 7, 1.0, 4.0, 3.0)
+
+
+@pytest.mark.parametrize("option", [["--duration", "3"], ["--repeats", "2"], ["--warmup", "0"], ["--url", "http://h"]])
+def test_what_is_for_load_tests_does_nothing_for_claims_and_says_so(option: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["campaign", "run", str(CLAIMS), *option])
+    assert done.exit_code == 2
+    assert f"{option[0]} does nothing for" in done.output
+
+
+@pytest.mark.parametrize("option", [["--quick"], ["--only", "int8-suits-cpus"]])
+def test_what_is_for_claims_does_nothing_for_a_load_test_and_says_so(option: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["campaign", "run", str(CLAIMS.with_name("digits.yaml")), *option])
+    assert isinstance(done.exception, UserError)
+    assert "are for a file of claims" in str(done.exception)
+
+
+def test_the_command_of_a_report_holds_no_place_of_this_machine(tmp_path: Path) -> None:
+    assert ClaimsOptions(tmp_path / "c.yaml", only=("a",), is_quick=True).command == (
+        "tandem campaign run c.yaml --only a --quick"
+    )
+    assert ClaimsOptions(Path("a/c.yaml"), nets=tmp_path).command == "python -m loadtest.claims --nets NETS a/c.yaml"
