@@ -69,6 +69,21 @@ def test_the_wheel_carries_the_backend_and_the_small_model_and_nothing_of_this_c
     assert wheel.stat().st_size < 2_000_000
 
 
+@pytest.mark.parametrize("room", ["profile", "verdict", "claims"])
+def test_the_installed_package_has_all_that_its_measuring_verbs_import(
+    installed: Path, tmp_path: Path, room: str
+) -> None:
+    code = f"import loadtest.{room}.command as command; print(command.__file__)"
+    done = run(installed, tmp_path, "-c", code)
+    assert done.stdout.startswith(str(installed)), done.stderr
+
+
+def test_the_installed_package_judges(installed: Path, tmp_path: Path) -> None:
+    words = ["verdict", "nobodys", "--rate", "200", "--p99", "20ms", "--no-measure"]
+    done = run(installed, tmp_path, "-m", "serving", *words)
+    assert (done.returncode, "nothing to judge by" in done.stderr) == (2, True), done.stderr
+
+
 def test_the_wheel_has_no_emulated_device_and_says_so_when_it_is_asked_for_one(installed: Path, tmp_path: Path) -> None:
     assert not list(installed.rglob("*emulated*"))
     (tmp_path / "t4.yaml").write_text("version: 1\nname: t4\nvariants: {'*': [[1, 0.01]]}\n")
