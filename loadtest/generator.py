@@ -17,7 +17,7 @@ from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
 from loadtest.bodies import HEADER_LENGTH, Body, check, signature, top1
 from loadtest.connection import Answer, Connection, request_bytes
-from loadtest.inputs import bodies, named
+from loadtest.inputs import bodies, named, share
 from loadtest.records import Row, write_json, write_rows
 
 # A request that takes longer is an error (`timeout`). Longer than the gateway's own limit on work it has started (guess: 10 s would do).
@@ -130,9 +130,7 @@ def _requests(task: Task) -> list[tuple[bytes, Body]]:
     pins = {k: v for k, v in (("Tandem-Variant", task.variant), ("Tandem-Pool", task.pool)) if v}
     path = f"/v2/models/{task.model}/infer"
     made = bodies(model, given, task.encoding, task.batch_size)
-    own = [
-        made[number % len(made)] for number in range(task.part, task.part + len(made) * task.num_parts, task.num_parts)
-    ]
+    own = share(made, task.part, task.num_parts)
     return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in own]
 
 

@@ -191,6 +191,11 @@ def batches(model: Signature, given: Inputs, batch_size: int) -> Iterator[tuple[
         yield without_padding(model, {name: values[chosen] for name, values in given.arrays.items()}), labels
 
 
+def share(made: list[Body], part: int, num_parts: int) -> list[Body]:
+    """What one of several processes sends, in its order: every n-th, round and round."""
+    return [made[number % len(made)] for number in range(part, part + len(made) * num_parts, num_parts)]
+
+
 def without_padding(model: Signature, batch: Arrays) -> Arrays:
     """Cut to the longest row, as a client pads: where an input's name holds `mask`, its length is open, and 0 marks padding at the end."""
     masks = [g.name for g in model.inputs if "mask" in g.name.lower() and g.shape == (-1,) and g.datatype[:2] != "FP"]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.bodies import NUMPY_TYPES, Signature, Tensor
+from loadtest.bodies import NUMPY_TYPES, Body, Signature, Tensor
 from loadtest.errors import PayloadError
-from loadtest.inputs import DIGITS, Inputs, batches, bodies, digits, fitted, named, noise, read_npz
+from loadtest.inputs import DIGITS, Inputs, batches, bodies, digits, fitted, named, noise, read_npz, share
 
 IMAGE = Signature((Tensor("image", "FP32", (1, 8, 8)),), "probabilities")
 TEXTS = Signature(
@@ -186,6 +186,14 @@ def test_batches_are_whole_and_keep_their_labels() -> None:
     assert made[1].labels == tuple(given.labels[7:14].tolist())
     with pytest.raises(ValueError, match="450 inputs are too few for a batch of 451"):
         bodies(IMAGE, given, "json", 451)
+
+
+@pytest.mark.parametrize(("num_inputs", "num_parts"), [(5, 1), (5, 2), (6, 2), (3, 4), (1, 3)])
+def test_several_processes_send_together_what_one_would_send_alone(num_inputs: int, num_parts: int) -> None:
+    made = [Body(bytes([number]), None, ()) for number in range(num_inputs)]
+    shares = [share(made, part, num_parts) for part in range(num_parts)]
+    together = [shares[number % num_parts][number // num_parts % num_inputs] for number in range(4 * num_inputs)]
+    assert together == made * 4
 
 
 def test_padding_that_no_row_of_a_batch_needs_is_not_sent() -> None:
