@@ -10,6 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -49,10 +50,12 @@ def run(options: VerdictOptions) -> int:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
     except (Interrupted, KeyboardInterrupt):
-        print(
-            f"tandem: interrupted before there was a verdict; what was measured whole is in {output}", file=sys.stderr
-        )
+        kept = f"what was measured is in {output}" if any(output.iterdir()) else "nothing was kept"
+        print(f"tandem: interrupted before there was a verdict; {kept}", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        with suppress(OSError):  # it holds something, as it should
+            output.rmdir()
     return _conclude(report, asked.conditions, output, is_json=options.as_json)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loadtest.bench.processes import CannotMeasure
 from loadtest.machine import this_machine
-from loadtest.profile.measure import measure
+from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import variants_of
 from loadtest.progress import Progress
@@ -98,8 +98,14 @@ def profile_options(options: VerdictOptions, objective: Objective, pool: str) ->
 def _measured(
     options: VerdictOptions, objective: Objective, pool: str, output: Path, say: Say, progress: Progress
 ) -> Source:
-    profile = measure(profile_options(options, objective, pool), say, progress)
+    """What was found before an interruption is kept too."""
     file = output / f"profile-{pool}.json"
+    try:
+        profile = measure(profile_options(options, objective, pool), say, progress)
+    except Interrupted as stopped:
+        if stopped.profile is not None:
+            write_profile(file, stopped.profile)
+        raise
     write_profile(file, profile)
     return Source(profile, "here", file.name)
 

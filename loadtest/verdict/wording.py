@@ -151,6 +151,9 @@ def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source]) -> str:
     price = money(gpu.per_hour, plan.currency)
     named = f"{one} ({gpu.offer.name}, {price} an hour{'' if one == 'this GPU' else '; ' + _from(gpu)})"
     if "gpu" in pools:
+        if at is None or at > plan.objective.peak_rps:
+            alone = "at no rate" if at is None else f"from {rate(at)} on"
+            return f"it pays beside CPUs; cards alone are the cheaper ones {alone}"
         return f"below {rate(at)} the CPU is the cheaper one" if at else "no rate is so low that the CPU is cheaper"
     if at is None:
         return f"{named} would not pay at any rate"

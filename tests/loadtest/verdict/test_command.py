@@ -115,6 +115,7 @@ def test_an_objective_that_nothing_meets_is_exit_code_1(tmp_path: Path, capsys: 
 def test_what_is_typed_wrong_is_told_with_the_way_out(tmp_path: Path, given: dict[str, object], says: str) -> None:
     with pytest.raises(UserError, match=says.replace("(", r"\(")):
         run(options(tmp_path, **given))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("condition", ["p99 > 0.05", "p99_s >", "p99_s > fast", "cpu.p99_s > 1"])

@@ -9,7 +9,7 @@ import pytest
 from loadtest.verdict import wording
 from loadtest.verdict.report import Source
 from serving.planning.profile import MaxRate
-from tests.loadtest.verdict.made import OBJECTIVE_S, a_check, cpu_profile, gpu_profile, made, rate, server
+from tests.loadtest.verdict.made import OBJECTIVE_S, PRICES, a_check, cpu_profile, gpu_profile, made, rate, server
 
 
 def test_the_paragraph_names_the_variant_its_p99_its_price_and_from_where_a_card_pays() -> None:
@@ -18,6 +18,18 @@ def test_the_paragraph_names_the_variant_its_p99_its_price_and_from_where_a_card
     assert (
         "a T4 (t4.large, $0.53 an hour; measured beside Processor Y on 3 October 2026) would pay from 840/s on" in said
     )
+
+
+def test_a_card_that_pays_beside_cpus_alone_is_not_said_to_pay_from_a_higher_rate_on() -> None:
+    card = gpu_profile(servers=(server("fp16", "cuda", "gpu", rate(2000, spread=0.001), 0.002),))
+    slow = cpu_profile(servers=(server("int8", "cpu", "cpu", rate(400, spread=0.001), 0.002),))
+    dear = replace(PRICES, offers=(PRICES.offers[0], replace(PRICES.offers[1], per_hour=0.8)))
+    sources = Source(slow, "here"), Source(card, "given", "t4.json")
+    report = made(*sources, rates=((24, 1650.0),), prices=dear)
+    assert report.verdict.break_even_rps is not None
+    assert report.verdict.break_even_rps > 1650
+    assert report.word == "pays"
+    assert "it pays beside CPUs; cards alone are the cheaper ones from" in report.paragraph
 
 
 def test_without_a_check_it_is_planned_and_not_said_to_be_served() -> None:
