@@ -1,10 +1,10 @@
 """How many requests per second does one generator process send, open loop, before it has measured itself?
 
-    python -m loadtest.bench.generator [--quick] [--json FILE]
+    python -m loadtest.bench.generator [--quick] [--undisturbed] [--json FILE]
 
 Real Locust with the locustfile of campaigns on one core, a server that answers at once on another; the rules that void runs of campaigns
 decide, and nothing else. Searches upward, then between the last good rate and the first void one. On a machine with one core, or one that
-is busy, the figure is of that.
+is busy, the figure is of that; `--undisturbed` gives both processes real-time priority, which takes root.
 """
 
 from __future__ import annotations
@@ -107,18 +107,30 @@ def rates(folder: Path) -> Iterator[Verdict]:
     yield verdict(list(measure(folder, RUN_S)), len(os.sched_getaffinity(0)))
 
 
-def measure(folder: Path, duration_s: float) -> Iterator[Sent]:
+def _place(pid: int, core: int, *, is_undisturbed: bool) -> None:
+    """Before the process starts threads or processes of its own, which inherit it."""
+    os.sched_setaffinity(pid, {core})
+    if is_undisturbed:
+        try:
+            os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+        except PermissionError:
+            raise CannotMeasure("--undisturbed takes root: real-time priority was refused") from None
+
+
+def measure(folder: Path, duration_s: float, *, is_undisturbed: bool = False) -> Iterator[Sent]:
     """Raises CannotMeasure."""
     (port,) = free_ports(1)
     authority = f"127.0.0.1:{port}"
     server = [sys.executable, "-m", "loadtest.bench.quick_server", "--port", str(port)]
     cores = sorted(os.sched_getaffinity(0))
     with running(server, folder / "server.log", lambda: answers(authority, "/v2"), START_S) as process:
-        os.sched_setaffinity(process.pid, {cores[-1]})
-        yield from highest(lambda rate_rps: _send(rate_rps, f"http://{authority}", folder, duration_s, cores[0]))
+        _place(process.pid, cores[-1], is_undisturbed=is_undisturbed)
+        yield from highest(
+            lambda rate_rps: _send(rate_rps, f"http://{authority}", folder, duration_s, cores[0], is_undisturbed)
+        )
 
 
-def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int) -> Sent:
+def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int, is_undisturbed: bool) -> Sent:
     load = Load(WARMUP_S, duration_s, 1, 1, kind="open", rate_rps=(rate_rps,), objective_s=OBJECTIVE_S)
     rows, log = folder / "rows.csv", folder / "generator.log"
     for old in folder.glob("rows.*"):
@@ -128,8 +140,8 @@ def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int)
             _command(rate_rps, url, rows, duration_s), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder,
         )  # fmt: skip
-    os.sched_setaffinity(generator.pid, {core})
     try:
+        _place(generator.pid, core, is_undisturbed=is_undisturbed)
         code = generator.wait(WARMUP_S + duration_s + GRACE_S)
     except subprocess.TimeoutExpired:
         code = None
@@ -160,13 +172,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="runs of 2 s instead of 4, no verdict: shows that it works"
     )
+    parser.add_argument(
+        "--undisturbed", action="store_true", help="real-time priority: what else runs here does not count"
+    )
     parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every run to this file")
     options = parser.parse_args(arguments)
     duration_s = 2.0 if options.quick else RUN_S
     machine, began, runs = this_machine(), Moment.now(), list[Sent]()
     try:
         with tempfile.TemporaryDirectory(prefix="tandem-generator-") as folder:
-            for run in measure(Path(folder), duration_s):
+            for run in measure(Path(folder), duration_s, is_undisturbed=options.undisturbed):
                 runs.append(run)
                 print(" | ".join(run.cells()), file=sys.stderr)
     except CannotMeasure as error:
@@ -183,6 +198,7 @@ def main(arguments: Sequence[str]) -> int:
     what = (
         f"Poisson arrivals, one real digit per request as JSON, {duration_s:g} s after {WARMUP_S:g} s of warm-up, against a server "
         f"that answers at once; objective {OBJECTIVE_S * 1000:g} ms; up to {NUM_ATTEMPTS} tries at a rate"
+        f"{', real-time priority' if options.undisturbed else ''}"
     )
     print(head(machine, today, command, what, others_ratio=others_ratio) + "\n")
     print(table([("requests/s", "lag p99 ms", "p50 ms", "CPU", "outcome"), *(run.cells() for run in runs)]) + "\n")
