@@ -90,7 +90,7 @@ def _head(report: Report) -> str:
 
 def _payload(payload: Payload) -> str:
     what = payload.what or payload.data
-    distinct = "" if payload.num_distinct is None else f" ({payload.num_distinct:,} distinct ones, then again)"
+    distinct = "" if payload.num_distinct is None else f" ({payload.num_distinct:,} distinct)"
     rows = "1" if payload.batch_size == 1 else f"{payload.batch_size}"
     return f"{what}{distinct}, {rows} per request as {'JSON' if payload.encoding == 'json' else 'binary tensors'}"
 

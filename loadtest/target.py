@@ -30,9 +30,10 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 10.0
 # A first start makes Triton's environment out of 200 MB of wheels, a GPU's out of 2 GB (the slowest seen took 4 minutes).
 START_TIMEOUT_S = 900.0
-# A gateway is ready with its first variant; a Triton on a busy machine takes up to a second for each further one.
-SETTLED_S = 1.5
-MAX_SETTLE_S = 30.0
+# What `tandem up` says once every Triton has loaded what it can; its gateway is ready with the first variant already. Large models take
+# minutes to load, and what has not come by then is told as not served.
+READY_LINE = "ready in "
+MAX_SETTLE_S = 300.0
 # `tandem up` drains for up to 30 s where a connection hangs.
 STOP_TIMEOUT_S = 45.0
 _COUNTER = re.compile(r"^tandem_requests_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.MULTILINE)
@@ -206,7 +207,7 @@ def own_gateway(log: Path, repository: Path | None = None) -> Iterator[Gateway]:
     gateway = Gateway(f"http://127.0.0.1:{port}")
     try:
         _wait(process, gateway, log)
-        _settle(gateway)
+        _settle(process, log)
         yield gateway
     finally:
         stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
@@ -222,14 +223,13 @@ def _wait(process: subprocess.Popen[bytes], gateway: Gateway, log: Path) -> None
         time.sleep(0.1)
 
 
-def _settle(gateway: Gateway) -> None:
-    """Until no further variant has come for a while: an arm must not be left out because its model was still loading."""
-    end = time.monotonic() + MAX_SETTLE_S
-    seen, since = gateway.served(), time.monotonic()
-    while time.monotonic() < min(end, since + SETTLED_S):
+def _settle(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until it says itself that all is served: an arm must not be left out because its model was still loading."""
+    deadline = time.monotonic() + MAX_SETTLE_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if READY_LINE in log.read_text(encoding="utf-8", errors="replace"):
+            return
         time.sleep(0.1)
-        if (now := gateway.served()) != seen:
-            seen, since = now, time.monotonic()
 
 
 def stop(process: subprocess.Popen[bytes], sign: signal.Signals, timeout_s: float) -> None:
