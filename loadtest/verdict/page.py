@@ -101,7 +101,7 @@ def _figures(report: VerdictReport) -> str:
         ("Break-even", _e(broken), _e(_break_even_note(report))),
         (
             "p99 at this rate",
-            _e(times(p99.value)) if p99 else '<span class="few">not run</span>',
+            _e(times(p99.value)) if p99 else f'<span class="few">{_no_p99(report)}</span>',
             _e(_p99_note(report)),
         ),
     ]
@@ -140,10 +140,16 @@ def _break_even_note(report: VerdictReport) -> str:
     return f"by what was measured: {span}; from there on the GPU is the cheaper one"
 
 
+def _no_p99(report: VerdictReport) -> str:
+    if report.check is None:
+        return "not run"
+    return "void" if report.check.void is not None else "too few answers"
+
+
 def _p99_note(report: VerdictReport) -> str:
     p99 = report.numbers.get("p99_s")
     if p99 is None:
-        return report.check_not_run or (report.check.void if report.check and report.check.void else "no check")
+        return report.check_not_run or f"objective {times(report.objective.latency_p99_s)}"
     within = f"{times(p99.low)} to {times(p99.high)} over {len(p99.runs)} runs; " if p99.low and p99.high else ""
     return f"{within}objective {times(report.objective.latency_p99_s)}"
 

@@ -17,6 +17,7 @@ from serving.planning.plan.result import CostPoint
 from serving.planning.plan.sensitivity import Sensitivity
 from serving.planning.profile import LoadPoint
 
+VISIBLE = 1.005  # a shorter bar is thinner than the line beside it
 MAX_CURVES = 4  # more in one picture cannot be followed; all points stand in the table
 
 
@@ -208,7 +209,7 @@ def tornado(answers: Sequence[Sensitivity], break_even_rps: float | None) -> str
     for what in dict.fromkeys(one.what for one in answers):
         told = [one for one in answers if one.what == what and one.break_even_rps]
         ends = [one.break_even_rps or break_even_rps for one in told]
-        if len(told) > 1 and max(ends) > min(ends):
+        if len(told) > 1 and max(ends) > min(ends) * VISIBLE:
             bars.append((f"{assumption(told[0])} to {assumption(told[-1]).rpartition(' ')[2]}", min(ends), max(ends)))
     if not bars:
         return ""
@@ -231,5 +232,5 @@ def _draw_tornado(bars: Sequence[tuple[str, float, float]], middle: float, width
         parts.append(f'<text x="0" y="{y + 13}" class="name">{html.escape(said)}</text>')
         wide = max(right - left, 2)
         parts.append(f'<rect x="{left:.1f}" y="{y + 20}" width="{wide:.1f}" height="18" rx="2" class="fill c0"/>')
-    parts.append(f'<path d="M{axes.x(middle):.1f} {top + 16}V{axes.bottom}" class="crossing"/>')
+        parts.append(f'<path d="M{axes.x(middle):.1f} {y + 17}v24" class="crossing"/>')
     return svg(width, axes.height, "What moves the break-even", parts)

@@ -127,9 +127,8 @@ def _accuracy(server: ServerReport) -> str:
 
 def sensitivity(answers: Sequence[Sensitivity], currency: str) -> str:
     heads = ("If", "CPU servers a day", "GPU servers a day", "Cheaper then", "Break-even then")
-    rows = [
-        _answer(heads, one, currency) for one in answers if one.cpu_per_day is not None and one.gpu_per_day is not None
-    ]
+    told = [one for one in answers if one.cpu_per_day is not None and one.gpu_per_day is not None]
+    rows = list(dict.fromkeys(_answer(heads, one, currency) for one in told))  # both ends of no interval are one
     lead = "<p>One thing at a time, all else as it is; servers of one kind against servers of the other.</p>"
     return f"<h2>If an assumption is wrong</h2>{lead}{_grid(heads, rows)}" if rows else ""
 
