@@ -180,7 +180,7 @@ def _arm(arm: ArmSummary, heads: Sequence[str], *, is_open: bool) -> str:
         _interval(arm.latency_p99_s, milliseconds),
         _interval(arm.within_objective_ratio, _percent)
         if is_open
-        else ("1" if arm.is_baseline else _factor(arm.throughput_ratio)),
+        else ("1" if arm.is_baseline else _factor(arm.throughput_ratio, in_words=False)),
         "–" if arm.accuracy is None else f"{arm.accuracy:.2%}",
         _e(", ".join(f"{num:,} {kind}" for kind, num in arm.errors.items()) or "0"),
         "<br>".join(_e(_device(device)) for device in arm.devices) or "no receipt",
@@ -189,7 +189,7 @@ def _arm(arm: ArmSummary, heads: Sequence[str], *, is_open: bool) -> str:
 
 
 def _tag(arm: ArmSummary) -> str:
-    called = "baseline" if arm.is_baseline else "baseline again" if arm.is_again else ""
+    called = "baseline" if arm.is_baseline else "the same" if arm.is_again else ""
     return f' <span class="tag">{called}</span>' if called else ""
 
 
@@ -205,17 +205,19 @@ def _interval(value: Estimate | None, show: Callable[[float], str]) -> str:
         return '<span class="few">too few</span>'
     if value.low is None or value.high is None:
         return show(value.median)
+    if show(value.low) == show(value.high):
+        return show(value.median)
     return f'<span>{show(value.median)}<span class="between">{show(value.low)}–{show(value.high)}</span></span>'
 
 
-def _factor(value: Difference | None) -> str:
-    """A ratio, its interval, and what is called of it."""
+def _factor(value: Difference | None, *, in_words: bool = True) -> str:
+    """A ratio, its interval, and what it is called."""
     if value is None:
         return '<span class="few">inconclusive</span>'
     if value.low is None or value.high is None:
         return f'<span>{value.ratio:.2f}<span class="between">inconclusive</span></span>'
-    called = {"higher": "faster", "lower": "slower"}.get(value.outcome, "no difference seen")
-    return f'<span>{value.ratio:.2f}<span class="between">{value.low:.2f}–{value.high:.2f}, {called}</span></span>'
+    called = {"higher": ", faster", "lower": ", slower"}.get(value.outcome, ", no difference seen") if in_words else ""
+    return f'<span>{value.ratio:.2f}<span class="between">{value.low:.2f}–{value.high:.2f}{called}</span></span>'
 
 
 def _percent(value: float) -> str:

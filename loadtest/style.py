@@ -71,7 +71,7 @@ code{font:14px ui-monospace,monospace;overflow-wrap:anywhere}
 .absent{background:var(--warn);border-radius:6px;padding:12px 16px;margin-top:26px}
 .absent h2{margin:0 0 6px}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:7px 8px;border-bottom:1px solid var(--rule);vertical-align:top}
+th,td{text-align:right;padding:7px 6px;border-bottom:1px solid var(--rule);vertical-align:top}
 th{font-weight:400;color:var(--soft)}
 th:first-child,.words td:last-child,.words th:last-child{text-align:left}
 th strong,thead th,.few{white-space:nowrap}

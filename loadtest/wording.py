@@ -14,8 +14,10 @@ WHAT_IF = "inconclusive (what-if)"
 
 
 def label(arm: ArmSummary | ArmRecord) -> str:
-    plain = f"{arm.variant} on {arm.pool}"
-    return plain if arm.name == f"{arm.variant}-{arm.pool}" else f"{arm.name} ({plain})"
+    plain, usual = f"{arm.variant} on {arm.pool}", f"{arm.variant}-{arm.pool}"
+    if arm.is_again and arm.name == f"{usual}-again":
+        return f"{plain} again"
+    return plain if arm.name == usual else f"{arm.name} ({plain})"
 
 
 def emulated(arms: Sequence[ArmSummary]) -> list[str]:

@@ -495,7 +495,7 @@ def test_two_equal_arms_that_are_not_told_apart_say_how_little_could_be_seen(is_
     assert "The baseline beside itself was not told apart (0.98 to 1.0" in built.sentence
     assert re.search(r"a difference under 2\.\d% would not have been seen", built.sentence)
     html = page.render(built)
-    assert '<span class="tag">baseline again</span>' in html
+    assert '<strong>fp32 on cpu again</strong> <span class="tag">the same</span>' in html
     assert "and this report makes 0." in html  # comparisons of arms that may differ
 
 
