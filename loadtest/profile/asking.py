@@ -143,10 +143,9 @@ def asked(worker: WorkerProcess, do: str, **how: Any) -> dict[str, Any]:
 
 def opened(
     worker: WorkerProcess, name: str, file: Path, inputs: Path, *, engine: str, precision: str, **how: Any
-) -> str:
-    """Opens a file as a session of the worker and returns its name there. Raises CannotMeasure."""
+) -> None:
+    """Opens a file as a session of the worker under this name. Raises CannotMeasure."""
     asked(worker, "open", name=name, file=str(file), engine=engine, precision=precision, inputs=str(inputs), **how)
-    return name
 
 
 def write_rows(file: Path, rows: Arrays) -> Path:

@@ -64,16 +64,19 @@ def _rate_rows(servers: Sequence[ServerProfile]) -> list[tuple[str, ...]]:
                     str(most.batch_size),
                     f"{milliseconds(most.objective_s)} ms",
                     f"{number(most.rate_rps)}/s",
-                    rate_words(most),
+                    rate_words(server, most),
                 )
             )
     return rows
 
 
-def rate_words(most: MaxRate) -> str:
+def rate_words(server: ServerProfile, most: MaxRate) -> str:
     """What stands beside a rate."""
     said = []
-    if not most.runs and most.is_bounded_by_generator:
+    tried = [p for p in server.load if (p.objective_s, p.batch_size) == (most.objective_s, most.batch_size)]
+    if not tried:
+        said.append("half of all requests take longer one at a time")
+    elif not most.runs and most.is_bounded_by_generator:
         said.append("no valid run: the generator was too slow here")
     elif not most.runs:
         said.append("not even the lowest rate that was tried was in time")

@@ -47,6 +47,22 @@ def test_a_quick_profile_holds_every_rung_a_rate_and_a_cold_start(tmp_path: Path
     assert "Partial" not in profile.note
 
 
+def test_an_emulated_device_is_called_so_and_its_engine_is_its_file(tmp_path: Path) -> None:
+    curves, file = tmp_path / "card.yaml", tmp_path / "profile.json"
+    curves.write_text('version: 1\nname: card\nvariants: {"*": [[1, 0.02], [32, 0.05]]}\n')
+    command = [*PROFILE, "--emulate", f"emulated-gpu={curves}", "--no-search", "--no-cold-start", "--output", str(file)]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    profile = read_profile(file)
+    assert profile.provenance == "emulated"
+    assert "what-if" in str(profile.note)
+    (server,) = profile.servers
+    assert server.device == "emulated-card"
+    alone, *others = server.ladder
+    assert (alone.rung, alone.latency_p50_s, alone.num_requests) == ("in_process", 0.02, 0)
+    assert all(timing.latency_p50_s >= 0.02 for timing in others)
+    assert (server.load, server.max_rates, server.cold_start) == ((), (), ())
+
+
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
     file = tmp_path / "profile.json"
     command = [*PROFILE, "--seconds", "60", "--p99", "1s", "--output", str(file)]

@@ -27,9 +27,9 @@ def share_late(rate_rps: float, service_s: float, objective_s: float, num: int, 
 def planted_rps(service_s: float, objective_s: float) -> float:
     """By halves over runs so long that chance moves them by less than 1 %."""
     low, high = 0.1 / service_s, 1 / service_s
-    for _ in range(12):
+    for _ in range(10):
         middle = (low + high) / 2
-        is_met = share_late(middle, service_s, objective_s, 200_000, random.Random(7)) <= 0.01
+        is_met = share_late(middle, service_s, objective_s, 100_000, random.Random(7)) <= 0.01
         low, high = (middle, high) if is_met else (low, middle)
     return low
 
@@ -40,7 +40,7 @@ def test_the_highest_rate_of_a_simulated_server_is_found_within_a_few_per_cent(
 ) -> None:
     truth_rps = planted_rps(service_s, objective_s)
     errors = []
-    for seed in range(9):
+    for seed in range(7):
         chance = random.Random(seed)
 
         def run(rate_rps: float, chance: random.Random = chance) -> Outcome:
@@ -49,7 +49,7 @@ def test_the_highest_rate_of_a_simulated_server_is_found_within_a_few_per_cent(
         found = find(Search(0.3 / service_s, 1.0, precision_ratio=1.04, num_repeats=3, max_runs=30), run)
         assert len(found.estimates) == 3
         errors.append(found.rate_rps / truth_rps - 1)
-    assert sorted(errors)[4] == pytest.approx(0.0, abs=0.05)
+    assert sorted(errors)[3] == pytest.approx(0.0, abs=0.05)
     assert max(map(abs, errors)) < 0.12
 
 

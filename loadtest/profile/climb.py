@@ -1,0 +1,139 @@
+"""Builds the ladder of several servers behind one Triton, and climbs it: every way to ask, in turns, until all rounds are over.
+
+How a way asks is `asking.py`'s, in which order is `ladder.py`'s. A rung that cannot be had is left out and told. Rule: whatever is opened
+here, connections and the engines' own processes, is closed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.stack import Stack
+from loadtest.bodies import encode
+from loadtest.profile.asking import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
+from loadtest.profile.inputs import Sent
+from loadtest.profile.ladder import Step, in_turns
+from loadtest.profile.options import ProfileOptions
+from loadtest.profile.server import Server
+from loadtest.profile.statistics import counting
+from loadtest.summaries import milliseconds
+from serving.export.speed.process import WorkerLost, WorkerProcess
+from serving.local.engines import installed
+from serving.planning.profile import Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a ladder stands on. `aside` takes what a reader of the profile must know too."""
+
+    options: ProfileOptions
+    sent: Sent
+    served: Stack
+    folder: Path
+    say: Callable[[str], None]
+    aside: Callable[[str], None]
+
+
+def climb(servers: Sequence[Server], ground: Ground) -> dict[str, str]:
+    """Fills the servers' steps; returns versions of the engines that ran in process. Raises CannotMeasure."""
+    pace, said = ground.options.pace, {}
+    with ExitStack() as closing:
+        engines = set() if ground.options.emulate else {server.running.engine for server in servers}
+        workers = {engine: closing.enter_context(_worker(engine)) for engine in sorted(engines)}
+        for engine, worker in workers.items():
+            said[f"onnxruntime ({engine})"] = str(asked(worker, "hello")["onnxruntime"])
+        for server in servers:
+            for size in ground.options.batch_sizes:
+                server.steps += _over_the_net(server, size, ground, closing)
+                if (worker_of := workers.get(server.running.engine)) is not None:
+                    server.steps += _alone(server, size, ground, worker_of)
+        steps = [step for server in servers for step in server.steps]
+        ground.say(f"ladder: {len(steps)} ways to ask, one request at a time, in up to {pace.num_rounds} rounds")
+        in_turns(
+            steps,
+            pace.num_rounds,
+            pace.slice_s,
+            pace.ladder_s,
+            lambda done: ground.say(f"ladder: round {done} of {pace.num_rounds}"),
+        )
+    for server in servers:
+        for size in ground.options.batch_sizes:
+            ground.say(_told(server, size))
+    return said
+
+
+def _told(server: Server, size: int) -> str:
+    direct, whole = server.median_s("in_process", size), server.median_s("gateway_binary", size)
+    inside = "" if direct is None else f"in process {milliseconds(direct)} ms, "
+    assert whole is not None
+    return f"{server.profile().label}, batch {size}: {inside}through the gateway {milliseconds(whole)} ms"
+
+
+def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack) -> list[Step]:
+    served, model, name = ground.served, ground.options.model, server.variant.name
+    channel = grpc_channel(served.grpc)
+    closing.callback(channel.close)
+    pins = {"Tandem-Variant": server.variant.record.variant, "Tandem-Pool": ground.options.pool}
+    ways: list[Way] = [over_grpc(channel, name, ground.sent.signature, ground.sent.batch(size))]
+    rungs: tuple[tuple[str, Rung, Rung], ...] = (
+        ("binary", "triton_http_binary", "gateway_binary"),
+        ("json", "triton_http_json", "gateway_json"),
+    )
+    for encoding, direct, through in rungs:
+        try:
+            body = encode(ground.sent.signature, ground.sent.batch(size), (), encoding)
+        except ValueError as error:
+            ground.aside(f"no JSON for {name} with {size} rows: {error}")
+            continue
+        for rung, url, called, headers in (
+            (direct, served.triton.url, name, {}),
+            (through, served.gateway.url, model, pins),
+        ):
+            way, connection = over_http(rung, url, called, body, headers)
+            closing.callback(connection.close)
+            ways.append(way)
+    counts = counting(served.triton.url, name)
+    return [Step(name, size, way, counts) for way in ways]
+
+
+def _alone(server: Server, size: int, ground: Ground, worker: WorkerProcess) -> list[Step]:
+    """The engine in a process of its own; nothing where it does not run there, which is told."""
+    running, variant = server.running, server.variant
+    session = f"{variant.name} {size}"
+    rows = write_rows(ground.folder / f"rows-{size}.npz", ground.sent.batch(size))
+    try:
+        opened(
+            worker,
+            session,
+            variant.model_path,
+            rows,
+            engine=running.engine,
+            precision=variant.record.variant,
+            num_threads=running.settings.num_threads,
+            allow_spinning=running.allow_spinning,
+        )
+    except CannotMeasure as error:
+        ground.aside(f"{variant.name} is not measured in process: {error}")
+        return []
+    return [Step(variant.name, size, InProcess(worker, session, size), None)]
+
+
+@contextmanager
+def _worker(engine: str) -> Iterator[WorkerProcess]:
+    """The Python that Triton's own engine lives in. Raises CannotMeasure."""
+    found = installed()
+    python = found.get(engine) or found.get("cuda")  # TensorRT comes with CUDA's
+    if python is None:
+        raise CannotMeasure(f"there is no {engine} outside Triton here: `tandem environment` makes it")
+    try:
+        worker = WorkerProcess(python)
+    except WorkerLost as lost:
+        raise CannotMeasure(f"the engine did not run in process: {lost}") from None
+    try:
+        yield worker
+    finally:
+        worker.end()

@@ -1,0 +1,83 @@
+"""One variant under one setting while it is profiled: how a Triton runs it, and what has been found of it so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.bodies import Body
+from loadtest.profile.ladder import Step, ladder
+from loadtest.profile.options import ProfileOptions
+from loadtest.profile.places import EMULATED, accuracy
+from loadtest.profile.statistics import Running, running_of
+from loadtest.target import Gateway
+from serving.planning.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Timing
+from serving.replay.curves import read_curves
+from serving.repository.layout import Variant
+
+
+@dataclass(slots=True)
+class Server:
+    """What is known so far of one variant under one setting."""
+
+    variant: Variant
+    running: Running
+    device: str
+    steps: list[Step] = field(default_factory=list)
+    load: list[LoadPoint] = field(default_factory=list)
+    max_rates: list[MaxRate] = field(default_factory=list)
+    cold_start: tuple[Phase, ...] = ()
+    by_file: tuple[Timing, ...] = ()  # of an emulated device: what its engine alone takes
+
+    def profile(self) -> ServerProfile:
+        return ServerProfile(
+            variant=self.variant.record.variant,
+            engine=self.running.engine,
+            device=self.device,
+            device_name=self.running.device_name,
+            digest=self.variant.digest,
+            settings=self.running.settings,
+            ladder=ladder(self.steps, self.variant.name, self.by_file),
+            load=tuple(self.load),
+            max_rates=tuple(self.max_rates),
+            cold_start=self.cold_start,
+            accuracy=accuracy(self.variant),
+            is_untrained=self.variant.record.is_untrained,
+        )
+
+    def median_s(self, rung: Rung, batch_size: int) -> float | None:
+        return next(
+            (t.latency_p50_s for t in self.profile().ladder if (t.rung, t.batch_size) == (rung, batch_size)), None
+        )
+
+    def guessed_s(self, batch_size: int) -> float:
+        """Through the gateway, of a batch size that is not in the ladder: as if rows took their time one after the other."""
+        known = [timing for timing in self.profile().ladder if timing.rung == "gateway_binary"]
+        nearest = min(known, key=lambda timing: abs(timing.batch_size - batch_size))
+        return nearest.latency_p50_s * max(1.0, batch_size / nearest.batch_size)
+
+
+def server_of(variant: Variant, options: ProfileOptions, gateway: Gateway, triton_url: str, body: Body) -> Server | str:
+    """Or why it cannot be measured here. Raises CannotMeasure."""
+    config = Gateway(triton_url).get_json(f"/v2/models/{variant.name}/config")
+    if config is None:
+        return f"this machine's {options.pool} pool does not serve it"
+    running = running_of(config)
+    if options.engines and running.engine not in options.engines:
+        return f"it runs on {running.engine} here, which was not asked for"
+    if (why := gateway.refusal(options.model, variant.record.variant, options.pool, body)) is not None:
+        return why
+    return Server(variant, running, _device(config, options.pool), by_file=_by_file(variant, options))
+
+
+def _device(config: Any, pool: str) -> str:
+    emulated = config["parameters"].get("tandem_emulated")
+    return f"{EMULATED}-{emulated['string_value']}" if emulated else pool
+
+
+def _by_file(variant: Variant, options: ProfileOptions) -> tuple[Timing, ...]:
+    """The engine alone, where it is a file; no request was sent for it."""
+    curve = read_curves(options.emulate).of(variant) if options.emulate else None
+    if curve is None:
+        return ()
+    return tuple(Timing("in_process", size, 0, curve.seconds(size), None, None, None) for size in options.batch_sizes)
