@@ -67,7 +67,7 @@ def _names(report: VerdictReport) -> dict[str, str]:
     for server in reversed(report.servers):
         if server.offer is not None:
             kind = "cpu" if server.device == "cpu" else "gpu"
-            names[kind] = f"{kind.upper()}: {server.variant} on {server.engine}, {server.offer}"
+            names[kind] = f"{kind.upper()}: {tables.with_accuracy(server)}, on {server.offer}"
     return names
 
 

@@ -249,6 +249,8 @@ def numbers_of(plan: Plan, verdict: Verdict, servers: Sequence[ServerReport], ch
     for server in servers:
         if (m := server.max_rate) is not None:
             found[f"max_rate_rps/{server.name}"] = Number(m.rate_rps, "1/s", "higher", m.low_rps, m.high_rps, m.runs)
+        if server.joules_per_request is not None:
+            found[f"joules_per_request/{server.name}"] = Number(server.joules_per_request, "J", "lower")
     if check is not None and check.void is None:
         if check.latency_p50_s is not None:
             found["p50_s"] = check.latency_p50_s

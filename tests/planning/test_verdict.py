@@ -98,6 +98,19 @@ def test_prices_too_near_to_tell_apart_depend_on_the_price() -> None:
     assert (verdict.word, kinds(verdict)) == ("depends", ["price"])
 
 
+def test_two_servers_at_least_of_either_kind_move_the_break_even_to_where_two_cards_are_cheaper() -> None:
+    few, two = (
+        judge(*both(max_rate(CPU_RPS), max_rate(GPU_RPS), min_replicas=least)).break_even_rps for least in (1, 2)
+    )
+    # 5 CPU servers cost less than 2 cards, 6 do not
+    assert (few, two) == (pytest.approx(2 * CPU_RPS * HEADROOM), pytest.approx(5 * CPU_RPS * HEADROOM))
+
+
+def test_where_no_more_cpu_servers_can_be_had_the_card_alone_meets_the_objective() -> None:
+    verdict = judge(*both(max_rate(CPU_RPS), max_rate(GPU_RPS), rates=((24, 400.0),), max_replicas=1))
+    assert (verdict.word, kinds(verdict)) == ("pays", ["only_one"])
+
+
 # -- what it must not answer -------------------------------------------------------------------------------------------
 
 

@@ -108,6 +108,7 @@ def test_the_numbers_have_stable_names_with_runs_and_intervals() -> None:
         "max_rate_rps/fp16-cuda-gpu-2x2",
         "max_rate_rps/int8-cpu-cpu-2x2",
         "max_rate_rps/fp32-cpu-cpu-2x2",
+        "joules_per_request/fp16-cuda-gpu-2x2",
         "p50_s",
         "p99_s",
         "throughput_rps",

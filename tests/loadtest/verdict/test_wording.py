@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from loadtest.verdict import wording
 from loadtest.verdict.report import Source
 from serving.planning.profile import MaxRate
+from serving.planning.verdict import Reason, ReasonKind
 from tests.loadtest.verdict.made import OBJECTIVE_S, PRICES, a_check, cpu_profile, gpu_profile, made, rate, server
 
 
@@ -143,3 +145,19 @@ def test_random_weights_and_shares_of_a_machine_are_caveats() -> None:
     untrained = cpu_profile(servers=(server("int8", "cpu", "cpu", rate(600), 0.003, is_untrained=True),))
     said = " ".join(made(Source(untrained, "here")).caveats)
     assert "random weights" in said.lower() or "weights are random" in said.lower()
+
+
+@pytest.mark.parametrize("kind", get_args(ReasonKind))
+@pytest.mark.parametrize("pool", ["cpu", "gpu", None])
+def test_every_reason_is_a_sentence_that_lacks_nothing(kind: ReasonKind, pool: str | None) -> None:
+    said = wording.reason(Reason(kind, pool, 3.0, 0.02, "a detail"), "digits")
+    assert said[0].isupper()
+    assert "None" not in said
+    assert not said.endswith(".")
+
+
+def test_a_card_without_a_price_says_how_to_give_one() -> None:
+    without = replace(PRICES, offers=PRICES.offers[:1])
+    report = made(prices=without)
+    assert report.word == "inconclusive"
+    assert "No price in the list fits NVIDIA T4: give a file with --prices." in report.paragraph
