@@ -7,15 +7,11 @@ time does so to all of them. One run is `one_run.py`'s; what it means is not dec
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 
 from loadtest import page, records, report_values
 from loadtest import report as reporting
@@ -23,6 +19,7 @@ from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
 from loadtest.evidence import evidence
+from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import this_machine, versions
 from loadtest.meters import scrape, watching
 from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, measured_window
@@ -31,8 +28,6 @@ from loadtest.progress import Progress
 from loadtest.summaries import Report
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
 from loadtest.wording import point_label
-
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +115,7 @@ def _run(options: CampaignOptions) -> int:
     found = find_gateway(options.url)
     directory = _directory(options.output or Path("results") / f"{campaign.name}-{started:%Y%m%d-%H%M%S}")
     with ExitStack() as stack, Progress() as progress:
-        stack.enter_context(_sigterm_as_interrupt())
+        stack.enter_context(sigterm_as_interrupt())
         try:
             if found is None:
                 progress.say("no gateway at 127.0.0.1:8080: starting `tandem up` (a first start takes minutes)")
@@ -274,20 +269,3 @@ def _num_scheduled(load: records.Load, planned: Planned, times_s: list[float]) -
 
 def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """A campaign that is told to stop keeps what ran, as after Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.processes import CannotMeasure, Moment
-from loadtest.campaign import INTERRUPTED, _sigterm_as_interrupt
 from loadtest.claims import bandwidth, cells, judge, page, pricing, scaling, served, speeds, stored, trees, written
 from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.values import Findings, Report, Result, Served
 from loadtest.errors import CampaignError, CampaignFileError, ResultsError
+from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import this_machine
 from loadtest.progress import Progress
 from serving import __version__
@@ -108,7 +108,7 @@ def _run(options: ClaimsOptions) -> int:
     begun = Begun(options, suite, claims, machine, engines, datetime.now().astimezone(), Moment.now())
     found, is_partial = Findings(), False
     with ExitStack() as stack, Progress() as progress:
-        stack.enter_context(_sigterm_as_interrupt())
+        stack.enter_context(sigterm_as_interrupt())
         try:
             nets = options.nets or stack.enter_context(scratch("nets"))
             for name, experiment in experiments(begun, nets, progress.say):

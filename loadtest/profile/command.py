@@ -6,17 +6,13 @@ Exit code 0 measured, 2 a wrong option, 3 the machine could not be measured, 130
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 from loadtest.bench.processes import CannotMeasure
 from loadtest.errors import CampaignError
+from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions, emulation, shapes, times_s, whole_numbers
 from loadtest.profile.table import table
@@ -27,15 +23,13 @@ from serving.planning.profile import Profile
 
 __all__ = ["CampaignError", "ProfileOptions", "emulation", "run", "shapes", "times_s", "whole_numbers"]
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
-
 
 def run(options: ProfileOptions) -> int:
     """Raises UserError before it measures for minutes."""
     output = None if options.output is None else _writable(options.output)
     is_interrupted = False
     try:
-        with Progress() as progress, _sigterm_as_interrupt():
+        with Progress() as progress, sigterm_as_interrupt():
             profile: Profile | None = measure(options, progress.say, progress)
     except Interrupted as stopped:
         profile, is_interrupted = stopped.profile, True
@@ -68,20 +62,3 @@ def _default_output(profile: Profile) -> Path:
     folder.mkdir(exist_ok=True)
     stamp = profile.date[:19].replace("-", "").replace(":", "").replace("T", "-")
     return folder / f"profile-{profile.model}-{stamp}.json"
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """What is told to stop keeps what it has, as after Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -17,8 +17,8 @@ from pathlib import Path
 from loadtest.bench.processes import CannotMeasure
 from loadtest.conditions import Condition, Place, failures
 from loadtest.errors import CampaignError
+from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import versions
-from loadtest.profile.command import _sigterm_as_interrupt as sigterm_as_interrupt
 from loadtest.profile.measure import Interrupted
 from loadtest.progress import Progress
 from loadtest.verdict import page
@@ -34,8 +34,6 @@ from serving.planning.plan.result import Plan
 from serving.planning.plan.search import make_plan
 
 __all__ = ["CampaignError", "VerdictOptions", "run"]
-
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 def run(options: VerdictOptions) -> int:
