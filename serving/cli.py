@@ -174,6 +174,11 @@ def up(**options: Any) -> None:
     help="Rows of a batch. Default, and most: what each model was exported for.",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(["cpu", "openvino", "cuda"]),
+    help="That computes everything, to compare engines. Default: for each variant the one that is fastest here.",
+)
+@click.option(
     "--ready-file", type=FILE, help="Written once everything is loaded: the names of the models, a line each."
 )
 @click.option(
@@ -452,8 +457,8 @@ def simulate(**options: Any) -> None:
     "--engine",
     "engines",
     multiple=True,
-    type=click.Choice(["cpu", "openvino", "cuda", "tensorrt"]),
-    help="Only variants that run on this engine here; several times for several.",
+    type=click.Choice(["cpu", "openvino", "cuda"]),
+    help="Measure on this engine; several times for several. Default: the one that is fastest for each variant here.",
 )
 @click.option(
     "--p99",

@@ -75,8 +75,9 @@ class Study:
 
     def run(self, folder: Path) -> None:
         self._tell_if_busy()
-        for number_of, shape in enumerate(self.options.settings or (None,)):
-            self._one_setting(folder / f"setting-{number_of}", shape)
+        ways = [(s, engine) for s in self.options.settings or (None,) for engine in self.options.engines or (None,)]
+        for number_of, (shape, engine) in enumerate(ways):
+            self._one_setting(folder / f"setting-{number_of}", shape, self._triton_options(shape, engine))
 
     def _tell_if_busy(self) -> None:
         before = Moment.now()
@@ -103,13 +104,12 @@ class Study:
 
     # -- one setting -------------------------------------------------------------------------------------------------
 
-    def _one_setting(self, folder: Path, shape: Shape | None) -> None:
+    def _one_setting(self, folder: Path, shape: Shape | None, triton: Sequence[str]) -> None:
         repository = linked(folder / "repository", self.variants)
         (folder / "logs").mkdir()
         label = "" if shape is None else f", {shape.num_instances} × {shape.num_threads}"
         self.say(f"starting Triton and a gateway for {', '.join(v.name for v in self.variants)}{label}")
-        logs, triton = folder / "logs", self._triton_options(shape)
-        with stack(repository, logs, pool=self.options.pool, device=self._device, options=triton) as served:
+        with stack(repository, folder / "logs", pool=self.options.pool, device=self._device, options=triton) as served:
             gateway = Gateway(served.gateway.url)
             self.versions |= gateway.versions()
             here = self._served(gateway, served)
@@ -121,14 +121,16 @@ class Study:
             if self.options.has_search:
                 self._search(here, served.gateway.url, folder)
         if self.options.has_cold_start:
-            self._cold_starts(here, folder, shape)
+            self._cold_starts(here, folder, triton)
 
     @property
     def _device(self) -> str:
         return EMULATED if self.options.pool.startswith(EMULATED) else self.options.pool
 
-    def _triton_options(self, shape: Shape | None) -> list[str]:
+    def _triton_options(self, shape: Shape | None, engine: str | None) -> list[str]:
         given = ["--emulate", str(self.options.emulate.absolute())] if self.options.emulate else []
+        if engine is not None:
+            given += ["--engine", engine]
         if shape is not None:
             given += ["--instances", str(shape.num_instances), "--threads", str(shape.num_threads)]
         return given
@@ -187,8 +189,8 @@ class Study:
 
     # -- cold starts -------------------------------------------------------------------------------------------------
 
-    def _cold_starts(self, servers: Sequence[Server], folder: Path, shape: Shape | None) -> None:
-        options = [*self._triton_options(shape), "--pool", self.options.pool]
+    def _cold_starts(self, servers: Sequence[Server], folder: Path, triton: Sequence[str]) -> None:
+        options = [*triton, "--pool", self.options.pool]
         body = encode(self.sent.signature, self.sent.batch(1), (), "binary")
         for server in servers:
             name = server.variant.name

@@ -63,8 +63,6 @@ def server_of(variant: Variant, options: ProfileOptions, gateway: Gateway, trito
     if config is None:
         return f"this machine's {options.pool} pool does not serve it"
     running = running_of(config)
-    if options.engines and running.engine not in options.engines:
-        return f"it runs on {running.engine} here, which was not asked for"
     if (why := gateway.refusal(options.model, variant.record.variant, options.pool, body)) is not None:
         return why
     return Server(variant, running, _device(config, options.pool), by_file=_by_file(variant, options))

@@ -16,7 +16,7 @@ from serving.local.devices import device_name
 from serving.local.environments import Say
 from serving.local.limits import NOTHING_ASKED, Asked, crowded, share
 from serving.local.measure import Place
-from serving.planning.engines import BASELINE, ONLY_ENGINE, EnginePython
+from serving.planning.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
 from serving.planning.preference import best_engine, clear_ratio, gains
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.processor import has, has_bf16
@@ -85,13 +85,18 @@ def plan_pool(
     may_measure: bool,
     say: Say,
     asked: Asked = NOTHING_ASKED,
+    engine: str | None = None,
 ) -> PoolPlan:
-    """`engines`: those of this pool that are installed here."""
+    """`engines`: those of this pool that are installed here. `engine`: the one that computes everything, whatever is fastest."""
+    if engine is not None:
+        require_engine(engine, pool, engines)
     each, device, configs = share(pool, num_cores, asked), device_name(pool), {}
     if warning := crowded(each, num_cores):
         say(warning)
     place = measure.place_here(pool, engines, each.num_threads)
     variants = _some(runnable(loadable(repository, pool, say), place, say), repository, pool)
+    if engine is not None:
+        variants = _some(on_engine(variants, engine, pool, say), repository, pool)
     for variant in variants:
         require_batches(variant, asked)
     for model in dict.fromkeys(variant.record.model for variant in variants):
@@ -99,6 +104,8 @@ def plan_pool(
         known = measure.speeds(members, place, may_measure=may_measure, say=say)
         for variant in members.values():
             choice = choose(variant, known, place, say)
+            if engine is not None and engine != choice.engine:
+                choice = Choice(engine, choice.ratio if variant.record.variant == BASELINE else UNMEASURED)
             config = batched(
                 variant.config(
                     pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
@@ -114,6 +121,25 @@ def plan_pool(
             configs[variant.name] = config.with_parameters(ours).to_json()
     proofs = {variant.name: variant.verify for variant in variants}
     return PoolPlan(pool, configs, lambda name: proofs[name]())
+
+
+def require_engine(engine: str, pool: str, engines: Mapping[str, EnginePython]) -> None:
+    """Raises UserError where it cannot compute in this pool."""
+    if engine not in engines:
+        how = HOW_TO_INSTALL.get(engine, "") if POOL.get(engine) == pool else ""
+        raise UserError(f"--engine {engine}: not here for the {pool} pool, which has {', '.join(engines)}{how}")
+
+
+def on_engine(variants: Iterable[Variant], engine: str, pool: str, say: Say) -> list[Variant]:
+    """Those that this engine computes as what they are. Says why others are left out."""
+    good = []
+    for variant in variants:
+        only = ONLY_ENGINE.get((pool, variant.record.variant), engine)
+        if only == engine:
+            good.append(variant)
+        else:
+            say(f"not loaded: {variant.name} is computed by {only} alone, and {engine} was asked for")
+    return good
 
 
 def require_batches(variant: Variant, asked: Asked) -> None:

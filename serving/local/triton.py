@@ -53,6 +53,7 @@ class TritonOptions:
     threads: int | None = None  # of an instance
     queue_delay_us: int | None = None
     max_batch: int | None = None
+    engine: str | None = None  # that computes everything, instead of the fastest for each variant
     emulate: Path | None = None  # a file of service times that an emulated pool follows
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
 
@@ -79,9 +80,12 @@ def prepare(
     may_measure: bool = True,
     emulate: Path | None = None,
     asked: Asked = NOTHING_ASKED,
+    engine: str | None = None,
 ) -> Prepared:
     """Raises before anything is started where this pool cannot be served here."""
     if emulate is not None:
+        if engine is not None:
+            raise UserError(f"pool {pool}: an emulated server computes on the processor; --engine does nothing for it")
         return _prepare_emulated(pool, emulate, _readable(model_repository), say, asked)
     if pool not in KINDS:
         if pool.startswith(EMULATED):
@@ -92,7 +96,9 @@ def prepare(
     repository = _readable(model_repository)
     environment = ensure(ENGINES[pool], say)
     engines = of_pool(pool, environment)
-    plan = plan_pool(repository, pool, engines, usable_cores(), may_measure=may_measure, say=say, asked=asked)
+    plan = plan_pool(
+        repository, pool, engines, usable_cores(), may_measure=may_measure, say=say, asked=asked, engine=engine
+    )
     return Prepared(environment, repository, plan)
 
 
@@ -136,6 +142,7 @@ def run(options: TritonOptions) -> int:
         may_measure=options.may_measure,
         emulate=options.emulate,
         asked=options.asked,
+        engine=options.engine,
     )
     launch = Launch(
         environment=prepared.environment,

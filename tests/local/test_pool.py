@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -402,3 +403,46 @@ def test_a_speed_on_a_card_is_known_by_the_cards_name(repository: Repository, mo
     record_speeds(repository, fp16=[row("cuda", 1.7, "cuda", processor="NVIDIA Z1")])
     told = parameters(repository, "digits-fp16", CUDA, pool="gpu")
     assert (told["tandem_speed_ratio"], told["tandem_processor"]) == ("1.70", "NVIDIA Z1")
+
+
+def engines_of(repository: Repository, engine: str | None, said: list[str]) -> dict[str, str]:
+    planned = plan_pool(repository, "cpu", BOTH, 2, may_measure=False, say=said.append, engine=engine)
+    configs = {name: json.loads(config)["parameters"] for name, config in planned.configs.items()}
+    return {name: parameters["tandem_engine"]["string_value"] for name, parameters in configs.items()}
+
+
+@pytest.mark.parametrize("engine", ["cpu", "openvino"])
+def test_an_engine_that_is_asked_for_computes_everything(repository: Repository, engine: str, said: list[str]) -> None:
+    assert engines_of(repository, engine, said) == {"digits-fp32": engine, "digits-int8": engine}
+
+
+def test_a_variant_on_an_engine_that_is_not_the_fastest_claims_no_speed(
+    repository: Repository, said: list[str]
+) -> None:
+    fastest = engines_of(repository, None, said)["digits-int8"]
+    other = next(engine for engine in BOTH if engine != fastest)
+    planned = plan_pool(repository, "cpu", BOTH, 2, may_measure=False, say=said.append, engine=other)
+    parameters = json.loads(planned.configs["digits-int8"])["parameters"]
+    assert parameters["tandem_speed_ratio"] == {"string_value": pooling.UNMEASURED}
+
+
+@pytest.mark.parametrize(
+    ("engines", "engine", "words"),
+    [
+        (PLAIN, "openvino", "not here for the cpu pool, which has cpu: tandem environment openvino"),
+        (BOTH, "cuda", "not here for the cpu pool, which has cpu, openvino"),
+    ],
+)
+def test_an_engine_that_is_not_here_is_told(
+    repository: Repository, engines: dict[str, EnginePython], engine: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        plan_pool(repository, "cpu", engines, 2, may_measure=False, say=print, engine=engine)
+
+
+def test_what_one_engine_alone_computes_is_left_out_on_another(repository: Repository, said: list[str]) -> None:
+    variants = repository.variants()
+    bf16 = [replace(v, record=replace(v.record, variant="bf16")) for v in variants if v.name == "digits-fp32"]
+    assert pooling.on_engine(bf16, "cpu", "cpu", said.append) == []
+    assert said == ["not loaded: digits-fp32 is computed by openvino alone, and cpu was asked for"]
+    assert pooling.on_engine(bf16, "openvino", "cpu", said.append) == bf16
