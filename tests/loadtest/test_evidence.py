@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from loadtest import evidence as told
 from loadtest import meters, page, records, report, testimony
 from loadtest.evidence import Counters, Queue, Reading, Scrape, Window, evidence
 from loadtest.records import Evidence
+from loadtest.target import Gateway
 from tests.loadtest import rows as make
 
 NS = {"count": 3, "ns": 3_000_000}
@@ -182,17 +184,50 @@ def test_energy_is_the_cards_own_counter_and_else_its_power_over_the_measured_se
 # -- meters -----------------------------------------------------------------------------------------------------------------
 
 
-def test_cpu_seconds_are_those_of_a_process_and_of_its_children_if_they_are_asked_for() -> None:
+def test_cpu_seconds_are_added_up_over_processes_until_one_of_them_ends() -> None:
     burn = (
         "t=__import__('time'); e=t.process_time()+0.2\nwhile t.process_time()<e: pass\nprint('x', flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout
         child.stdout.readline()
-        me = psutil.Process(os.getpid())
-        alone, together = (meters.cpu_s(me, with_children=asked) for asked in (False, True))
-        assert together >= alone + 0.2
+        both = [psutil.Process(), psutil.Process(child.pid)]
+        assert meters.cpu_s(both) >= meters.cpu_s(both[:1]) + 0.2
         child.communicate(b"\n")
+    with pytest.raises(psutil.NoSuchProcess):
+        meters.cpu_s(both)
+
+
+def until(meter: meters.Meter, has_come: Callable[[Mapping[str, float]], bool]) -> Mapping[str, float]:
+    deadline = time.monotonic() + 20
+    while not has_come(values := meter()):
+        assert time.monotonic() < deadline, values
+        time.sleep(0.01)
+    return values
+
+
+def test_what_nvidia_smi_prints_is_read_while_it_runs_and_it_is_stopped(tmp_path: Path) -> None:
+    """A program that prints as it does stands for it where there is no card."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\necho $$ > $(dirname $0)/pid\nwhile :; do echo '0, 40, 100.0'; echo '1, 20, [N/A]'; sleep 0.1; done\n"
+    )
+    program.chmod(0o755)
+    with meters.nvidia_smi(str(program)) as meter:
+        seen = until(meter, lambda values: values.get(told.GPU_RATIO, 0.4) != 0.4)
+        assert seen == {told.GPU_RATIO: pytest.approx(0.3)}  # one card does not tell its power: no sum of that
+        pid = int((tmp_path / "pid").read_text())
+        assert psutil.pid_exists(pid)
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_gateway_that_is_not_there_leaves_nothing_read_and_no_run_fails() -> None:
+    nobody = Gateway("http://127.0.0.1:9")
+    with meters.watching(nobody, "digits", "fp32", "cpu") as seen:
+        pass
+    assert [dict(reading.values) for reading in seen] == [{}, {}]
+    scraped = meters.scrape(nobody, "digits", "fp32", "cpu")
+    assert evidence(scraped, scraped, seen, WINDOW) == Evidence()
 
 
 def rapl(folder: Path, zone: str, name: str, energy: str) -> None:
