@@ -1,0 +1,64 @@
+"""What stands on a terminal at the end: every server, what could not be met and why, and nothing that was not measured."""
+
+from __future__ import annotations
+
+from loadtest.profile.table import rate_words, table
+from serving.planning.machine import Machine
+from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings
+from tests.loadtest.profile.ladders import server
+
+POINT = LoadPoint(100.0, 1, 400, 99.0, 0.01, None, 0, 0.02, True)
+SERVER = ServerProfile(
+    variant="int8",
+    engine="cpu",
+    device="cpu",
+    device_name="A processor",
+    digest=None,
+    settings=Settings(1, 2),
+    ladder=server("x").ladder,
+    load=(POINT,),
+    max_rates=(MaxRate(0.02, 1, 100.0, 95.0, 105.0, (95.0, 100.0, 105.0)),),
+    cold_start=(Phase("process", 0.4), Phase("load", 1.6)),
+)
+EMPTY = ServerProfile("fp32", "cpu", "cpu", "A processor", None, Settings(1, 2))
+MACHINE = Machine("A processor", ("avx2",), 2, "Linux")
+
+
+def of(*servers: ServerProfile) -> str:
+    return table(Profile("digits", "measured", "2026-01-01", "tandem profile digits", MACHINE, servers, note="Mind."))
+
+
+def test_all_that_was_measured_stands_there() -> None:
+    said = of(SERVER)
+    for words in (
+        "int8 on cpu, 1 × 2",
+        "in process",
+        "gateway JSON",
+        "100/s",
+        "95.0 to 105 over 3 estimates",
+        "2.00",
+        "Mind.",
+    ):
+        assert words in said
+
+
+def test_what_was_not_measured_has_no_table() -> None:
+    said = of(EMPTY)
+    assert "median" not in said
+    assert "p99 within" not in said
+    assert "cold start" not in said
+
+
+def test_why_a_rate_is_zero_is_told() -> None:
+    none = MaxRate(0.02, 1, 0.0, None, None)
+    assert rate_words(EMPTY, none) == "half of all requests take longer one at a time"
+    assert rate_words(SERVER, none) == "not even the lowest rate that was tried was in time"
+    void = MaxRate(0.02, 1, 0.0, None, None, is_bounded_by_generator=True)
+    assert rate_words(SERVER, void) == "no valid run: the generator was too slow here"
+
+
+def test_a_generator_that_ended_first_is_told_beside_the_rate() -> None:
+    bounded = MaxRate(0.02, 1, 100.0, None, None, (100.0,), is_bounded_by_generator=True)
+    assert rate_words(SERVER, bounded) == (
+        "one estimate; the generator reached its end first: the server could perhaps carry more"
+    )
