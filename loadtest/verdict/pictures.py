@@ -56,9 +56,9 @@ def _draw_latency(servers: Sequence[ServerReport], objective_s: float, width: in
     parts = axes.frame("requests per second; latency in ms", lambda ms: f"{ms:g}")
     at = axes.y(objective_s * 1000)
     parts.append(f'<path d="M{LEFT} {at:.1f}H{axes.right}" class="limit"/>')
-    parts.append(
-        f'<text x="{axes.right - 4}" y="{at - 6:.1f}" class="end name">objective {objective_s * 1000:g} ms</text>'
-    )
+    beside = at + 16 if at < TOP + 24 else at - 6  # not into the crosses on the upper edge
+    said = f"objective {objective_s * 1000:g} ms"
+    parts.append(f'<text x="{axes.right - 4}" y="{beside:.1f}" class="end name">{said}</text>')
     for index, server in enumerate(servers):
         parts += _curve(index, server.load, axes)
     return svg(width, height, "Latency at p99 against requests per second", parts)

@@ -171,7 +171,18 @@ def _between(verdict: Verdict) -> str:
 
 
 def _why_unsure(verdict: Verdict, plan: Plan) -> list[str]:
-    unsure = ("rate", "measurement", "price", "generator", "too_few", "void", "unpriced", "unmet", "only_one")
+    unsure = (
+        "rate",
+        "measurement",
+        "price",
+        "generator",
+        "stricter",
+        "too_few",
+        "void",
+        "unpriced",
+        "unmet",
+        "only_one",
+    )
     return [f"{reason(one, plan.model)}." for one in verdict.reasons if one.kind in unsure][:3]
 
 
@@ -219,6 +230,10 @@ def reason(one: Reason, model: str) -> str:
         "measurement": f"It depends on how fast the {kind} servers really are: within what was measured both answers fit at {rate(value)}",
         "price": f"It depends on the prices: both sides cost the same but for {value:.1%}, and {limit:.0%} is too near to tell",
         "generator": f"The load generator ended a search before the server did, so that at {rate(value)} both answers fit",
+        "stricter": (
+            f"Rates were measured for a stricter objective, so that at {rate(value)} both answers fit: run "
+            f"`tandem profile {model} --p99 {limit * 1000:g}ms`"
+        ),
         "too_few": f"Too few runs of {one.detail}: {value:.0f}, and {limit:.0f} are needed",
         "void": f"All {value:.0f} runs on the {kind} are void: {one.detail}",
         "missing": missing(one, model),

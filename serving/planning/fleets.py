@@ -40,14 +40,19 @@ class Choice:
         return self.gpu is not None and (self.cpu is None or self.gpu.per_hour < self.cpu.per_hour * (1 - cost.EPSILON))
 
 
-def at_end(priced: Priced, end: End) -> Priced:
+def at_end(priced: Priced, end: End, objective: Objective) -> Priced:
     """As if its rate were that end of what was measured."""
     measured = priced.max_rate
-    if end == "high" and measured.is_bounded_by_generator:
+    if end == "high" and (measured.is_bounded_by_generator or is_stricter(priced, objective)):
         value: float | None = math.inf  # nobody has seen its limit
     else:
         value = {"low": measured.low_rps, "middle": measured.rate_rps, "high": measured.high_rps}[end]
     return priced if value is None else replace(priced, max_rate=replace(measured, rate_rps=value))
+
+
+def is_stricter(priced: Priced, objective: Objective) -> bool:
+    """Whether its rate was measured for a shorter time than is asked for, so that it carries at least that."""
+    return priced.max_rate.objective_s < objective.latency_p99_s * (1 - cost.EPSILON)
 
 
 def choices(
@@ -55,7 +60,8 @@ def choices(
 ) -> tuple[Choice, Choice, Choice]:
     """At the GPU's best, in the middle, and at its worst."""
     best, middle, worst = (
-        choice([at_end(p, a) for p in cpu], [at_end(p, b) for p in gpu], rate_rps, objective) for a, b in ENDS
+        choice([at_end(p, a, objective) for p in cpu], [at_end(p, b, objective) for p in gpu], rate_rps, objective)
+        for a, b in ENDS
     )
     return best, middle, worst
 

@@ -85,6 +85,7 @@ def break_evens(
 ) -> tuple[float | None, float | None, float | None]:
     """Where the GPU is fast and the CPU slow, in the middle, and the other way round."""
     low, middle, high = (
-        cost.break_even_rps([at_end(p, a) for p in cpu], [at_end(p, b) for p in gpu], objective) for a, b in ENDS
+        cost.break_even_rps([at_end(p, a, objective) for p in cpu], [at_end(p, b, objective) for p in gpu], objective)
+        for a, b in ENDS
     )
     return low, middle, high

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from serving.planning.fleets import Choice, Fleet, choices
+from serving.planning.fleets import Choice, Fleet, choices, is_stricter
 from serving.planning.flips import Flip, break_evens, flips
 from serving.planning.plan.matching import pool_of
 from serving.planning.plan.result import Objective, Plan, Priced
@@ -26,6 +26,7 @@ ReasonKind = Literal[
     "measurement",
     "price",
     "generator",
+    "stricter",  # than asked for was the objective of what was measured
     "too_few",
     "void",
     "missing",
@@ -164,6 +165,9 @@ def _answer(at_rates: Sequence[AtRate], deciding: Sequence[Priced], objective: O
     unsure = [at for at in at_rates if at.word == "depends"]
     if any(p.max_rate.is_bounded_by_generator for p in deciding):
         return "inconclusive", [Reason("generator", value=unsure[0].rate_rps)]
+    if stricter := [p.max_rate.objective_s for p in deciding if is_stricter(p, objective)]:
+        asked_s = objective.latency_p99_s
+        return "inconclusive", [Reason("stricter", value=unsure[0].rate_rps, limit=asked_s, detail=f"{stricter[0]:g}")]
     return "depends", [_unsure(at) for at in unsure]
 
 

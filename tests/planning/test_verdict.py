@@ -202,6 +202,14 @@ def test_a_cpu_whose_limit_the_generator_hid_is_not_called_the_dearer_one() -> N
     assert (verdict.word, kinds(verdict)) == ("inconclusive", ["generator"])
 
 
+@pytest.mark.parametrize(("rate", "word"), [(100.0, "does_not_pay"), (1000.0, "inconclusive")])
+def test_rates_for_a_stricter_objective_are_lower_bounds(rate: float, word: str) -> None:
+    stricter = max_rate(CPU_RPS, objective_s=OBJECTIVE_S / 2)
+    verdict = judge(*both(stricter, max_rate(GPU_RPS), rates=((24, rate),)))
+    assert verdict.word == word
+    assert kinds(verdict) == (["stricter"] if word == "inconclusive" else ["cheaper"])
+
+
 def test_a_card_whose_limit_the_generator_hid_pays_all_the_more() -> None:
     bounded = max_rate(GPU_RPS, is_bounded_by_generator=True)
     assert judge(*both(max_rate(CPU_RPS), bounded, rates=((24, 3000.0),))).word == "pays"
