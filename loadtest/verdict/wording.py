@@ -86,7 +86,12 @@ def paragraph(plan: Plan, verdict: Verdict, sources: Sequence[Source], check: Ch
     if other := _other_kind(plan, verdict, sources):
         said.append(other)
     first = f"{headline(verdict)}: {'; '.join(said)}."
-    rest = [*_why_unsure(verdict, plan), *_missing(verdict, plan.model), *_unchecked(plan, check, not_run)]
+    rest = [
+        *_if_so(verdict),
+        *_why_unsure(verdict, plan),
+        *_missing(verdict, plan.model),
+        *_unchecked(plan, check, not_run),
+    ]
     return " ".join([first, *rest])
 
 
@@ -170,6 +175,16 @@ def _between(verdict: Verdict) -> str:
     return "" if rate(low) == rate(high) else f" (between {rate(low)} and {rate(high)} by what was measured)"
 
 
+def _if_so(verdict: Verdict) -> list[str]:
+    """What would hold were a file's figures so; never the word itself."""
+    answers = {"pays": "the GPU would pay", "does_not_pay": "the GPU would not pay", "depends": "it would depend"}
+    return (
+        []
+        if verdict.what_if is None
+        else [f"Were the figures from files so, {answers.get(verdict.what_if, 'nobody could say')}."]
+    )
+
+
 def _why_unsure(verdict: Verdict, plan: Plan) -> list[str]:
     unsure = (
         "rate",
@@ -244,7 +259,7 @@ def reason(one: Reason, model: str) -> str:
 
 def flip(one: Flip, currency: str) -> str:
     """What would change the answer, in a sentence without its full stop."""
-    to = {"pays": "the GPU pays", "does_not_pay": "the GPU does not pay"}[one.to]
+    to = {"pays": "the GPU would pay", "does_not_pay": "the GPU would not pay"}[one.to]
     ratio = one.at / one.now - 1 if one.now else 0.0
     by = f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'}"
     if one.what == "rate":

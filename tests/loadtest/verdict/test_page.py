@@ -67,7 +67,7 @@ def test_it_is_one_file_without_script_or_anything_from_elsewhere() -> None:
 def test_the_first_screen_has_the_verdict_the_price_the_break_even_and_what_would_change_it() -> None:
     html = page.render(made(check=a_check(200)))
     first = html[: html.index("Latency against rate")]
-    for said in ("The GPU does not pay", "$0.18", "840/s", "7.1 ms", "Above 840/s instead of 200/s the GPU pays"):
+    for said in ("The GPU does not pay", "$0.18", "840/s", "7.1 ms", "Above 840/s instead of 200/s the GPU would pay"):
         assert said in first
 
 

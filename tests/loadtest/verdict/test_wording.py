@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from loadtest.verdict import wording
+from loadtest.verdict import page, wording
 from loadtest.verdict.report import Source
 from serving.planning.profile import MaxRate
 from serving.planning.verdict import Reason, ReasonKind
@@ -79,7 +79,7 @@ def test_a_profile_for_another_objective_says_which_one_is_missing() -> None:
     [("published", "published figures, not measured by Tandem"), ("emulated", "emulated: its times follow a file")],
 )
 def test_figures_from_a_file_are_a_what_if_and_never_pay(provenance: str, says: str) -> None:
-    for at in (200.0, 3000.0):
+    for at, answer in ((200.0, "the GPU would not pay."), (3000.0, "the GPU would pay.")):
         report = made(
             Source(cpu_profile(), "here"),
             Source(gpu_profile(provenance=provenance), "given", "x.json"),
@@ -88,7 +88,8 @@ def test_figures_from_a_file_are_a_what_if_and_never_pay(provenance: str, says: 
         assert report.word == "inconclusive (what-if)"
         assert report.paragraph.startswith("Inconclusive (what-if): ")
         assert says in report.paragraph
-        assert "The GPU pays" not in report.paragraph
+        assert f"Were the figures from files so, {answer}" in report.paragraph
+        assert "the gpu pays" not in page.render(report).lower()
 
 
 def test_where_nothing_meets_the_objective_the_best_that_was_seen_is_told() -> None:
