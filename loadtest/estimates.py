@@ -35,7 +35,16 @@ def percentile(values: npt.NDArray[np.float64], q: float) -> float | None:
     """Linear between the two nearest ranks, q in 0..1; None where fewer than MIN_BEYOND values lie beyond."""
     if len(values) * min(q, 1 - q) < MIN_BEYOND - 1e-9:
         return None
-    return float(np.percentile(values, q * 100))
+    return between_ranks(values, q)
+
+
+def between_ranks(values: npt.NDArray[np.float64], q: float) -> float:
+    """Linear between the two nearest ranks, as np.percentile, which takes 70 µs for it however few the values."""
+    at = q * (len(values) - 1)
+    low = min(int(at), max(0, len(values) - 2))
+    ordered = np.partition(values, (low, min(low + 1, len(values) - 1)))
+    below, above = float(ordered[low]), float(ordered[min(low + 1, len(values) - 1)])
+    return below + (above - below) * (at - low)
 
 
 def estimate(runs: Sequence[float], most: float = math.inf) -> Estimate | None:

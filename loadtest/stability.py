@@ -34,7 +34,10 @@ FloatArray = npt.NDArray[np.float64]
 
 def unstable_reason(rows: Sequence[Row], load: Load) -> str | None:
     """Of one run with all its rows, the warm-up's too. Of an open loop the gravest first: a queue that grows without end."""
-    due = [row for row in rows if row.start_s < load.end_s]
+    end_s = load.end_s
+    due = [row for row in rows if row.start_s < end_s]
+    if len(due) < min(MIN_ARRIVALS, MIN_REQUESTS):
+        return None
     if load.kind == "open":
         starts_s = np.array([row.start_s for row in due], dtype=np.float64)
         ends_s = np.array([row.start_s + row.latency_s if row.status else np.inf for row in due], dtype=np.float64)

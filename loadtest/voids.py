@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from loadtest.estimates import between_ranks
 from loadtest.records import ArmRecord, Load, Row, RunRecord
 from loadtest.summaries import device_kind, milliseconds
 
@@ -23,12 +24,14 @@ DROPPED = "dropped"  # the error of a request that was never sent
 
 def sent_in_window(rows: Sequence[Row], load: Load) -> list[Row]:
     """Requests that were to be sent after the warm-up and before the end. Their answers may come later: users wait for their last one."""
-    return [r for r in rows if load.warmup_s <= r.start_s < load.end_s]
+    begin_s, end_s = load.warmup_s, load.end_s
+    return [r for r in rows if begin_s <= r.start_s < end_s]
 
 
 def throughput_rps(rows: Sequence[Row], load: Load) -> float:
     """Good answers that came within the window, whenever they were sent, per second: no edge is counted twice or lost."""
-    return sum(1 for r in rows if r.is_ok and load.warmup_s <= r.start_s + r.latency_s < load.end_s) / load.duration_s
+    begin_s, end_s = load.warmup_s, load.end_s
+    return sum(1 for r in rows if r.is_ok and begin_s <= r.start_s + r.latency_s < end_s) / load.duration_s
 
 
 def void_reason(run: RunRecord, arm: ArmRecord, load: Load, rows: Sequence[Row]) -> str | None:
@@ -84,8 +87,8 @@ def generator_fault(run: RunRecord, load: Load, rows: Sequence[Row]) -> str | No
 
 def lag_p99_s(lags_s: Iterable[float]) -> float | None:
     """Of how late requests went out. None of nothing."""
-    lags = list(lags_s)
-    return float(np.percentile(lags, 99)) if lags else None
+    lags = np.fromiter(lags_s, np.float64)
+    return between_ranks(lags, 0.99) if len(lags) else None
 
 
 def is_late(lag_s: float, objective_s: float) -> bool:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from loadtest.estimates import Estimate, curve, estimate, percentile
+from loadtest.estimates import Estimate, between_ranks, curve, estimate, percentile
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,13 @@ def test_a_percentile_is_told_only_where_ten_samples_lie_beyond_it(
     values = np.arange(count, dtype=np.float64)
     found = percentile(np.random.default_rng(1).permutation(values), q)
     assert found is None if expected is None else found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 101])
+@pytest.mark.parametrize("q", [0.0, 0.01, 0.5, 0.9, 0.99, 1.0])
+def test_a_value_between_two_ranks_is_numpys(count: int, q: float) -> None:
+    values = np.random.default_rng(count).normal(size=count)
+    assert between_ranks(values, q) == pytest.approx(float(np.percentile(values, 100 * q)))
 
 
 def test_a_stall_shows_in_p99_and_not_in_the_median() -> None:
