@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # CPU against GPU on a machine with an NVIDIA card: served, for digits and for a net in which computing dominates (ResNet-50);
-# and in process, as a table of untrained nets, variants and engines.
+# in process, as a table of untrained nets, variants and engines; and the claims suite with the card.
 #
 #   TANDEM_WHEELS=DIR loadtest/gpu/run.sh [--output DIR]
 #   loadtest/gpu/run.sh --dry-run [--output DIR]     everything that needs no card, on the cpu pool, with short times
@@ -136,6 +136,18 @@ for engine in openvino cuda; do
   elif grep "^- .* on $engine: " "$output/nets.md" | grep -qv ' bf16 on '; then missing "some untrained nets in process on $engine (nets.md says which)"
   else ran "untrained nets in process on $engine"; fi # BF16 is left out where the processor has none
 done
+# -- the claims suite -----------------------------------------------------------------------------------------------------
+which=(); if $dry; then which=(--quick --only served-gpu-path --only served-cpu-path); fi
+say "putting claims to the test"
+if "$python" -m loadtest.claims loadtest/campaigns/claims.yaml --nets "$work/nets" "${engines[@]}" "${which[@]}" --output "$output/claims"
+then ran "claims suite"; else missing "claims suite: an experiment was not run (claims/claims.md says which)"; fi
+# The aim, on the card; without one the same is rehearsed on the cpu pool.
+aim=served-gpu-path; $has_card || aim=served-cpu-path
+told=$("$python" -c 'import json, sys
+found = {one["name"]: one for one in json.load(open(sys.argv[1]))["results"]}[sys.argv[2]]
+print(found["numbers"] + ": " + found["answer"])' "$output/claims/claims.json" $aim) || told="not run"
+say "served, of what ONNX Runtime does in process at the best batch size (aim: 80 %), $aim: $told"
+$has_card || missing "claims about a GPU, and the aim of its served path (no card was used)"
 $has_card && ! $gpu_served && say "the gpu pool could not be served: what is told of the GPU was measured in process, without Triton and gateway"
 
 # -- what it was ----------------------------------------------------------------------------------------------------------
@@ -151,12 +163,14 @@ $has_card && ! $gpu_served && say "the gpu pool could not be served: what is tol
   echo "- Wheels: $(if [ -n "${TANDEM_WHEELS:-}" ]; then find "$TANDEM_WHEELS" -name '*.whl' | wc -l; else echo none carried; fi)"
   echo; echo "Done:"; echo; for part in "${done_parts[@]}"; do echo "- $part"; done
   if [ ${#missing_parts[@]} -gt 0 ]; then echo; echo "Not done:"; echo; for part in "${missing_parts[@]}"; do echo "- $part"; done; fi
+  if [ -n "$told" ]; then echo; echo "Served, of what ONNX Runtime does in process at the best batch size (aim: 80 %), $aim: $told"; fi
   if [ -f "$output/nets.md" ]; then echo; echo "## Nets, variants and engines"; echo; cat "$output/nets.md"; fi
+  if [ -f "$output/claims/claims.md" ]; then echo; echo "## Claims"; echo; sed -e 1,2d -e 's/^## /### /' "$output/claims/claims.md"; fi
 } >"$output/summary.md"
 say "results: $output"
 cat "$output/summary.md"
 if $dry; then # what a dry run leaves out by intention is no failure
-  for part in "untrained resnet50 made" "cpu pool behind the gateway" "campaign digits" "campaign resnet50" "untrained nets in process on cpu"; do
+  for part in "untrained resnet50 made" "cpu pool behind the gateway" "campaign digits" "campaign resnet50" "untrained nets in process on cpu" "claims suite"; do
     printf '%s\n' "${done_parts[@]}" | grep -qx "$part" || exit 1
   done
   exit 0

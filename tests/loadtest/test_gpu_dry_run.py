@@ -34,9 +34,16 @@ def test_a_dry_run_does_all_that_needs_no_card_and_says_what_it_left_out(tmp_pat
         "campaign digits",
         "campaign resnet50",
         "untrained nets in process on cpu",
+        "claims suite",
     ):
         assert part in made
-    for part in ("environment from carried wheels", "gpu pool", "gpu arms of resnet50", "in process on cuda"):
+    for part in (
+        "environment from carried wheels",
+        "gpu pool",
+        "gpu arms of resnet50",
+        "in process on cuda",
+        "claims about a GPU",
+    ):
         assert part in left_out
     told = json.loads((out / "resnet50" / "report.json").read_text())
     assert "untrained" in told["caveats"][0]
@@ -45,6 +52,11 @@ def test_a_dry_run_does_all_that_needs_no_card_and_says_what_it_left_out(tmp_pat
     told_rows = {(row["model"], row["variant"]) for row in table["rows"] if row["engine"] == "cpu"}
     assert told_rows == {("resnet50", "fp32"), ("resnet50", "int8")}
     assert "| resnet50 | int8 | cpu" in summary
+    claims = {one["name"]: one for one in json.loads((out / "claims" / "claims.json").read_text())["results"]}
+    assert claims["served-gpu-path"]["answer"] == "not measured here"
+    assert claims["served-cpu-path"]["answer"] not in ("not measured here", "not run")
+    assert f"(aim: 80 %), served-cpu-path: {claims['served-cpu-path']['numbers']}" in summary
+    assert "### The claims" in summary
     assert str(tmp_path) not in summary
     assert max(path.stat().st_size for path in out.rglob("*") if path.is_file()) < 200_000
     assert [path.name for path in tmp_path.iterdir()] == ["results"]  # its working folder is gone
