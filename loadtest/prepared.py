@@ -57,6 +57,8 @@ def _made(
         return given, "random inputs" + (f" of length {length}" if opened else ""), None
     if asked.data.endswith(ARRAYS):
         return inputs.read_npz(folder / asked.data, takes), f"inputs of {Path(asked.data).name}", None
+    if repository is not None and not repository.is_dir():
+        raise PayloadError(f"--model-repository {repository} is no directory")
     lies_in = folder / asked.model_repository if asked.model_repository else repository or _default_repository()
     if asked.data == "photographs":
         given, remark = real_inputs.photographs(takes, model, lies_in, asked.encoding)

@@ -45,8 +45,11 @@ def test_the_committed_campaigns_are_good(file: Path) -> None:
         assert {"cpu"} <= {arm.pool for arm in read_campaign(file).arms} <= {"cpu", "gpu"}
 
 
-def test_a_committed_open_campaign_sends_enough_for_its_99th_percentile_at_every_rate_and_in_every_repeat() -> None:
-    load = read_campaign(CAMPAIGNS / "digits-open.yaml").load
+@pytest.mark.parametrize("name", ["digits-open", "minilm"])
+def test_a_committed_open_campaign_sends_enough_for_its_99th_percentile_at_every_rate_and_in_every_repeat(
+    name: str,
+) -> None:
+    load = read_campaign(CAMPAIGNS / f"{name}.yaml").load
     for rate in load.points:
         for repeat in range(load.repeats):
             due = schedule(load.at(rate), load.end_s, load.seed + repeat)

@@ -89,7 +89,15 @@ def test_texts_of_ones_own_are_a_line_each(tmp_path: Path) -> None:
 
 def test_the_campaigns_own_repository_goes_before_the_commands(tmp_path: Path) -> None:
     words(tmp_path / "here")
-    assert made("texts", TEXT, tmp_path, tmp_path / "gone", model_repository="here").given.num_inputs > 200
+    assert made("texts", TEXT, tmp_path, tmp_path, model_repository="here").given.num_inputs > 200
+
+
+@pytest.mark.parametrize(("data", "metadata"), [("texts", TEXT), ("photographs", IMAGE)])
+def test_a_repository_that_is_not_there_is_told_and_nothing_is_made_up(
+    tmp_path: Path, data: str, metadata: Any
+) -> None:
+    with pytest.raises(PayloadError, match="--model-repository .*gone is no directory"):
+        made(data, metadata, tmp_path, tmp_path / "gone")
 
 
 def test_photographs_are_scaled_and_cut_as_the_model_says(tmp_path: Path) -> None:
