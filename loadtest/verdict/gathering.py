@@ -39,7 +39,7 @@ def gather(
         for pool in missing_here(sources, machine, objective):
             try:
                 sources.insert(0, _measured(options, objective, pool, output, say, progress))
-            except CannotMeasure as error:
+            except (CannotMeasure, UserError) as error:
                 if pool == "cpu":
                     raise
                 asides.append(f"This machine's card was not measured: {error}")

@@ -215,8 +215,8 @@ def tornado(answers: Sequence[Sensitivity], break_even_rps: float | None) -> str
         return ""
     bars.sort(key=lambda bar: bar[1] / bar[2])
     words = (
-        "From where on the GPU is the cheaper one, between both ends of each assumption, all else as it is; where it never does at an end, as far as it "
-        "does. The upright is the plan's own break-even."
+        "From where on the GPU is the cheaper one, between both ends of each assumption, all else as it is; where it never is at one end, "
+        "as far as it is. The upright is the plan's own break-even."
     )
     wide, narrow = (_draw_tornado(bars, break_even_rps, width) for width in (WIDE, NARROW))
     return figure("What moves the break-even", words, wide, narrow)

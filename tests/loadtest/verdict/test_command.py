@@ -18,6 +18,7 @@ from serving.errors import UserError
 from serving.plan.profile_file import write_profile
 from serving.planning.plan.result import Objective
 from serving.planning.profile import Profile
+from serving.repository.layout import default_repository
 from tests.loadtest.verdict.made import OBJECTIVE_S, a_check, cpu_profile, gpu_profile, made
 
 ASKED = Objective(OBJECTIVE_S, ((24, 200.0),))
@@ -163,3 +164,25 @@ def test_shipped_profiles_stand_in_for_kinds_that_nobody_gave_and_for_this_model
     assert [(one.origin, one.file) for one in found] == [("shipped", "card.json")]
     assert gathering.shipped("digits", {"cpu", "gpu"}, tmp_path) == []
     assert gathering.shipped("digits", set(), tmp_path / "nowhere") == []
+
+
+def test_a_card_that_cannot_be_measured_is_told_and_the_rest_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = replace(this_machine(), cards=("NVIDIA T4, driver 570, 15360 MiB",))
+    monkeypatch.setattr(gathering, "this_machine", lambda: machine)
+    variant = tmp_path / "repository" / "digits-int8"  # runs on CPUs alone
+    variant.parent.mkdir()
+    variant.symlink_to(default_repository() / "digits-int8")
+    asked = options(
+        tmp_path,
+        profiles=written(tmp_path, mine=replace(cpu_profile(), machine=machine)),
+        model_repository=variant.parent,
+        may_measure=True,
+        has_check=False,
+    )
+    assert run(asked) == 0
+    out, err = capsys.readouterr()
+    assert "This machine's card was not measured: no variant of digits may run on the gpu pool" in err
+    assert "Inconclusive" in out
+    assert "card was not measured" in (tmp_path / "out" / "report.html").read_text()
