@@ -39,7 +39,7 @@ def percentile(values: npt.NDArray[np.float64], q: float) -> float | None:
 
 
 def between_ranks(values: npt.NDArray[np.float64], q: float) -> float:
-    """Linear between the two nearest ranks, as np.percentile, which takes 70 µs for it however few the values."""
+    """Linear between the two nearest ranks, as np.percentile, which takes 27 µs for 24 values and this 2.4."""
     at = q * (len(values) - 1)
     low = min(int(at), max(0, len(values) - 2))
     ordered = np.partition(values, (low, min(low + 1, len(values) - 1)))
