@@ -96,7 +96,7 @@ def test_the_campaigns_own_repository_goes_before_the_commands(tmp_path: Path) -
 def test_a_repository_that_is_not_there_is_told_and_nothing_is_made_up(
     tmp_path: Path, data: str, metadata: Any
 ) -> None:
-    with pytest.raises(PayloadError, match="--model-repository .*gone is no directory"):
+    with pytest.raises(PayloadError, match=r"--model-repository .*gone is no directory"):
         made(data, metadata, tmp_path, tmp_path / "gone")
 
 
