@@ -19,8 +19,8 @@ from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import linked, variants_of
 from loadtest.progress import Progress
 from loadtest.records import RUNS, Row, read_rows
+from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
-from loadtest.verdict.wording import rate
 from serving.planning.plan.result import Plan, Priced
 from serving.planning.profile import ServerProfile
 

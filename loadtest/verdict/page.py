@@ -13,8 +13,8 @@ from loadtest.profile.wording import where_time_goes, why_slower
 from loadtest.style import document
 from loadtest.style import text as _e
 from loadtest.verdict import pictures, tables, wording
+from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import ServerReport, VerdictReport
-from loadtest.verdict.wording import money, rate, times
 
 PAGE = "report.html"
 
@@ -214,8 +214,8 @@ def _method(report: VerdictReport) -> str:
         "Pays, or does not pay: at every rate asked for, with the GPU as slow and the CPU as fast as was measured, or the other "
         "way round. Where the answer differs between these ends, or between the rates, it depends. Fewer than three repeats, "
         "only void runs or a missing side are inconclusive; so is whatever rests on figures from a file.",
-        f"Prices: {_e(report.price_list)}, {_e(wording.day(report.price_date))}; {_e(report.price_source)}.",
-        f"Command: <code>{_e(report.command)}</code>, {_e(wording.day(report.date))}; {_e(versions)}.",
+        f"Prices: {_e(report.price_list)}, {_e(day(report.price_date))}; {_e(report.price_source)}.",
+        f"Command: <code>{_e(report.command)}</code>, {_e(day(report.date))}; {_e(versions)}.",
         "Every number of this page is in <code>report.json</code> beside it.",
     )
     return f"<h2>Method</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"

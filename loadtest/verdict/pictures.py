@@ -10,9 +10,10 @@ import html
 from collections.abc import Callable, Sequence
 
 from loadtest.plots import DASHES, NARROW, WIDE, figure, svg
+from loadtest.verdict.amounts import money, rate
 from loadtest.verdict.axes import BOTTOM, LEFT, TOP, Axes, span
 from loadtest.verdict.report import ServerReport
-from loadtest.verdict.wording import assumption, money, rate
+from loadtest.verdict.wording import assumption
 from serving.planning.plan.result import CostPoint
 from serving.planning.plan.sensitivity import Sensitivity
 from serving.planning.profile import LoadPoint

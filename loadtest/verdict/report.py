@@ -7,22 +7,19 @@ Names under `numbers` are stable: by them two reports are compared. Deliberately
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from serving.planning.machine import Machine
-from serving.planning.plan.cost import per_million
-from serving.planning.plan.result import Binding, CostPoint, Objective, Plan, Priced
+from serving.planning.plan.result import Binding, CostPoint, Objective
 from serving.planning.plan.sensitivity import Sensitivity
-from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, ServerProfile, Settings, Timing
+from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, Settings, Timing
 from serving.planning.verdict import Verdict
 
 VERSION = 1
 FILE = "report.json"
-Origin = Literal[
-    "here", "given", "shipped"
-]  # measured by this very run or on this machine; by --profile; with the package
+# `here`: measured by this very run, or on this machine; `given`: by --profile; `shipped`: with the package.
+Origin = Literal["here", "given", "shipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,103 +163,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def servers_of(sources: Sequence[Source], plan: Plan) -> tuple[ServerReport, ...]:
-    """Those that were weighed first, the cheapest first; then the rest."""
-    priced = {id(p.server): p for p in plan.considered}
-    every = [(index, server) for index, source in enumerate(sources) for server in source.profile.servers]
-    order = {id(p.server): place for place, p in enumerate(plan.considered)}
-    every.sort(key=lambda one: order.get(id(one[1]), len(order)))
-    return tuple(_server(index, server, priced.get(id(server)), plan.objective) for index, server in every)
-
-
-def name_of(server: ServerProfile) -> str:
-    """Stable from one report to the next."""
-    s = server.settings
-    return f"{server.variant}-{server.engine}-{server.device}-{s.num_instances}x{s.num_threads}"
-
-
-def _server(source: int, server: ServerProfile, priced: Priced | None, objective: Objective) -> ServerReport:
-    measured = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
-    return ServerReport(
-        name=name_of(server),
-        label=server.label,
-        source=source,
-        variant=server.variant,
-        engine=server.engine,
-        device=server.device,
-        device_name=server.device_name,
-        settings=server.settings,
-        max_rate=measured,
-        offer=priced.offer.name if priced else None,
-        share=priced.share if priced else None,
-        per_hour=priced.per_hour if priced else None,
-        per_million=priced.per_million() if priced and priced.max_rate.rate_rps > 0 else None,
-        accuracy=server.accuracy,
-        is_untrained=server.is_untrained,
-        joules_per_request=server.joules_per_request,
-        cold_start=server.cold_start,
-        ladder=server.ladder,
-        load=server.load,
-    )
-
-
-def pools_of(plan: Plan) -> tuple[PoolReport, ...]:
-    return tuple(
-        PoolReport(
-            pool.name,
-            name_of(pool.chosen.server),
-            pool.chosen.server.label,
-            pool.chosen.offer.name,
-            pool.chosen.share,
-            pool.min_replicas,
-            pool.max_replicas,
-            pool.chosen.per_hour,
-        )
-        for pool in plan.pools
-    )
-
-
-def sources_of(sources: Sequence[Source]) -> tuple[SourceReport, ...]:
-    return tuple(
-        SourceReport(
-            source.origin,
-            p.provenance,
-            p.date,
-            p.command,
-            p.machine,
-            p.versions,
-            p.data,
-            p.note,
-            source.file,
-            p.others_ratio,
-        )
-        for source in sources
-        for p in (source.profile,)
-    )
-
-
-def numbers_of(plan: Plan, verdict: Verdict, servers: Sequence[ServerReport], check: Check | None) -> dict[str, Number]:
-    """What two reports are compared by, and what `--fail-if` may ask for. What was not measured has no entry."""
-    found: dict[str, Number] = {}
-    for server in servers:
-        if (m := server.max_rate) is not None:
-            found[f"max_rate_rps/{server.name}"] = Number(m.rate_rps, "1/s", "higher", m.low_rps, m.high_rps, m.runs)
-        if server.joules_per_request is not None:
-            found[f"joules_per_request/{server.name}"] = Number(server.joules_per_request, "J", "lower")
-    if check is not None and check.void is None:
-        if check.latency_p50_s is not None:
-            found["p50_s"] = check.latency_p50_s
-        if check.latency_p99_s is not None:
-            found["p99_s"] = check.latency_p99_s
-        found["throughput_rps"] = Number(check.throughput_rps, "1/s", "higher")
-        found["late_or_lost_ratio"] = Number(check.late_or_lost_ratio, "1", "lower")
-    if plan.per_hour_at_peak is not None:
-        found["per_hour"] = Number(plan.per_hour_at_peak, f"{plan.currency}/h", "lower")
-        if (peak_rps := plan.objective.peak_rps) > 0:
-            found["per_million"] = Number(per_million(plan.per_hour_at_peak, peak_rps), plan.currency, "lower")
-    if verdict.break_even_rps is not None:
-        ends = verdict.break_even_low_rps, verdict.break_even_high_rps
-        found["break_even_rps"] = Number(verdict.break_even_rps, "1/s", None, *ends)
-    return found

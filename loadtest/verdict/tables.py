@@ -12,8 +12,8 @@ from loadtest.style import row as _row
 from loadtest.style import text as _e
 from loadtest.summaries import milliseconds, number
 from loadtest.verdict import wording
+from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictReport
-from loadtest.verdict.wording import money, rate
 from serving.planning.plan.sensitivity import Sensitivity
 from serving.planning.profile import LoadPoint, MaxRate
 from serving.planning.verdict import AtRate, Side
@@ -70,7 +70,7 @@ def servers(report: VerdictReport) -> str:
     """Accuracy stands beside the price, because a cheaper variant that is worse is no bargain."""
     heads = ("Server", "Highest rate", "Per million at it", "An hour", "Accuracy", "Joules each")
     rows = [_server(heads, s, report.sources[s.source], report.currency) for s in report.servers]
-    lead = f"<p>Highest rate: with p99 within {_e(wording.times(report.objective.latency_p99_s))}.</p>"
+    lead = f"<p>Highest rate: with p99 within {_e(times(report.objective.latency_p99_s))}.</p>"
     return f"<h2>What was measured, the cheapest first</h2>{lead}{_grid(heads, rows)}" if rows else ""
 
 
@@ -87,7 +87,7 @@ def _server(heads: Sequence[str], s: ServerReport, source: SourceReport, currenc
         _accuracy(s).removeprefix("accuracy "),
         NOT_MEASURED if s.joules_per_request is None else f"{s.joules_per_request:.3g}",
     )
-    where = f"{source.provenance} {'here' if source.origin == 'here' else 'elsewhere'}, {wording.day(source.date)}"
+    where = f"{source.provenance} {'here' if source.origin == 'here' else 'elsewhere'}, {day(source.date)}"
     notes = "".join(f'<span class="between">{_e(note)}</span>' for note in (s.device_name, where))
     name = f"<strong>{_e(s.label)}</strong>{notes}"
     return _row(heads, name, cells)
@@ -190,7 +190,7 @@ def _source(one: SourceReport) -> str:
     tags = "".join(f' <span class="tag">{_e(name)}</span>' for name in machine.instruction_sets)
     facts = [
         ("From", _e(f"{origin[one.origin]}{f' ({one.file})' if one.file else ''}; {one.provenance}")),
-        ("When", _e(wording.day(one.date))),
+        ("When", _e(day(one.date))),
         ("Processor", _e(f"{machine.processor}, {machine.num_cores:g} cores") + tags),
         ("GPU", _e("; ".join(machine.cards) or "none")),
         ("Sent", _e(one.data or "not recorded")),

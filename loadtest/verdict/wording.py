@@ -6,8 +6,8 @@ Rule: every sentence names where its figures come from, and what was not measure
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
+from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
 from loadtest.wording import WHAT_IF
 from serving.planning.flips import Flip
@@ -34,47 +34,12 @@ def headline(verdict: Verdict) -> str:
     return WHAT_IF.capitalize() if verdict.what_if is not None else HEADLINES[verdict.word]
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
-
-
-def money(value: float, currency: str) -> str:
-    """Two digits after the point, or two that say something: $0.18, $0.0042, $1,234."""
-    if value >= 100:
-        return f"{currency}{value:,.0f}"
-    return f"{currency}{value:.2f}" if value >= 0.1 or value == 0 else f"{currency}{value:.2g}"
-
-
-def rate(value: float) -> str:
-    """`820/s`: three digits that say something, as no measurement here is better."""
-    told = float(f"{value:.3g}")
-    return f"{told:,.0f}/s" if told >= 1000 else f"{told:g}/s"
-
-
-def times(value_s: float) -> str:
-    return f"{value_s * 1000:.3g} ms" if value_s < 0.9995 else f"{value_s:.3g} s"
-
-
-def day(iso: str) -> str:
-    try:
-        return datetime.fromisoformat(iso).strftime("%-d %B %Y")
-    except ValueError:
-        return iso
-
-
 def objective(asked: Objective) -> str:
     """`200/s at p99 20 ms`, or the span of a day's rates."""
     rates = sorted({one for _, one in asked.rates})
     span = rate(rates[0]) if len(rates) == 1 else f"{rate(rates[0])} to {rate(rates[-1])}"
     rows = "" if asked.batch_size == 1 else f", {asked.batch_size} rows each"
     return f"{span} with p99 within {times(asked.latency_p99_s)}{rows}"
-
-
-def card(device_name: str) -> str:
-    """`a T4`, `an H200`: a card as people call it."""
-    name = device_name.removeprefix("NVIDIA ").removeprefix("Tesla ").split(",")[0].strip()
-    spelled = len(name) > 1 and (name[1].isdigit() or name[:2].isupper())
-    starts = "AEFHILMNORSX" if spelled else "AEIO"
-    return f"{'an' if name[:1].upper() in starts else 'a'} {name}"
 
 
 # -- the paragraph -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from loadtest.verdict import page, wording
+from loadtest.verdict import amounts, page, wording
 from loadtest.verdict.report import Source
 from serving.planning.profile import MaxRate
 from serving.planning.verdict import Reason, ReasonKind
@@ -125,21 +125,21 @@ def test_a_day_that_lies_on_both_sides_of_the_break_even_depends_and_says_on_wha
     ],
 )
 def test_a_card_is_called_as_people_call_it(name: str, said: str) -> None:
-    assert wording.card(name) == said
+    assert amounts.card(name) == said
 
 
 @pytest.mark.parametrize(
     ("value", "said"), [(0.1785, "$0.18"), (0.0042, "$0.0042"), (1234.5, "$1,234"), (0, "$0.00"), (2.5, "$2.50")]
 )
 def test_money_has_two_digits_that_say_something(value: float, said: str) -> None:
-    assert wording.money(value, "$") == said
+    assert amounts.money(value, "$") == said
 
 
 @pytest.mark.parametrize(
     ("value", "said"), [(820.4, "820/s"), (0.25, "0.25/s"), (12345, "12,300/s"), (999.6, "1,000/s"), (1000, "1,000/s")]
 )
 def test_rates_have_three_digits(value: float, said: str) -> None:
-    assert wording.rate(value) == said
+    assert amounts.rate(value) == said
 
 
 def test_random_weights_and_shares_of_a_machine_are_caveats() -> None:
