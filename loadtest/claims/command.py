@@ -11,7 +11,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.processes import CannotMeasure, Moment
-from loadtest.claims import bandwidth, cells, judge, page, pricing, scaling, served, speeds, stored, trees, written
+from loadtest.claims import cells, judge, page, speeds, stored, trees, written
 from loadtest.claims.claims_file import Claim, Suite, read_suite
-from loadtest.claims.values import Findings, Report, Result, Served
+from loadtest.claims.experiments import Experiment, Here, experiments
+from loadtest.claims.values import Findings, Report, Result
 from loadtest.errors import CampaignError, CampaignFileError, ResultsError
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import this_machine
@@ -30,13 +31,11 @@ from serving import __version__
 from serving.errors import TandemError
 from serving.export.scratch import scratch
 from serving.local.engines import installed
-from serving.plan.price_file import read_prices
-from serving.planning.engines import POOL, EnginePython
+from serving.planning.engines import EnginePython
 from serving.planning.machine import Machine
 from serving.repository import default_repository
 
 RESULTS, TEXT, PAGE = "claims.json", "claims.md", "claims.html"
-Experiment = Callable[[], Findings]
 # Short enough to try the suite, too short to believe it.
 QUICK: dict[str, dict[str, Any]] = {
     "speeds": {"seconds": 0.05, "max_seconds": 5.0, "rounds": 2},
@@ -111,7 +110,7 @@ def _run(options: ClaimsOptions) -> int:
         stack.enter_context(sigterm_as_interrupt())
         try:
             nets = options.nets or stack.enter_context(scratch("nets"))
-            for name, experiment in experiments(begun, nets, progress.say):
+            for name, experiment in experiments(begun.here(nets), progress.say):
                 found = speeds.together(found, _tried(name, experiment, progress.say))
                 write(directory, begun.report(found, is_partial=True))
         except KeyboardInterrupt:
@@ -143,6 +142,10 @@ class Begun:
     @property
     def num_threads(self) -> int:
         return max(1, min(int(self.machine.num_cores), len(os.sched_getaffinity(0))))
+
+    def here(self, nets: Path) -> Here:
+        trained = self.options.model_repository or default_repository()
+        return Here(self.suite, self.claims, self.machine, self.engines, self.num_threads, nets, trained)
 
     def report(self, found: Findings, *, is_partial: bool) -> Report:
         now = Moment.now()
@@ -186,32 +189,6 @@ def write(directory: Path, report: Report) -> None:
     (directory / PAGE).write_text(page.render(report), encoding="utf-8")
 
 
-# -- which experiments ------------------------------------------------------------------------------------------------
-
-
-def experiments(begun: Begun, nets: Path, say: Callable[[str], None]) -> Iterator[tuple[str, Experiment]]:
-    """Those that the claims need, in their order; nets one by one, so that an interruption costs one of them."""
-    numbers = {claim.number for claim in begun.claims}
-    settings = begun.suite.experiments
-    if "price_gain" in numbers:
-        yield "prices", lambda: Findings(prices=pricing.prices(read_prices(None), begun.machine))
-    if "weights_share" in numbers:
-        yield "bandwidth", lambda: _bandwidths(begun, settings["bandwidth"]["rounds"], say)
-    for name in names_of_nets(begun.claims):
-        yield f"speeds of {name}", lambda name=name: _speeds(begun, name, nets, say)  # type: ignore[misc]
-    if "trees_latency" in numbers:
-        yield trees.NAME, lambda: trees.measure(begun.engines, _timing(settings["trees"], begun), say)
-    if policies := sorted({policy for claim in begun.claims for policy in claim.policies}):
-        yield "scaling", lambda: scaling.measure(settings["scaling"], begun.suite.folder, policies, say)
-    for asked in _asked_to_serve(begun, nets):
-        yield f"serving {asked.title}", lambda asked=asked: _served(begun, asked, nets, say)  # type: ignore[misc]
-
-
-def names_of_nets(claims: tuple[Claim, ...]) -> list[str]:
-    needed = {model for c in claims if c.experiment == "speeds" and c.number != "energy_gain" for model in c.models}
-    return [name for name in speeds.ORDER if name in needed]
-
-
 def _tried(name: str, experiment: Experiment, say: Callable[[str], None]) -> Findings:
     try:
         return experiment()
@@ -223,69 +200,6 @@ def _tried(name: str, experiment: Experiment, say: Callable[[str], None]) -> Fin
 def _interrupted(claims: tuple[Claim, ...]) -> dict[str, str]:
     names = {claim.experiment for claim in claims} | {"bandwidth", "prices"}
     return dict.fromkeys(sorted(names), "the suite was interrupted before it")
-
-
-def _timing(settings: dict[str, Any], begun: Begun) -> speeds.Timing:
-    """Of nets, and of trees, which say less."""
-    return speeds.Timing(
-        batch_sizes=settings["batch_sizes"],
-        seconds=settings["seconds"],
-        max_seconds=settings.get("max_seconds", 4 * settings["seconds"] + 5),
-        num_rounds=settings.get("rounds", begun.suite.experiments["speeds"]["rounds"]),
-        num_threads=begun.num_threads,
-    )
-
-
-def _speeds(begun: Begun, name: str, nets: Path, say: Callable[[str], None]) -> Findings:
-    speeds.make([name], nets, say)
-    return speeds.measure(name, nets, begun.engines, _timing(begun.suite.experiments["speeds"], begun), say)
-
-
-def _bandwidths(begun: Begun, num_rounds: int, say: Callable[[str], None]) -> Findings:
-    say("measuring the memory's bandwidth")
-    found = [bandwidth.cpu(num_rounds, begun.num_threads)]
-    if "cuda" in begun.engines:
-        found.append(bandwidth.card(begun.engines["cuda"], num_rounds))
-    return Findings(bandwidths=tuple(found))
-
-
-def _asked_to_serve(begun: Begun, nets: Path) -> list[served.Asked]:
-    """Each variant on each pool once; pools without their device are left out, which the cells say."""
-    trained = begun.options.model_repository or default_repository()
-    asked: dict[tuple[str, str, str], bool] = {}
-    for claim in begun.claims:
-        if claim.experiment == "served":
-            sides = [(claim.variant, claim.engine)]
-            if claim.number == "served_gain":
-                sides.append((claim.against_variant, claim.against_engine))
-            for model in claim.models:
-                for variant, engine in sides:
-                    key = (model, variant, engine)
-                    asked[key] = asked.get(key, False) or claim.number == "served_share"
-    return [
-        served.Asked(*key, trained if key[0] == "digits" else nets, is_share)
-        for key, is_share in asked.items()
-        if POOL[key[2]] == "cpu" or key[2] in begun.engines
-    ]
-
-
-def _served(begun: Begun, asked: served.Asked, nets: Path, say: Callable[[str], None]) -> Findings:
-    settings = begun.suite.experiments["served"]
-    timing = served.Timing(
-        batch_sizes=settings["batch_sizes"],
-        seconds=settings["seconds"],
-        num_rounds=settings["rounds"],
-        num_outstanding=settings["outstanding"],
-        num_threads=begun.num_threads,
-    )
-    if asked.repository == nets:
-        speeds.make([asked.model], nets, say)
-    try:
-        return served.measure(asked, begun.engines, timing, say)
-    except CannotMeasure as error:
-        say(f"serving {asked.title}: {error}")
-        reason = str(error)
-        return Findings(served=(Served(asked.model, asked.variant, asked.pool, 1, reason=reason),))
 
 
 def quick(suite: Suite) -> Suite:

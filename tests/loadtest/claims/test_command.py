@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from loadtest.bench.processes import CannotMeasure
 from loadtest.claims import bandwidth, speeds, stored
 from loadtest.claims.claims_file import read_suite
-from loadtest.claims.command import ClaimsOptions, names_of_nets, quick, run
+from loadtest.claims.command import ClaimsOptions, quick, run
+from loadtest.claims.experiments import names_of_nets
 from loadtest.claims.scaling import compared
 from serving.cli import cli
 from serving.errors import UserError
