@@ -59,9 +59,9 @@ def parse(text: str, names: Sequence[str], arms: Sequence[str] | None = None) ->
         raise ConditionError(f'--fail-if {text!r} is not of the form NAME OP NUMBER, such as "p99_s > 0.05".')
     prefix, _, name = found["name"].rpartition(".")
     if name not in names:
-        raise ConditionError(f"--fail-if {text!r}: nothing is named {name!r}{_nearest(name, names)}.")
+        raise ConditionError(f"--fail-if {text!r}: nothing is named {name!r}{_nearest(name, names)}")
     if prefix and arms is not None and prefix not in arms:
-        raise ConditionError(f"--fail-if {text!r}: no arm is named {prefix!r}{_nearest(prefix, arms)}.")
+        raise ConditionError(f"--fail-if {text!r}: no arm is named {prefix!r}{_nearest(prefix, arms)}")
     try:
         number = float(found["number"])
     except ValueError:
@@ -93,4 +93,4 @@ def _failure(condition: Condition, place: Place) -> str | None:
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else f"; known are {', '.join(known)}"
+    return f"; did you mean {matches[0]!r}?" if matches else f"; known are {', '.join(known)}."

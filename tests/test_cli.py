@@ -67,6 +67,13 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["simulate", "docs/scenarios/bert-large.yaml", "--trace", "none.csv", "--rate", "5"], 2, "leave out"),
         (["campaign", "run", "none.yaml"], 2, "none.yaml"),
         (["campaign", "report", "none"], 2, "none"),
+        (["campaign", "report", "none", "--fail-if", "p98_s > 1"], 2, "did you mean 'p99_s'?"),
+        (
+            ["campaign", "run", "loadtest/campaigns/digits.yaml", "--fail-if", "fp23-cpu.p99_s > 1"],
+            2,
+            "did you mean 'fp32-cpu'?",
+        ),
+        (["compare", "none", "none"], 2, "none is not there; name a results directory, or its report.json"),
     ],
 )
 def test_what_a_user_gets_wrong_is_one_line_and_the_right_code(words: list[str], code: int, said: str) -> None:
