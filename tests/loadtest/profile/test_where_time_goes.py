@@ -37,6 +37,15 @@ def test_a_difference_below_zero_is_zero_and_noise() -> None:
     )
 
 
+def test_a_net_that_was_slower_alone_than_in_triton_is_no_longer_than_triton_took() -> None:
+    found = split(server("x", compute_s=0.009, transfer_s=-0.005).ladder, 1)
+    assert found is not None
+    assert found.seconds("compute") == pytest.approx(0.004)
+    assert found.is_noise("compute")
+    assert found.seconds("transfer") == 0.0
+    assert sum(part.seconds for part in found.parts) == pytest.approx(found.total_s)
+
+
 def test_rungs_whose_intervals_meet_are_not_told_apart() -> None:
     found = split(server("x", gateway_s=0.00002).ladder, 1)
     assert found is not None
