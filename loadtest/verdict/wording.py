@@ -66,7 +66,7 @@ def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
         return f"nothing that was measured serves {objective(asked)}" + "".join(
             f", {b.says}" for b in plan.bindings[:1]
         )
-    pools = " and ".join(_pool(pool, sources, is_first=not index) for index, pool in enumerate(plan.pools))
+    pools = " and ".join(_pool(pool, sources) for pool in plan.pools)
     is_one = len(plan.pools) == 1 and plan.pools[0].max_replicas == 1
     price = "" if plan.per_hour_at_peak is None else f" for {money(plan.per_hour_at_peak, plan.currency)} an hour"
     if check is None or check.void is not None or check.latency_p99_s is None:
@@ -76,12 +76,10 @@ def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
     return f"{pools} {verb} {rate(asked.peak_rps)} at p99 {times(check.latency_p99_s.value)}{price}"
 
 
-def _pool(pool: PoolPlan, sources: Sequence[Source], *, is_first: bool) -> str:
-    chosen = pool.chosen
-    where = _where(chosen, sources)
+def _pool(pool: PoolPlan, sources: Sequence[Source]) -> str:
+    """`on this CPU 2 servers of INT8`"""
     many = "" if pool.max_replicas == 1 else f"{pool.max_replicas} servers of "
-    named = f"{where} {many}{chosen.server.variant.upper()}"
-    return named if is_first else named.replace("on ", "on ", 1)
+    return f"{_where(pool.chosen, sources)} {many}{pool.chosen.server.variant.upper()}"
 
 
 def _where(priced: Priced, sources: Sequence[Source]) -> str:

@@ -56,13 +56,13 @@ class Reason:
 class Side:
     """The cheapest whole servers at a rate: CPU servers alone, or some with a GPU, beside which CPU servers may stand.
 
-    `low`: where what was measured is at its best for this side and its worst for the other; `high`: the other way round.
+    `low` and `high`: over the readings of what was measured, from the GPU's best to its worst.
     """
 
     servers: tuple[tuple[str, int], ...]  # label, how many
     per_hour: float
     low_per_hour: float
-    high_per_hour: float | None  # None: at its slowest, nothing of this kind carries it
+    high_per_hour: float | None  # None: by one reading nothing of this kind carries it
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,32 +126,31 @@ def judge(plan: Plan, profiles: Sequence[Profile]) -> Verdict:
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _at_rate(hours: float, rate_rps: float, choices: tuple[Choice, Choice, Choice]) -> AtRate:
-    best, middle, worst = choices
-    cpu = _side(worst.cpu, middle.cpu, best.cpu)
-    gpu = _side(best.gpu, middle.gpu, worst.gpu)
-    return AtRate(hours, rate_rps, cpu, gpu, _compare(cpu, gpu))
+def _at_rate(hours: float, rate_rps: float, read: tuple[Choice, Choice, Choice]) -> AtRate:
+    """An answer holds by all three readings; servers are whole, so that the middle need not lie between both ends."""
+    words = {_word(choice) for choice in read}
+    cpu, gpu = _side([choice.cpu for choice in read]), _side([choice.gpu for choice in read])
+    return AtRate(hours, rate_rps, cpu, gpu, words.pop() if len(words) == 1 else "depends")
 
 
-def _side(at_best: Fleet | None, middle: Fleet | None, at_worst: Fleet | None) -> Side | None:
-    if at_best is None:
+def _side(fleets: Sequence[Fleet | None]) -> Side | None:
+    """`fleets`: in the middle the one of the middle."""
+    known = [fleet for fleet in fleets if fleet is not None]
+    if not known:
         return None
-    told = middle or at_best
+    told = fleets[1] or known[0]
     servers = tuple((priced.server.label, count) for priced, count in told.servers)
-    return Side(servers, told.per_hour, at_best.per_hour, at_worst.per_hour if at_worst else None)
+    prices = [fleet.per_hour for fleet in known]
+    return Side(servers, told.per_hour, min(prices), max(prices) if len(known) == len(fleets) else None)
 
 
-def _compare(cpu: Side | None, gpu: Side | None) -> Word:
-    """The GPU's dearest against the CPU's cheapest, and the other way round."""
-    if gpu is None:
+def _word(choice: Choice) -> Word:
+    """By one reading of what was measured."""
+    if choice.gpu is None:
         return "does_not_pay"
-    if cpu is None:
-        return "pays" if gpu.high_per_hour is not None else "depends"
-    if gpu.high_per_hour is not None and gpu.high_per_hour <= cpu.low_per_hour * (1 - MIN_SAVING_RATIO):
+    if choice.cpu is None or choice.gpu.per_hour <= choice.cpu.per_hour * (1 - MIN_SAVING_RATIO):
         return "pays"
-    if cpu.high_per_hour is not None and cpu.high_per_hour <= gpu.low_per_hour * (1 - MIN_SAVING_RATIO):
-        return "does_not_pay"
-    return "depends"
+    return "does_not_pay" if choice.cpu.per_hour <= choice.gpu.per_hour * (1 - MIN_SAVING_RATIO) else "depends"
 
 
 def _answer(at_rates: Sequence[AtRate], deciding: Sequence[Priced], objective: Objective) -> tuple[Word, list[Reason]]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
+from serving.planning.plan.result import Objective
+from serving.planning.plan.search import make_plan
+from serving.planning.price_list import Offer, PriceList
 from serving.planning.profile import LoadPoint
 from serving.planning.verdict import Verdict, judge
 from tests.planning.judged import (
@@ -279,3 +283,29 @@ def test_each_flip_turns_the_answer_just_beyond_its_number_and_not_before(rate: 
 
 def test_the_same_twice_is_the_same() -> None:
     assert at(200) == at(200)
+
+
+def test_a_verdict_never_contradicts_the_plan() -> None:
+    """Seeded servers, prices and loads: what pays is planned with a GPU, and what does not pay without one."""
+    dice = random.Random(3)
+    words = set()
+    for _ in range(300):
+        ours = profile(*(server("cpu", max_rate(dice.uniform(20, 800), dice.uniform(0, 0.1))) for _ in range(2)))
+        theirs = profile(server("gpu", max_rate(dice.uniform(50, 4000), dice.uniform(0, 0.1))))
+        offers = (
+            Offer("cpu.large", CPU_PER_HOUR, 2),
+            Offer("gpu.large", dice.uniform(0.1, 2), 4, "gpu", 1, "T4"),
+        )
+        days = dice.choice((1, 1, 2))
+        objective = Objective(
+            OBJECTIVE_S,
+            tuple((24 / days, dice.uniform(1, 5000)) for _ in range(days)),
+            min_replicas=dice.choice((1, 2)),
+            headroom_ratio=dice.choice((0.5, 0.7, 1.0)),
+        )
+        made = make_plan("digits", objective, [ours, theirs], PriceList("made", "here", "2026-11-01", "$", offers))
+        verdict = judge(made, [ours, theirs])
+        words.add(verdict.word)
+        has_gpu = any(pool.name == "gpu" for pool in made.pools)
+        assert verdict.word not in (("does_not_pay",) if has_gpu else ("pays",)), (made.pools, verdict.at_rates)
+    assert words == {"pays", "does_not_pay", "depends"}
