@@ -41,6 +41,8 @@ EXTRAS = {  # package that may be missing -> extra that brings it
     "locust": "loadtest", "kubernetes": "cluster",
 }  # fmt: skip
 
+LOADTEST_TOO = ("numpy", "psutil")  # of these, what that extra brings as well
+
 
 class Finite(click.FloatRange):
     """A number that is one: neither nan nor inf."""
@@ -67,7 +69,7 @@ def lacking(error: ModuleNotFoundError, module: str = "") -> UserError | None:
     package = (error.name or "").split(".")[0]
     if package not in EXTRAS:
         return None
-    extra = "loadtest" if module.startswith("loadtest") else EXTRAS[package]
+    extra = "loadtest" if module.startswith("loadtest") and package in LOADTEST_TOO else EXTRAS[package]
     return UserError(f"this needs '{package}', which is not installed: pip install 'tandem-serving[{extra}]'")
 
 

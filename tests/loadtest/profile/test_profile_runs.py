@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench.processes import family, still_there
-from serving.cli import main
+from serving.cli import lacking, main
 from serving.plan.profile_file import read_profile
 from serving.planning.profile import RUNGS
 
@@ -116,3 +116,11 @@ def test_wrong_use_is_one_line_with_the_way_out(
     assert stopped.value.code == 2, said
     assert words in said
     assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"), [("tritonclient", "local"), ("numpy", "loadtest"), ("locust", "loadtest")]
+)
+def test_a_package_that_is_missing_is_told_with_the_extra_that_brings_it(package: str, extra: str) -> None:
+    fault = lacking(ModuleNotFoundError(name=f"{package}.grpc"), "loadtest.profile.command")
+    assert f"tandem-serving[{extra}]" in str(fault)
