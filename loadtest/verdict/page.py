@@ -235,6 +235,7 @@ CSS = """
 thead th,.between{white-space:normal}
 th .between{display:block;margin:0}
 .absent summary{margin:0}
+.key{white-space:normal}
 .source{margin-bottom:12px}
 @media(max-width:640px){.figures{grid-template-columns:1fr 1fr}.figures dd{font-size:20px}}
 """.replace("\n", "")
