@@ -22,13 +22,14 @@ from loadtest.profile.inputs import Sent, inputs_for
 from loadtest.profile.load import Aim, inputs_file
 from loadtest.profile.notes import BUSY_RATIO, notes
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
-from loadtest.profile.places import EMULATED, check_batch_sizes, linked, variants_of
+from loadtest.profile.places import EMULATED, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.rates import default_objective_s, max_rate
 from loadtest.profile.server import Server, server_of
 from loadtest.progress import Progress
 from loadtest.summaries import milliseconds
 from loadtest.target import Gateway
 from serving.local.devices import require_gpu
+from serving.local.engines import installed
 from serving.planning.profile import Profile, Rung
 
 Say = Callable[[str], None]
@@ -51,7 +52,8 @@ def measure(options: ProfileOptions, say: Say, progress: Progress | None = None)
         with tempfile.TemporaryDirectory(prefix="tandem-profile-") as name:
             study.run(Path(name))
     except KeyboardInterrupt:
-        raise Interrupted(study.profile(is_partial=True) if study.servers else None) from None
+        is_something = any(server.has_ladder for server in study.servers)
+        raise Interrupted(study.profile(is_partial=True) if is_something else None) from None
     return study.profile()
 
 
@@ -63,6 +65,7 @@ class Study:
         self.pace = options.pace
         if options.pool == "gpu":
             require_gpu()
+        check_engines(options, list(installed()))
         self.variants = variants_of(options)
         check_batch_sizes(options, self.variants)
         self.sent: Sent = inputs_for(self.variants, options.data)
@@ -77,7 +80,13 @@ class Study:
         self._tell_if_busy()
         ways = [(s, engine) for s in self.options.settings or (None,) for engine in self.options.engines or (None,)]
         for number_of, (shape, engine) in enumerate(ways):
-            self._one_setting(folder / f"setting-{number_of}", shape, self._triton_options(shape, engine))
+            triton = self._triton_options(shape, engine)
+            try:
+                self._one_setting(folder / f"setting-{number_of}", shape, triton)
+            except CannotMeasure as error:  # what others gave is worth keeping
+                if number_of + 1 == len(ways) and not any(server.has_ladder for server in self.servers):
+                    raise
+                self._aside(f"with {' '.join(triton)}: {error}")
 
     def _tell_if_busy(self) -> None:
         before = Moment.now()
@@ -95,7 +104,7 @@ class Study:
             date=self.started.isoformat(timespec="seconds"),
             command=self.options.command,
             machine=self.machine,
-            servers=tuple(server.profile() for server in self.servers),
+            servers=tuple(server.profile() for server in self.servers if server.has_ladder),
             versions=self.versions,
             data=f"{self.sent.what}; the search sends {self.options.encoding} tensors",
             note=said,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loadtest.profile.options import ProfileOptions
 from serving.errors import UserError
+from serving.planning.engines import POOL
 from serving.replay.curves import read_curves
 from serving.repository.layout import Repository, Variant, default_repository
 from serving.repository.record import LABELS, nearest
@@ -51,6 +52,17 @@ def check_batch_sizes(options: ProfileOptions, variants: Sequence[Variant]) -> N
                 raise UserError(
                     f"--batch-size {size}: {variant.name} takes at most {variant.record.max_batch_size} rows at once"
                 )
+
+
+def check_engines(options: ProfileOptions, installed: Sequence[str]) -> None:
+    """Raises UserError, before anything is started."""
+    for engine in options.engines:
+        if options.emulate is not None:
+            raise UserError(f"--engine {engine} does nothing for an emulated device, whose times are a file's")
+        if POOL[engine] != options.pool:
+            raise UserError(f"--engine {engine} computes on the {POOL[engine]} pool, not on {options.pool}: see --pool")
+        if engine not in installed:
+            raise UserError(f"--engine {engine} is not installed here: `tandem environment` makes it")
 
 
 def linked(folder: Path, variants: Sequence[Variant]) -> Path:

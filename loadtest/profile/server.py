@@ -29,6 +29,10 @@ class Server:
     cold_start: tuple[Phase, ...] = ()
     by_file: tuple[Timing, ...] = ()  # of an emulated device: what its engine alone takes
 
+    @property
+    def has_ladder(self) -> bool:
+        return any(step.rounds for step in self.steps)
+
     def profile(self) -> ServerProfile:
         return ServerProfile(
             variant=self.variant.record.variant,

@@ -10,7 +10,7 @@ import pytest
 from loadtest.profile.inputs import inputs_for
 from loadtest.profile.notes import notes
 from loadtest.profile.options import Pace, ProfileOptions
-from loadtest.profile.places import accuracy, check_batch_sizes, linked, variants_of
+from loadtest.profile.places import accuracy, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.rates import default_objective_s, plan
 from serving.errors import UserError
 from serving.repository.layout import Repository, default_repository
@@ -47,6 +47,19 @@ def test_more_rows_than_the_model_takes_are_refused() -> None:
     options = ProfileOptions("digits", batch_sizes=(1, 33))
     with pytest.raises(UserError, match="--batch-size 33: digits-fp32 takes at most 32 rows"):
         check_batch_sizes(options, variants_of(options))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ProfileOptions("digits", engines=("openvino",)), "--engine openvino is not installed here"),
+        (ProfileOptions("digits", engines=("cpu", "cuda")), "--engine cuda computes on the gpu pool, not on cpu"),
+        (ProfileOptions("digits", engines=("cpu",), emulate=Path("x")), "--engine cpu does nothing for an emulated"),
+    ],
+)
+def test_an_engine_that_cannot_be_had_is_told_before_anything_starts(options: ProfileOptions, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        check_engines(options, ["cpu"])
 
 
 def test_a_linked_repository_is_as_good_as_its_files(tmp_path: Path) -> None:
