@@ -17,6 +17,7 @@ from loadtest.bodies import Arrays, Signature, signature
 from loadtest.errors import PayloadError
 from loadtest.inputs import Inputs, fitted, named, without_padding
 from serving.errors import UserError
+from serving.planning.engines import BASELINE
 from serving.repository.layout import GATE_DATA_FILE, Variant
 
 SEED = 1
@@ -52,7 +53,9 @@ def inputs_for(variants: Sequence[Variant], data: str | None) -> Sent:
         taken = signature_of(variants[0])
         if data is not None:
             return Sent(taken, named(data, taken, "binary", SEED), data if "/" not in data else Path(data).name)
-        kept = next((v.directory / GATE_DATA_FILE for v in variants if (v.directory / GATE_DATA_FILE).is_file()), None)
+        # FP32's lies there for all, also where FP32 itself is not profiled
+        folders = [variants[0].directory.with_name(f"{model}-{BASELINE}"), *(variant.directory for variant in variants)]
+        kept = next((folder / GATE_DATA_FILE for folder in folders if (folder / GATE_DATA_FILE).is_file()), None)
         if kept is not None and (rows := _gate_rows(kept, taken)) is not None:
             return Sent(taken, rows, "rows that its gate saw")
         return Sent(taken, named("random", taken, "binary", SEED), "seeded noise: the repository keeps no rows of it")

@@ -30,5 +30,5 @@ def notes(
         )
     if options.is_quick:
         said.append("Quick: short runs and one estimate of each rate, for a first impression.")
-    said += [f"{aside}." for aside in asides]
+    said += [f"{aside.rstrip('.')}." for aside in asides]
     return " ".join(said)

@@ -75,8 +75,9 @@ def test_accuracy_is_the_gates_where_it_counted_right_answers() -> None:
     assert accuracy(int8) is not None
 
 
-def test_what_the_gate_saw_is_sent_where_nothing_else_is_named() -> None:
-    sent = inputs_for(variants_of(DIGITS), None)
+@pytest.mark.parametrize("variants", [(), ("int8",)])
+def test_what_the_gate_saw_is_sent_where_nothing_else_is_named(variants: tuple[str, ...]) -> None:
+    sent = inputs_for(variants_of(ProfileOptions("digits", variants=variants)), None)
     assert sent.what == "rows that its gate saw"
     kept = np.load(default_repository() / "digits-fp32" / "gate.npz")["image"]
     np.testing.assert_array_equal(sent.batch(8)["image"], kept[:8])
@@ -129,7 +130,7 @@ def test_a_reader_is_told_what_spoils_a_profile() -> None:
     assert "shared this machine's 2 cores" in quiet
     assert "Other work" not in quiet
     assert "Partial" not in quiet
-    busy = notes(DIGITS, 2, 0.31, ["digits-fp16 is not measured: why"], is_partial=True)
+    busy = notes(DIGITS, 2, 0.31, ["digits-fp16 is not measured: why."], is_partial=True)
     assert "Partial: it was interrupted" in busy
     assert "Other work took 31% of the cores" in busy
     assert "Digits-fp16" not in busy
