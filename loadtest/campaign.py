@@ -22,7 +22,7 @@ from loadtest.evidence import evidence
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import this_machine, versions
 from loadtest.meters import scrape, watching
-from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, measured_window
+from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.prepared import Prepared, prepare
 from loadtest.progress import Progress
 from loadtest.summaries import Report
@@ -254,6 +254,7 @@ def _one(
         gateway_counted=_difference(before[0], after[0]),
         triton_counted=_difference(before[1], after[1]),
         generator_cpu_ratio=generator_cpu_ratio(directory / planned.rows),
+        is_generator_real_time=is_real_time(directory / planned.rows),
         num_scheduled=_num_scheduled(campaign.load, planned, times_s),
         evidence=evidence(scraped, scrape(*arm), readings, window),
     )

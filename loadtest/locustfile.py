@@ -243,7 +243,7 @@ def on_test_start(environment: Environment, **_: Any) -> None:
         if isinstance(runner, MasterRunner):
             runner.quit()  # or the workers would wait for a minute
         raise SystemExit(f"{environment.host}: {error}") from error
-    run.generator.start()
+    run.generator.start(is_punctual=run.is_open)
     if run.generator.task.end_s != float("inf"):
         gevent.spawn(quit_after, environment)
 

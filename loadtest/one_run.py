@@ -121,6 +121,15 @@ def generator_cpu_ratio(rows: Path) -> float | None:
         return None
 
 
+def is_real_time(rows: Path) -> bool | None:
+    """Whether every process of the generator went before all other work. None where they do not say."""
+    try:
+        facts = [json.loads(file.read_text(encoding="utf-8")) for file in generator_files(rows)]
+        return all(bool(fact["is_real_time"]) for fact in facts) if facts else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def measured_window(rows: Path, warmup_s: float, end_s: float) -> Window | None:
     """By this machine's clock; of several processes from the last one's start to the first one's end."""
     try:

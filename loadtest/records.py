@@ -138,6 +138,7 @@ class RunRecord:
     gateway_counted: int | None = None  # requests
     triton_counted: int | None = None  # requests of this variant; None too where several servers hold it
     generator_cpu_ratio: float | None = None  # of one core, over the whole run; of several processes the busiest
+    is_generator_real_time: bool | None = None  # it went before all other work of its machine
     num_scheduled: int | None = None  # open loop: requests that were due in the measured time
     evidence: Evidence | None = None
 

@@ -160,6 +160,10 @@ def _median_ms(arm: ArmSummary) -> str:
     return "" if arm.latency_p50_s is None else f" (median latency {milliseconds(arm.latency_p50_s.median)} ms)"
 
 
+def _is_real_time(manifest: Manifest) -> bool:
+    return any(run.is_generator_real_time for run in manifest.runs)
+
+
 def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSummary]) -> tuple[str, ...]:
     """What a reader must know before believing the sentence."""
     said = [text for text in (manifest.note, manifest.payload.remark) if text]
@@ -168,7 +172,8 @@ def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSu
         said.append(f"Partial: {done} of {manifest.num_planned} runs were made before the campaign was interrupted.")
     if manifest.is_local:
         cores = f"{manifest.machine.num_cores:g} cores"
-        said.append(f"The load generator ran on the same {cores} as the server and took its share of them.")
+        first = ", before all other work (real-time priority)" if _is_real_time(manifest) else ""
+        said.append(f"The load generator ran on the same {cores} as the server and took its share of them{first}.")
     busy = max((run.generator_cpu_ratio or 0.0 for run in runs if run.void is None), default=0.0)
     if busy > BUSY_GENERATOR:
         limit = "it may limit the throughput of the fastest arms, so ratios are understated"

@@ -152,13 +152,13 @@ def test_an_open_loop_sends_what_is_due_alone_or_with_others(gateway: Gateway, t
 
 def test_a_throttled_generator_voids_its_run_and_says_so(gateway: Gateway, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    file = open_file(tmp_path, 20_000, 0.05)  # more than any Python process sends
+    file = open_file(tmp_path, 90_000, 0.05)  # more than any Python process sends
     assert run(CampaignOptions(file, gateway.url, out)) == 1
     built = report.build(out)
     fast = built.runs[1]
     assert fast.void is not None
     assert fast.void.startswith("the generator ")
-    assert "At 20,000 requests per second: Nothing can be compared: the baseline" in built.sentence
+    assert "At 90,000 requests per second: Nothing can be compared: the baseline" in built.sentence
 
 
 def test_the_plain_sentence_goes_to_standard_output_and_progress_beside_it(gateway: Gateway, tmp_path: Path) -> None:

@@ -152,6 +152,10 @@ def test_an_interrupted_campaign_is_reported_as_partial() -> None:
     [
         ({"note": "It is untrained."}, "It is untrained."),
         ({"is_local": True}, "The load generator ran on the same 2 cores as the server"),
+        (
+            {"is_local": True, "runs": (make.run(is_generator_real_time=True),)},
+            "The load generator ran on the same 2 cores as the server and took its share of them, before all other work (real-time",
+        ),
         ({"runs": (make.run(generator_cpu_ratio=0.97),)}, "The generator used up to 97% of a core"),
     ],
 )

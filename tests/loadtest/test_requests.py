@@ -1,8 +1,11 @@
-"""A connection that meets bad servers."""
+"""A connection that meets bad servers, and a generator that is to be punctual."""
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,3 +92,18 @@ def test_a_refused_connection_is_an_error() -> None:
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         with pytest.raises(ConnectionRefusedError):
             ask(Connection(url, 5.0), url)
+
+
+def test_a_process_that_may_goes_before_all_other_work_and_its_children_do_not() -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "from loadtest.generator import real_time\n"
+        "got = real_time()\n"
+        "child = [sys.executable, '-c', 'import os; print(os.sched_getscheduler(0))']\n"
+        "print(got, os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, subprocess.check_output(child, text=True).strip())\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert said in (
+        ["True", str(os.SCHED_RR), str(os.SCHED_OTHER)],
+        ["False", str(os.SCHED_OTHER), str(os.SCHED_OTHER)],
+    )
