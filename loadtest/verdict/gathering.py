@@ -17,14 +17,13 @@ from loadtest.progress import Progress
 from loadtest.verdict.options import VerdictOptions
 from loadtest.verdict.report import Source
 from serving.errors import UserError
-from serving.plan.profile_file import read_profile, write_profile
+from serving.plan.profile_file import SHIPPED, read_profile, write_profile
 from serving.planning.machine import Machine
 from serving.planning.plan.matching import pool_of
 from serving.planning.plan.result import Objective
 from serving.planning.profile import Profile
 
 Say = Callable[[str], None]
-SHIPPED = Path(__file__).parents[2] / "serving" / "plan" / "profiles"  # JSON files, of any model; there may be none
 MANY_ROWS = 8  # beside the batch size asked for, so that the ladder shows what batches bring
 
 

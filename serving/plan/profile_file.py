@@ -12,6 +12,7 @@ from serving.document import read_document
 from serving.errors import UserError
 from serving.planning.profile import Profile
 
+SHIPPED = Path(__file__).parent / "profiles"  # others' published figures, by which a what-if can be told
 _PROFILE = TypeAdapter(Profile)
 
 

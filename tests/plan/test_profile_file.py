@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from serving.errors import UserError
-from serving.plan.profile_file import read_profile, write_profile
+from serving.plan.price_file import read_prices
+from serving.plan.profile_file import SHIPPED, read_profile, write_profile
 from serving.planning.machine import Machine
+from serving.planning.plan.matching import match
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings, Timing
 
 SERVER = ServerProfile(
@@ -73,3 +75,15 @@ def test_no_file_and_no_profile_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(UserError, match="not a profile"):
         read_profile(tmp_path / "list.json")
+
+
+@pytest.mark.parametrize("file", sorted(SHIPPED.glob("*.json")), ids=lambda file: file.name)
+def test_shipped_profiles_are_others_figures_name_their_source_and_have_a_price(file: Path) -> None:
+    profile = read_profile(file)
+    assert profile.provenance == "published"
+    assert "MLPerf" in (profile.note or "")
+    assert "Tandem did not measure it" in (profile.note or "")
+    (server,) = profile.servers
+    matched = match(profile, server, read_prices(None))
+    assert matched is not None
+    assert matched.fit == "named"
