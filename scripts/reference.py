@@ -4,7 +4,7 @@
     scripts/reference.py write      makes them anew
     scripts/reference.py check      exits 1 and names what is stale; writes nothing
 
-Rule: nobody edits what this writes; edit `serving/settings.py` or `serving/cli.py`.
+Rule: nobody edits what this writes; edit `serving/settings.py` or `serving/cli/`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from serving.cli import SIMULATED, cli
+from serving.cli import cli
+from serving.cli.decisions import SIMULATED
 from serving.errors import UserError
 from serving.planning.simulate.setting import POLICIES
 from serving.replay.command import OF_MADE, SimulateOptions, draws

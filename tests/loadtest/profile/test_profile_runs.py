@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench.processes import family, still_there
-from serving.cli import lacking, main
+from serving.cli import main
+from serving.cli.rooms import lacking
 from serving.plan.profile_file import read_profile
 from serving.planning.profile import RUNGS
 

@@ -1,0 +1,66 @@
+"""The `tandem` command: all verbs, and what its exit codes are.
+
+0 good, 1 a verdict or gate failed, 2 the user's to fix, 3 the environment's. What a verb's words mean is in the files beside this one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import serving
+from serving.cli import campaigns, cluster, decisions, models, serve
+from serving.cli.rooms import lacking, stop
+from serving.errors import EnvironmentFault, TandemError, exit_code
+from serving.settings import check_environment
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(serving.__version__, prog_name="tandem")
+def cli() -> None:
+    """Serves a model on CPU and GPU in tandem, and uses a GPU exactly when it pays."""
+
+
+for verb in (
+    serve.gateway,
+    serve.up,
+    serve.triton,
+    serve.environment,
+    models.export,
+    models.models,
+    models.verify,
+    decisions.simulate,
+    decisions.profile,
+    decisions.plan,
+    decisions.verdict,
+    campaigns.campaign,
+    campaigns.compare,
+    cluster.cluster,
+):
+    cli.add_command(verb)
+
+
+def main() -> None:
+    """The `tandem` command."""
+    try:
+        check_environment()
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        stop(" ".join(error.format_message().split()), 2)
+    except TandemError as error:
+        stop(str(error), exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        if (fault := lacking(error)) is None:
+            raise
+        stop(str(fault), exit_code(fault))
+    except OSError as error:
+        stop(
+            f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", exit_code(EnvironmentFault())
+        )

@@ -1,0 +1,199 @@
+"""`tandem export`, `models`, `verify`: what is in a repository and how it gets there."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from serving.cli.rooms import repository_at, room
+from serving.cli.words import FILE, JSON, MODEL_REPOSITORY
+from serving.errors import UserError
+
+LIMITS = {  # option -> what it limits
+    "max_drop": "Most top-1 accuracy that may be lost against FP32.",
+    "min_agreement": "Least share of answers that must be FP32's.",
+    "min_cosine_mean": "Least mean cosine of the vectors to FP32's.",
+    "min_cosine_worst": "Least cosine of any vector to FP32's.",
+    "min_recall_at_10": "Least share of FP32's ten nearest neighbours that must stay.",
+    "max_absolute_error": "Largest difference of any number from FP32's.",
+    "max_relative_error": "Largest difference from FP32's, as a share of its size.",
+    "max_probability_difference": "Most that any probability may move.",
+    "max_row_difference": "Most that a row may depend on its batch, as a share of the output's scale.",
+}
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option per limit; defaults are stated in the record."""
+    for name, says in reversed(LIMITS.items()):
+        most = None if name.endswith("_error") else 1
+        command = click.option(f"--{name.replace('_', '-')}", type=click.FloatRange(0, most), help=says)(command)
+    return command
+
+
+@click.command()
+@click.argument("source")
+@MODEL_REPOSITORY
+@click.option("--model", help="Public name of the model. Default: what the source suggests.")
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "bf16", "fp16", "int8"]),
+    help="What to make beside FP32; may be given several times. Default: all that are worth trying.",
+)
+@click.option(
+    "--variant", type=click.Choice(["fp16", "int8"]), help="SOURCE is this ready-made variant of a model that is there."
+)
+@click.option("--data", help="What to judge on: .npz, .csv or .jsonl of texts, a folder of images, or 'digits'.")
+@click.option(
+    "--calibration", type=FILE, help="What to calibrate INT8 on, in the same forms. Default: a fifth of --data."
+)
+@click.option("--example", type=FILE, help="Inputs by name (.npz), for a source that has none of its own.")
+@click.option(
+    "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
+)
+@click.option(
+    "--yes",
+    "is_yes",
+    is_flag=True,
+    help="Make an environment for what the source needs, if that is missing (0.6 GB; 6.2 GB with torch).",
+)
+@click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
+@click.option("--opset", type=click.IntRange(7, 21), help="ONNX operator set. Default: 18.")
+@click.option(
+    "--max-batch", "max_batch_size", type=click.IntRange(1, 65536), help="Rows. Default: 32, or the speed net's own."
+)
+@click.option("--max-length", type=click.IntRange(1), help="Tokens. Default: the tokenizer's.")
+@click.option("--image-size", type=click.IntRange(1), help="Pixels of both edges. Default: the model's.")
+@click.option("--pooling", type=click.Choice(["mean", "cls", "max"]), help="Of an embedding. Default: the model's.")
+@click.option("--normalise/--no-normalise", "is_normalised", default=None, help="Vectors of length 1, or as they come.")
+@click.option("--metric", metavar="FILE.py:NAME", help="A function of yours that judges the answers; needs --trust.")
+@limit_options
+@click.option(
+    "--max-bad-images",
+    "max_bad_ratio",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Share of a folder that may be unreadable. Default: 0.1.",
+)
+@click.option("--i-accept-ungated", "accepts_ungated", is_flag=True, help="Serve it unproven; every receipt says so.")
+@click.option(
+    "--keep-data/--no-keep-data",
+    "keeps_data",
+    default=None,
+    help="Keep what it was judged on for `verify`. Default: keep.",
+)
+@click.option(
+    "--queue-delay-us", type=click.IntRange(0, 10_000_000), help="Wait for fuller batches. Default: 0, or FP32's."
+)
+@click.option(
+    "--engine",
+    "engine_names",
+    multiple=True,
+    type=click.Choice(["cpu", "openvino"]),
+    help="Engine to consider on the CPU pool; several times for several. Default: all that are installed.",
+)
+@click.option(
+    "--int8-range",
+    type=click.Choice(["auto", "7bit", "full"]),
+    help="Of weights. full needs VNNI wherever it runs; auto takes it where 7 bits do not pass and VNNI is here. "
+    "Default: auto.",
+)
+@click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
+@click.option(
+    "--seconds", default=1.0, show_default=True, type=click.FloatRange(0.01), help="Of timing, per batch size."
+)
+@click.option("--payload", type=FILE, help="Also write the judging data to this .npz, for load tests.")
+@click.option("--keep-slow", "keeps_slow", is_flag=True, help="Publish a ready-made variant that is slower than FP32.")
+def export(
+    source: str, model_repository: Path | None, is_yes: bool, engine_names: tuple[str, ...], **options: Any
+) -> None:
+    """Export a model, make its variants, prove them, and put them into a repository.
+
+    An option that the kind of source does not read is an error.
+
+    SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE, or a model that Tandem can build:
+    digits, minilm, efficientnet-lite0, speed:NAME.
+    """
+    limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
+    needs = room("serving.export.frameworks")
+    extra = needs.missing(source)
+    if not needs.is_here("onnx"):
+        _go_on_with(extra, is_yes)
+    command = room("serving.export.command")
+    repository = repository_at(model_repository)
+    asked = command.ExportOptions(source=source, repository=repository, limits=limits or None, **options)
+    command.check(asked)
+    _go_on_with(extra, is_yes)
+    sys.exit(command.run(asked, _engines(engine_names)))
+
+
+def _go_on_with(extra: str | None, is_yes: bool) -> None:
+    """In an environment that has the source's framework, where this one lacks it."""
+    if extra is not None:
+        frameworks = room("serving.local.frameworks")
+        python = frameworks.ensure(extra, is_yes=is_yes, say=lambda line: click.echo(line, err=True))
+        sys.exit(frameworks.run_there(python, sys.argv[1:]))
+
+
+def _engines(chosen: tuple[str, ...]) -> Any:
+    """The engines that are installed here, or those of them that are asked for; GPUs' ones are never left out."""
+    found = room("serving.local.engines").installed()
+    if missing := [name for name in chosen if name not in found]:
+        raise UserError(f"--engine {missing[0]}: it is not installed here; `tandem environment {missing[0]}` makes it")
+    return {name: one for name, one in found.items() if not chosen or name in (*chosen, "cuda", "tensorrt")}
+
+
+@click.command()
+@MODEL_REPOSITORY
+@JSON
+def models(model_repository: Path | None, as_json: bool) -> None:
+    """Show what is in a repository: variants, gates, sizes, pools, speed on this processor."""
+    found = room("serving.export.inventory").models(repository_at(model_repository))
+    room("serving.export.table").show_models(found, as_json=as_json)
+
+
+@click.command()
+@MODEL_REPOSITORY
+@click.option("--model", help="This model alone.")
+@click.option(
+    "--variant",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="This variant alone, as digits-int8; several times for several.",
+)
+@click.option("--data", type=FILE, help="Run the gates again on this, instead of on what was kept beside the model.")
+@click.option("--digests-only", is_flag=True, help="Do not run the gates again.")
+@click.option(
+    "--server",
+    type=click.Choice(["tandem", "nvidia"]),
+    default="tandem",
+    show_default=True,
+    help="nvidia: also refuse what only Tandem's own backend computes as it should.",
+)
+@JSON
+def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None:
+    """Recompute every digest and run the gates again; exit code 1 if something is not what was proven."""
+    verifying = room("serving.export.verify")
+    engines = {} if options["digests_only"] else _answering_engines()
+    progress = room("serving.export.progress").lines
+    verification = verifying.verify(repository_at(model_repository), engines=engines, progress=progress, **options)
+    if not verification.variants:
+        raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
+    room("serving.export.table").show_verification(verification, as_json=as_json)
+    sys.exit(0 if verification.has_passed else 1)
+
+
+def _answering_engines() -> Any:
+    """What answers beside this Python's own ONNX Runtime, where it is installed; nothing in thin images."""
+    if any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "numpy", "filelock")):
+        return {}
+    engines = room("serving.local.engines").installed()
+    answering = room("serving.export.speed.answering")
+    return {name: partial(answering.running, engine) for name, engine in engines.items() if name == "openvino"}

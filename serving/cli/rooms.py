@@ -1,0 +1,62 @@
+"""How a verb gets the room that does its work, and what is said where it lacks a package or an error ends it.
+
+A room is imported only when its verb runs, so that each installs alone. Errors are one line on stderr that says the way out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from serving.errors import UserError
+
+EXTRAS = {  # package that may be missing -> extra that brings it
+    "filelock": "local", "psutil": "local", "tritonclient": "local", "grpc": "local", "google": "local",
+    "torch": "export", "transformers": "export", "onnxscript": "export", "keras": "keras",
+    "onnx": "onnx", "onnxruntime": "onnx", "sklearn": "onnx", "numpy": "onnx", "PIL": "onnx", "tokenizers": "onnx",
+    "skl2onnx": "onnx", "onnxmltools": "onnx", "sympy": "onnx",
+    "locust": "loadtest", "kubernetes": "cluster",
+}  # fmt: skip
+LOADTEST_TOO = ("numpy", "psutil")  # of these, what that extra brings as well
+
+
+def room(module: str) -> Any:
+    """A module, or the message that names the extra which brings what it lacks."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (fault := lacking(error, module)) is None:
+            raise
+        raise fault from None
+
+
+def lacking(error: ModuleNotFoundError, module: str = "") -> UserError | None:
+    """The message for a package that an extra brings; None for one that none does."""
+    package = (error.name or "").split(".")[0]
+    if package not in EXTRAS:
+        return None
+    extra = "loadtest" if module.startswith("loadtest") and package in LOADTEST_TOO else EXTRAS[package]
+    return UserError(f"this needs '{package}', which is not installed: pip install 'tandem-serving[{extra}]'")
+
+
+def repository_at(given: Path | None) -> Path:
+    path: Path = given or room("serving.repository").default_repository()
+    return path
+
+
+def loadtest(campaigns: Any, work: Callable[[], Any]) -> Any:
+    """Runs a verb of the load test room, whose errors are its own because it shares nothing with the server."""
+    try:
+        return work()
+    except campaigns.CampaignError as error:
+        stop(str(error), error.exit_code)
+
+
+def stop(message: str, code: int) -> NoReturn:
+    click.echo(f"tandem: {message}", err=True)
+    sys.exit(code)

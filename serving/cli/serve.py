@@ -1,0 +1,138 @@
+"""`tandem up`, `gateway`, `triton`, `environment`: what serves."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from serving.cli.rooms import room
+from serving.cli.words import FILE, MODEL_REPOSITORY, PORT
+
+
+@click.command()
+@click.option(
+    "--config", type=FILE, required=True, envvar="TANDEM_CONFIG", help="tandem.yaml: pools and their Tritons."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), envvar="TANDEM_PORT", help="Port."
+)
+@click.option(
+    "--admin-host",
+    default="127.0.0.1",
+    show_default=True,
+    envvar="TANDEM_ADMIN_HOST",
+    help="Address of the admin listener.",
+)
+@click.option(
+    "--admin-port",
+    type=click.IntRange(1, 65535),
+    envvar="TANDEM_ADMIN_PORT",
+    help="Port of the admin listener: metrics and status.",
+)
+@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
+def gateway(**options: Any) -> None:
+    """Run the gateway alone, in front of Tritons that run already."""
+    serve = room("serving.gateway.serve")
+    sys.exit(serve.run(serve.Options(**options)))
+
+
+@click.command()
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="NAME[=URL]",
+    help="cpu, gpu, or one that runs already: cpu=http://HOST:8000.",
+)
+@click.option(
+    "--emulate",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="For proofs: a pool whose times follow a file; its name begins with 'emulated'. Not in packages and images.",
+)
+@click.option(
+    "--config",
+    type=FILE,
+    help="A tandem.yaml: prices, objectives, limits. Its pools need neither urls, if they are started here, nor a device.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
+@MODEL_REPOSITORY
+@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
+@click.option(
+    "--no-measure",
+    "may_measure",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not measure variants that are unmeasured on this processor.",
+)
+def up(**options: Any) -> None:
+    """Serve a model repository here: embedded Triton for each pool and the gateway, until Ctrl-C."""
+    local = room("serving.local.up")
+    sys.exit(local.run(local.UpOptions(**options)))
+
+
+@click.command()
+@click.option("--pool", default="cpu", show_default=True, help="The pool that this Triton belongs to: cpu or gpu.")
+@click.option(
+    "--emulate",
+    type=FILE,
+    help="For proofs: the file of times that this Triton follows; --pool begins with 'emulated' then. Not in packages and images.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; never one that clients reach."
+)
+@click.option("--http-port", default=8000, show_default=True, type=PORT, help="Triton's HTTP port.")
+@click.option("--grpc-port", default=8001, show_default=True, type=PORT, help="Triton's gRPC port.")
+@click.option("--metrics-port", default=8002, show_default=True, type=PORT, help="Triton's metrics port.")
+@click.option(
+    "--exit-timeout-s", default=30, show_default=True, type=click.IntRange(1), help="Longest wait for work in flight."
+)
+@MODEL_REPOSITORY
+@click.option("--instances", type=click.IntRange(1, 64), help="Of every model, which compute side by side. Default: 1.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Of each instance. Default: the cores, shared out; 1 on a GPU."
+)
+@click.option(
+    "--queue-delay-us",
+    type=click.IntRange(0, 10_000_000),
+    help="Longest wait for fuller batches. Default: as each model was exported.",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1, 65536),
+    help="Rows of a batch. Default, and most: what each model was exported for.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["cpu", "openvino", "cuda"]),
+    help="That computes everything, to compare engines. Default: for each variant the one that is fastest here.",
+)
+@click.option(
+    "--ready-file", type=FILE, help="Written once everything is loaded: the names of the models, a line each."
+)
+@click.option(
+    "--no-measure",
+    "may_measure",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not measure variants that are unmeasured on this processor.",
+)
+def triton(**options: Any) -> None:
+    """Run one embedded Triton alone, as a container does."""
+    local = room("serving.local.triton")
+    sys.exit(local.run(local.TritonOptions(**options)))
+
+
+@click.command()
+@click.argument("engine", type=click.Choice(["cpu", "gpu", "openvino"]))
+def environment(engine: str) -> None:
+    """Make the environment that an engine runs in: `cpu` and `gpu` as `tandem up` does by itself, `openvino` beside them."""
+    environments = room("serving.local.environments")
+    made = environments.ensure(environments.ENGINES[engine], click.echo)
+    click.echo(f"{made.folder}: ONNX Runtime {made.engine_version}")
