@@ -13,21 +13,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from loadtest import page, records, report_values
+from loadtest import records
 from loadtest import report as reporting
 from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
-from loadtest.evidence import evidence
+from loadtest.evidence.counts import evidence
+from loadtest.evidence.meters import scrape, watching
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import this_machine, versions
-from loadtest.meters import scrape, watching
 from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
-from loadtest.prepared import Prepared, prepare
 from loadtest.progress import Progress
-from loadtest.summaries import Report
+from loadtest.reporting import page, report_values
+from loadtest.reporting.summaries import Report
+from loadtest.reporting.wording import point_label
+from loadtest.sending.prepared import Prepared, prepare
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
-from loadtest.wording import point_label
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from loadtest import payload_file
 from loadtest.records import Load, Payload
+from loadtest.sending import payload_file
 from loadtest.strict_yaml import (
     REQUIRED,
     Reader,

@@ -27,9 +27,9 @@ from locust.exception import StopUser
 from locust.runners import MasterRunner, Runner, WorkerRunner
 
 from loadtest.arrivals import Arrivals, Kind, schedule
-from loadtest.generator import NETWORK_TIMEOUT_S, Generator, Task, histogram, sent
-from loadtest.open_loop import OpenLoop
 from loadtest.records import Row, write_json
+from loadtest.sending.generator import NETWORK_TIMEOUT_S, Generator, Task, histogram, sent
+from loadtest.sending.open_loop import OpenLoop
 
 # Locust's own loop around a task costs 40 µs: a task sends for this long before it gives Locust a chance to stop it.
 SLICE_S = 0.1

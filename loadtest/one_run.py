@@ -15,7 +15,7 @@ from pathlib import Path
 
 from loadtest import records
 from loadtest.campaign_file import Arm, Campaign
-from loadtest.evidence import Window
+from loadtest.evidence.counts import Window
 from loadtest.progress import Progress
 from loadtest.target import free_port, last_line, stop
 

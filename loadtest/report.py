@@ -1,7 +1,8 @@
 """What do the rows of a campaign mean? From a results directory to numbers and one plain sentence; `report.json` holds all of it.
 
 Everything is computed from the rows and the manifest, without chance, so that a report built again is the same. Pure but for `build`,
-which reads, and `write`. Deliberately not here: which runs count (`voids.py`), how it is said (`wording.py`), how it looks (`page.py`).
+which reads, and `write`. Deliberately not here: which runs count (`statistics/voids.py`), how it is
+said and how it looks (`reporting/`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from loadtest import records
-from loadtest.differences import Difference, paired
 from loadtest.errors import ResultsError
-from loadtest.estimates import Estimate, curve, estimate, percentile
+from loadtest.evidence.testimony import of_arm
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
-from loadtest.stability import unstable_reason
-from loadtest.summaries import ArmSummary, Report, RunSummary
-from loadtest.testimony import of_arm
-from loadtest.voids import DROPPED, lag_p99_s, sent_in_window, throughput_rps, void_reason
-from loadtest.wording import caveats, sentence, verdict
+from loadtest.reporting.summaries import ArmSummary, Report, RunSummary
+from loadtest.reporting.wording import caveats, sentence, verdict
+from loadtest.statistics.differences import Difference, paired
+from loadtest.statistics.estimates import Estimate, curve, estimate, percentile
+from loadtest.statistics.stability import unstable_reason
+from loadtest.statistics.voids import DROPPED, lag_p99_s, sent_in_window, throughput_rps, void_reason
 
 REPORT = "report.json"
 ROW_STEP_S = 1e-6  # rows are written to the microsecond

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.bodies import Body
-from loadtest.connection import address
 from loadtest.errors import TargetError
+from loadtest.sending.bodies import Body
+from loadtest.sending.connection import address
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 10.0

@@ -40,7 +40,7 @@ KEEPERS = {
     "uvicorn": {"gateway"},
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
-    "gevent": {"loadtest/locustfile.py", "loadtest/open_loop.py"},
+    "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
     "tritonclient": {"local", "loadtest/profile/asking.py"},
     "pydantic": {"settings", "gateway", "plan"},
 }
@@ -48,9 +48,9 @@ PURE = {
     "scheduling": {"asyncio", "time", "datetime", "socket", "os", "random"},
     "planning": {"asyncio", "time", "socket", "os", "random"},
     "loadtest/arrivals.py": {"asyncio", "time", "socket", "os", "pathlib"},
-    "loadtest/conditions.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
-    "loadtest/differences.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
-    "loadtest/stability.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    "loadtest/reporting/conditions.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    "loadtest/statistics/differences.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    "loadtest/statistics/stability.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
 }
 FILES = sorted(p for folder in ("serving", "loadtest") for p in (ROOT / folder).rglob("*.py"))
 
@@ -106,8 +106,8 @@ def test_deciding_code_has_no_clock_and_does_no_input_or_output(path: Path) -> N
 
 # Texts and photographs become arrays by the very code that the model's gate was judged with, and by nothing of loadtest's own.
 PREPARING = {
-    "loadtest/prepared.py": {"serving.repository.layout"},
-    "loadtest/real_inputs.py": {
+    "loadtest/sending/prepared.py": {"serving.repository.layout"},
+    "loadtest/sending/real_inputs.py": {
         "serving.repository.layout",
         "serving.repository.preprocessing",
         "serving.repository.record",

@@ -19,9 +19,9 @@ from typing import Any
 from loadtest.bench.processes import ROOT, TANDEM, CannotMeasure
 from loadtest.bench.rounds import Spread, ratio, spread
 from loadtest.bench.stack import Server, stack
-from loadtest.bodies import encode_binary, signature
-from loadtest.connection import Connection, request_bytes
-from loadtest.inputs import named
+from loadtest.sending.bodies import encode_binary, signature
+from loadtest.sending.connection import Connection, request_bytes
+from loadtest.sending.inputs import named
 from loadtest.target import Gateway
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.planning.engines import EnginePython

@@ -28,9 +28,9 @@ from loadtest.bench.result_file import result_file
 from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import ANSWER_TIMEOUT_S, Server, Stack, stack, yardstick
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
-from loadtest.bodies import Body, encode_binary, encode_json, signature
-from loadtest.connection import Connection, request_bytes
 from loadtest.machine import head, this_machine
+from loadtest.sending.bodies import Body, encode_binary, encode_json, signature
+from loadtest.sending.connection import Connection, request_bytes
 from loadtest.target import Gateway
 from serving.planning.machine import Machine
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.bench.processes import TANDEM, free_ports, running
-from loadtest.connection import Connection, request_bytes
+from loadtest.sending.connection import Connection, request_bytes
 
 START_TIMEOUT_S = 900.0  # the first one on a machine makes Triton's environment out of 200 MB of wheels
 START_S = 60.0  # of a small Python process: one second, more on a busy machine (guess, not measured)

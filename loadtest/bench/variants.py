@@ -25,8 +25,8 @@ from loadtest.bench.result_file import result_file
 from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import Server, stack
 from loadtest.bench.verdicts import Gain, Verdict, exit_code, table
-from loadtest.connection import Connection
 from loadtest.machine import head, this_machine
+from loadtest.sending.connection import Connection
 from serving.planning.machine import Machine
 
 NETS = ("resnet50", "efficientnet-b2", "mlp")  # of `speed:`, those that take numbers and no tokens

@@ -19,8 +19,8 @@ import orjson
 from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.bench.processes import CannotMeasure
-from loadtest.bodies import Arrays, Body, Signature, encode_binary
-from loadtest.connection import Connection, request_bytes
+from loadtest.sending.bodies import Arrays, Body, Signature, encode_binary
+from loadtest.sending.connection import Connection, request_bytes
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.planning.profile import Rung
 

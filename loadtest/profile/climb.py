@@ -13,14 +13,14 @@ from pathlib import Path
 
 from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.stack import Stack
-from loadtest.bodies import encode
 from loadtest.profile.asking import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
 from loadtest.profile.inputs import Sent
 from loadtest.profile.ladder import Step, in_turns
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.server import Server
 from loadtest.profile.statistics import counting
-from loadtest.summaries import milliseconds
+from loadtest.reporting.summaries import milliseconds
+from loadtest.sending.bodies import encode
 from serving.export.speed.process import WorkerLost, WorkerProcess
 from serving.local.engines import installed
 from serving.planning.profile import Rung

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from loadtest.bench.processes import TANDEM, CannotMeasure, free_ports, running
 from loadtest.bench.stack import START_TIMEOUT_S, answers
-from loadtest.bodies import Body
-from loadtest.connection import Connection, request_bytes
+from loadtest.sending.bodies import Body
+from loadtest.sending.connection import Connection, request_bytes
 from serving.planning.profile import Phase
 
 PHASES = ("process", "load", "first_answer")

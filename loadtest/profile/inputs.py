@@ -1,7 +1,7 @@
 """What is sent to a model while it is profiled: the rows, where they come from, and the first batch of them.
 
 Every rung gets the same batch. Rows come from what is named, else from what the gate kept beside the model, else they are seeded noise.
-How rows become requests is `loadtest/bodies.py`'s, as in campaigns.
+How rows become requests is `loadtest/sending/bodies.py`'s, as in campaigns.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.bodies import Arrays, Signature, signature
 from loadtest.errors import PayloadError
-from loadtest.inputs import Inputs, fitted, named, without_padding
+from loadtest.sending.bodies import Arrays, Signature, signature
+from loadtest.sending.inputs import Inputs, fitted, named, without_padding
 from serving.errors import UserError
 from serving.planning.engines import BASELINE
 from serving.repository.layout import GATE_DATA_FILE, Variant

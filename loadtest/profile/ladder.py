@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadtest.estimates import estimate, percentile
 from loadtest.profile.asking import Way
 from loadtest.profile.statistics import Counted
+from loadtest.statistics.estimates import estimate, percentile
 from serving.planning.profile import RUNGS, Timing
 
 T = TypeVar("T")

@@ -19,15 +19,15 @@ import numpy as np
 from loadtest.arrivals import schedule
 from loadtest.bench.processes import CannotMeasure
 from loadtest.campaign_file import Arm, Campaign
-from loadtest.estimates import percentile
 from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio
 from loadtest.profile.options import Encoding
 from loadtest.progress import Progress
 from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
-from loadtest.stability import growing_reason
-from loadtest.summaries import milliseconds
+from loadtest.reporting.summaries import milliseconds
+from loadtest.statistics.estimates import percentile
+from loadtest.statistics.stability import growing_reason
+from loadtest.statistics.voids import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
 from loadtest.target import Gateway
-from loadtest.voids import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
 from serving.planning.profile import LoadPoint
 
 MAX_LATE_RATIO = 0.01  # p99 within the objective is one in a hundred beyond it

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from loadtest.bench.processes import CannotMeasure, Moment
 from loadtest.bench.stack import Stack, stack
-from loadtest.bodies import encode
 from loadtest.machine import this_machine, versions
 from loadtest.profile.climb import Ground, climb
 from loadtest.profile.cold_start import start_often
@@ -26,7 +25,8 @@ from loadtest.profile.places import EMULATED, check_batch_sizes, check_engines, 
 from loadtest.profile.rates import default_objective_s, max_rate
 from loadtest.profile.server import Server, server_of
 from loadtest.progress import Progress
-from loadtest.summaries import milliseconds
+from loadtest.reporting.summaries import milliseconds
+from loadtest.sending.bodies import encode
 from loadtest.target import Gateway
 from serving.local.devices import require_gpu
 from serving.local.engines import installed

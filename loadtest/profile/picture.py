@@ -8,10 +8,10 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from loadtest.plots import NARROW, WIDE, figure, svg
 from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, split
 from loadtest.profile.wording import ms, rows
-from loadtest.summaries import milliseconds
+from loadtest.reporting.plots import NARROW, WIDE, figure, svg
+from loadtest.reporting.summaries import milliseconds
 
 COLOURS: dict[PartName, int] = {"compute": 0, "queue": 4, "transfer": 1, "json": 2, "gateway": 3}
 WORDS: dict[PartName, str] = {

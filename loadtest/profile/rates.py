@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loadtest.estimates import estimate
 from loadtest.profile import search
 from loadtest.profile.load import Aim, Seen, open_run
 from loadtest.profile.options import Pace
 from loadtest.progress import Progress
-from loadtest.summaries import milliseconds, number
+from loadtest.reporting.summaries import milliseconds, number
+from loadtest.statistics.estimates import estimate
 from serving.planning.profile import LoadPoint, MaxRate
 
 Say = Callable[[str], None]

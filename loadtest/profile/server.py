@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.bodies import Body
 from loadtest.profile.ladder import Step, ladder
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import EMULATED, accuracy
 from loadtest.profile.statistics import Running, running_of
+from loadtest.sending.bodies import Body
 from loadtest.target import Gateway
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Timing
 from serving.replay.curves import read_curves

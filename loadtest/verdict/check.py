@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.bench.stack import stack
-from loadtest.estimates import curve, estimate
 from loadtest.profile.inputs import inputs_for
 from loadtest.profile.load import Aim, Seen, inputs_file, open_run
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import linked, variants_of
 from loadtest.progress import Progress
 from loadtest.records import RUNS, Row, read_rows
+from loadtest.statistics.estimates import curve, estimate
 from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
 from serving.planning.plan.result import Plan, Priced

@@ -15,12 +15,12 @@ from datetime import datetime
 from pathlib import Path
 
 from loadtest.bench.processes import CannotMeasure
-from loadtest.conditions import Condition, Place, failures
 from loadtest.errors import CampaignError
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import versions
 from loadtest.profile.measure import Interrupted
 from loadtest.progress import Progress
+from loadtest.reporting.conditions import Condition, Place, failures
 from loadtest.verdict import page
 from loadtest.verdict.build import build
 from loadtest.verdict.check import NUM_QUICK_RUNS, NUM_RUNS, run_check, why_not

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadtest.reporting.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
-from loadtest.wording import WHAT_IF
 from serving.planning.flips import Flip
 from serving.planning.plan.result import Objective, Plan, PoolPlan, Priced
 from serving.planning.plan.sensitivity import Sensitivity, What

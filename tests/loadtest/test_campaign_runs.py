@@ -20,9 +20,9 @@ from hdrh.histogram import HdrHistogram
 from loadtest import records, report
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.campaign import CampaignOptions, run
-from loadtest.differences import t_quantile
-from loadtest.inputs import DIGITS
 from loadtest.one_run import LOCUSTFILE
+from loadtest.sending.inputs import DIGITS
+from loadtest.statistics.differences import t_quantile
 from loadtest.target import Gateway, free_port, own_gateway
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]  # a first start makes Triton's environment

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from loadtest import campaign, page, records, report, voids, wording
+from loadtest import campaign, records, report
 from loadtest.records import ArmRecord, Load, Row, RunRecord
-from loadtest.summaries import Report
+from loadtest.reporting import page, wording
+from loadtest.reporting.summaries import Report
+from loadtest.statistics import voids
 from tests.loadtest import rows as make
 
 

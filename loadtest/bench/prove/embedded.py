@@ -30,7 +30,7 @@ from loadtest.bench.processes import (
 )
 from loadtest.bench.stack import START_TIMEOUT_S
 from loadtest.bench.verdicts import AtMost, Verdict
-from loadtest.connection import request_bytes
+from loadtest.sending.connection import request_bytes
 from loadtest.target import Gateway
 
 MODEL = "digits"

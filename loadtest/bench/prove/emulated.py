@@ -27,7 +27,7 @@ from loadtest.bench.processes import (
     running,
 )
 from loadtest.bench.stack import ANSWER_TIMEOUT_S, START_S, START_TIMEOUT_S
-from loadtest.connection import Connection, request_bytes
+from loadtest.sending.connection import Connection, request_bytes
 from loadtest.target import Gateway
 
 MODEL, VARIANT = "digits", "digits-fp32"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Answer, Fired, Line, Request
-from loadtest.connection import address, request_bytes
+from loadtest.sending.connection import address, request_bytes
 
 TIME_LIMIT_S = 10.0  # past it a request counts as hanging
 NUM_OPENED = 32  # connections for each address to begin with: opening one takes as long as an answer

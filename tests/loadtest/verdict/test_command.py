@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.conditions import ConditionError
 from loadtest.machine import this_machine
+from loadtest.reporting.conditions import ConditionError
 from loadtest.verdict import gathering
 from loadtest.verdict.command import place, run
 from loadtest.verdict.options import VerdictOptions, question

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.compared_reports import found
-from loadtest.comparison import compare
+from loadtest.comparing.compared_reports import found
+from loadtest.comparing.comparison import compare
 from loadtest.verdict import page
 from loadtest.verdict.report import Source, VerdictReport, as_json
 from serving.planning.profile import MaxRate

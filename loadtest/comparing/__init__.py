@@ -1,0 +1,1 @@
+"""`tandem compare`: two reports side by side."""

@@ -1,0 +1,1 @@
+"""What servers and machine count during a run, and how it is told beside the latencies."""

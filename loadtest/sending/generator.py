@@ -1,0 +1,188 @@
+"""What one generator process shares over a run: requests made beforehand, rows, and what it used itself.
+
+Knows neither Locust nor how requests are paced (`locustfile.py`, `open_loop.py`). Rows stay in memory until the end, so that no disk write
+stalls a request, and are written by one process to one file.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+
+from loadtest.records import Row, write_json, write_rows
+from loadtest.sending.bodies import HEADER_LENGTH, Body, check, signature, top1
+from loadtest.sending.connection import Answer, Connection, request_bytes
+from loadtest.sending.inputs import bodies, named, share
+
+# A request that takes longer is an error (`timeout`). Longer than the gateway's own limit on work it has started (guess: 10 s would do).
+NETWORK_TIMEOUT_S = 30.0
+# Rows beyond this are written during the run: 400,000 rows hold about 150 MB.
+MAX_ROWS_IN_MEMORY = 400_000
+LONGEST_US = 3_600_000_000
+DIGITS = 3  # of every latency in a histogram
+
+RECEIPT = (b"tandem-variant", b"tandem-pool", b"tandem-device")
+WANTED = frozenset((*RECEIPT, b"tandem-error", HEADER_LENGTH.lower().encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to send, as the command line says it. `data`: digits, random or an npz file. `measure_s` 0: until stopped."""
+
+    host: str
+    model: str
+    variant: str
+    pool: str
+    data: str
+    encoding: str
+    batch_size: int
+    warmup_s: float
+    measure_s: float
+    seed: int
+    rows: Path | None
+    part: int = 0  # of the schedule's: every `num_parts`-th input is this process's, as every such arrival is
+    num_parts: int = 1
+
+    @property
+    def end_s(self) -> float:
+        return self.warmup_s + self.measure_s if self.measure_s else float("inf")
+
+
+def histogram() -> Any:
+    """Of microseconds, to three digits; those of several processes add up without loss."""
+    return HdrHistogram(1, LONGEST_US, DIGITS)
+
+
+class Generator:
+    """Raises ValueError, KeyError or OSError where the model cannot be asked."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.requests = _requests(task)
+        self.rows: list[Row] = []
+        self.latencies = histogram()
+        self.num_rows = self.num_scheduled = self.num_dropped = 0
+        self.is_real_time = False
+        self.began = time.time()  # of 1970, for whoever watched the servers meanwhile
+        self.origin = time.perf_counter()
+        self._origin_cpu = time.process_time()
+
+    def start(self, *, is_punctual: bool = False) -> None:
+        """`is_punctual`: before everything else that runs here, where that is allowed."""
+        self.is_real_time = is_punctual and real_time()
+        gc.collect()
+        gc.freeze()  # the bodies outlive the run: a collection that walks them would stall requests
+        self.began = time.time()
+        self.origin, self._origin_cpu = time.perf_counter(), time.process_time()
+
+    @property
+    def now_s(self) -> float:
+        return time.perf_counter() - self.origin
+
+    def connect(self) -> Connection:
+        return Connection(self.task.host, NETWORK_TIMEOUT_S, WANTED)
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        if len(self.rows) >= MAX_ROWS_IN_MEMORY:
+            self.write()
+
+    def write(self) -> None:
+        rows, self.rows = self.rows, []
+        self.num_rows += len(rows)
+        for row in rows:
+            if row.is_ok and self.task.warmup_s <= row.start_s < self.task.end_s:
+                self.latencies.record_value(max(1, round(row.latency_s * 1e6)))
+        if self.task.rows is not None:
+            write_rows(self.task.rows, rows)
+
+    def finish(self) -> dict[str, Any]:
+        """Writes what is left, and beside the rows what the generator itself used; that file says that the rows are all there."""
+        wall_s, cpu_s = self.now_s, time.process_time() - self._origin_cpu
+        self.write()
+        facts = {
+            "version": 1,
+            "num_rows": self.num_rows,
+            "num_scheduled": self.num_scheduled,
+            "num_dropped": self.num_dropped,
+            "began": self.began,
+            "wall_s": wall_s,
+            "cpu_s": cpu_s,
+            "is_real_time": self.is_real_time,
+            "latencies_us": self.latencies.encode().decode("ascii"),
+        }
+        if self.task.rows is not None:
+            write_json(self.task.rows.with_suffix(".generator.json"), facts)
+        return facts
+
+
+def real_time() -> bool:
+    """Gives this process real-time priority, its children none; False where that is not allowed, as for most users.
+
+    On the server's own cores a generator would else wait for a core as long as a batch computes, and void most runs.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (AttributeError, OSError):  # not Linux, or not allowed
+        return False
+    return True
+
+
+def _requests(task: Task) -> list[tuple[bytes, Body]]:
+    """Whole requests, made before the clock starts."""
+    connection = Connection(task.host, NETWORK_TIMEOUT_S)
+    answer = connection.send(request_bytes("GET", task.host, f"/v2/models/{task.model}", {}))
+    connection.close()
+    if answer.status != 200:
+        raise ValueError(f"no model {task.model} ({answer.status})")
+    model = signature(orjson.loads(answer.body))
+    given = named(task.data, model, task.encoding, task.seed)
+    pins = {k: v for k, v in (("Tandem-Variant", task.variant), ("Tandem-Pool", task.pool)) if v}
+    path = f"/v2/models/{task.model}/infer"
+    made = bodies(model, given, task.encoding, task.batch_size)
+    own = share(made, task.part, task.num_parts)
+    return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in own]
+
+
+def dropped(due_s: float, lag_s: float) -> Row:
+    """It was never sent: too many were waiting for their answers. `lag_s`: how long after it was due that was found."""
+    return Row(due_s, lag_s, lag_s, 0, 0, None, "", "", "", "dropped")
+
+
+def sent(connection: Connection, request: bytes, labels: tuple[int, ...], origin: float, due_s: float | None) -> Row:
+    """Sends one request now and waits. `due_s`: when that was to be, from `origin` (perf_counter); None: now."""
+    began = time.perf_counter()
+    lag_s = 0.0 if due_s is None else max(0.0, began - origin - due_s)
+    start_s = began - origin if due_s is None else due_s
+    try:
+        answer = connection.send(request)
+    except OSError as error:
+        what = "timeout" if isinstance(error, TimeoutError) else "connection"
+        return Row(start_s, lag_s, time.perf_counter() - began + lag_s, 0, 0, None, "", "", "", what)
+    return judged(start_s, lag_s, time.perf_counter() - began + lag_s, answer, labels)
+
+
+def judged(start_s: float, lag_s: float, latency_s: float, answer: Answer, labels: tuple[int, ...]) -> Row:
+    """The row of an answer. `correct` is 1 only if every row of the batch got its true label, None where no truth is known."""
+    correct, error = None, ""
+    if answer.status == 200:
+        try:
+            length = answer.headers.get(HEADER_LENGTH.lower().encode())
+            header_length = int(length) if length else None
+            if labels:
+                correct = int(tuple(top1(answer.body, header_length)) == labels)
+            else:
+                check(answer.body, header_length)
+        except (ValueError, KeyError, IndexError, TypeError):
+            error = "body"
+    else:
+        error = answer.headers.get(b"tandem-error") or f"http_{answer.status}"
+    variant, pool, device = (answer.headers.get(name, "") for name in RECEIPT)
+    return Row(start_s, lag_s, latency_s, answer.status, len(answer.body), correct, variant, pool, device, error)

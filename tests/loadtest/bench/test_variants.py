@@ -1,0 +1,82 @@
+"""The bench of served variants: what is judged where, what its report says, and once everything real, briefly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.bench.variants import Plan, Result, report
+from loadtest.bench.verdicts import Gain, Outcome, Verdict
+from serving.planning.machine import Machine
+
+ROOT = Path(__file__).parents[3]
+
+
+def result(*sets: str, net: str = "resnet50", int8: float = 31.0, bf16: float = 52.0) -> Result:
+    rates = {("fp32", "cpu"): [10.0, 10.0], ("int8", "cpu"): [int8, int8], ("bf16", "openvino"): [bf16, bf16]}
+    plan = Plan(net, batch_size=8, num_rounds=2, round_s=1.0, export_s=0.1)
+    return Result(Machine("A processor", sets, 2, "Linux"), "the command", "2026-11-21", plan, rates, {}, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [(3.0, Outcome.MET), (2.9, Outcome.MISSED), (1.5, Outcome.MISSED), (1.4, Outcome.FAILED)],
+)
+def test_a_gain_fails_below_half_of_its_aim(value: float, outcome: Outcome) -> None:
+    assert Verdict("x", value, Gain(3.0)).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("sets", "net", "values"),
+    [
+        (("avx512f",), "resnet50", []),
+        (("avx512f", "avx512_vnni"), "resnet50", [3.1]),
+        (("avx_vnni",), "resnet50", [3.1]),
+        (("avx512_vnni", "amx_int8"), "resnet50", [3.1, 5.2]),
+        (("avx512_vnni", "amx_int8"), "mlp", []),
+    ],
+)
+def test_aims_hold_where_the_processor_has_the_instructions_that_they_are_about(
+    sets: tuple[str, ...], net: str, values: list[float]
+) -> None:
+    assert [verdict.value for verdict in result(*sets, net=net).verdicts] == pytest.approx(values)
+
+
+def test_the_report_names_machine_command_date_and_the_losers_too() -> None:
+    made = result("avx512_vnni", int8=8.0)
+    text = report(made)
+    for said in ("A processor (avx512_vnni), 2 cores", "2026-11-21, the command", "speed only", "other work took 10%"):
+        assert said in text
+    assert "0.80 (0.80..0.80)" in text
+    assert "beyond twice the aim" in text
+
+
+@pytest.mark.triton
+@pytest.mark.timeout(300)
+def test_a_net_is_exported_and_served_with_every_engine_that_is_here(tmp_path: Path) -> None:
+    file = tmp_path / "variants.json"
+    command = [
+        sys.executable,
+        "-m",
+        "loadtest.bench.variants",
+        "--net",
+        "mlp",
+        "--rounds",
+        "1",
+        "--round-s",
+        "0.2",
+        "--export-s",
+        "0.02",
+    ]
+    done = subprocess.run(
+        [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(file.read_text())
+    assert {"fp32 on cpu", "int8 on cpu"} <= set(measured["images_per_s"])
+    assert all(min(rates) > 0 for rates in measured["images_per_s"].values())
+    assert measured["date"] in done.stdout
