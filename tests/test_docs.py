@@ -26,6 +26,26 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def test_the_table_of_what_to_open_names_files_that_exist() -> None:
+    page = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| .+ \| (.+) \|$", page[page.index("## To change") : page.index("Imports point down")], re.MULTILINE
+    )
+    assert len(rows) > 30
+    for row in rows:
+        folder = ROOT
+        for name in re.findall(
+            r"`([\w/]+(?:/|\.\w+))`", row
+        ):  # a bare name lies in the folder that was named before it
+            folder = folder if "/" not in name else ROOT / (name if name.endswith("/") else Path(name).parent)
+            assert (ROOT / name if "/" in name else folder / name).exists(), f"{name} in {row}"
+
+
+def test_the_readme_lists_every_page() -> None:
+    links = re.findall(r"\]\(docs/([a-z-]+\.md)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} <= set(links)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_make_targets_that_pages_name_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
