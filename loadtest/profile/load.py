@@ -19,7 +19,10 @@ import numpy as np
 from loadtest.arrivals import schedule
 from loadtest.bench.processes import CannotMeasure
 from loadtest.campaign_file import Arm, Campaign
-from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio
+from loadtest.evidence.counts import Scrape, evidence
+from loadtest.evidence.meters import watching
+from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio, measured_window
+from loadtest.profile import energy
 from loadtest.profile.options import Encoding
 from loadtest.progress import Progress
 from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
@@ -84,7 +87,9 @@ def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: 
     )
     planned = Planned(arm, rate_rps, number + 1, load.seed + number, f"{RUNS}/{number:03d}.csv")
     started = datetime.now().astimezone().isoformat(timespec="seconds")
-    state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
+    gateway = Gateway(aim.gateway)
+    with watching(gateway, aim.model, aim.variant, aim.pool) as readings:
+        state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
     if state == "interrupted":
         raise KeyboardInterrupt
     if state == "failed" and not (aim.folder / planned.rows).exists():
@@ -99,9 +104,10 @@ def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: 
         started=started,
         state=state,
         reason=reason,
-        is_reachable_after=Gateway(aim.gateway).is_ready(),
+        is_reachable_after=gateway.is_ready(),
         generator_cpu_ratio=generator_cpu_ratio(file),
         num_scheduled=_num_due(load, rate_rps, planned.seed),
+        evidence=evidence(Scrape(), Scrape(), readings, measured_window(file, load.warmup_s, load.end_s)),
     )
     return seen(record, load, aim, read_rows(file) if file.exists() else [])
 
@@ -139,17 +145,19 @@ def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row]) -> Seen:
     if void is None and not is_met:
         void = lag_fault(sent, run.num_scheduled, aim.objective_s)
     latencies = np.array([row.latency_s for row in sent if row.is_ok])
+    answered_rps = throughput_rps(rows, load)
     point = LoadPoint(
         rate_rps=run.point,
         batch_size=aim.batch_size,
         num_due=run.num_scheduled,
-        throughput_rps=throughput_rps(rows, load),
+        throughput_rps=answered_rps,
         latency_p50_s=percentile(latencies, 0.50),
         latency_p99_s=percentile(latencies, 0.99),
         num_late_or_lost=max(0, late_or_lost),
         objective_s=aim.objective_s,
         is_met=is_met and void is None,
         void=void,
+        joules_per_request=energy.of_a_run(run.evidence, aim.pool, answered_rps * load.duration_s),
     )
     return Seen(point, growing)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtest.profile.energy import at_the_highest_rate
 from loadtest.profile.ladder import Step, ladder
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import EMULATED, accuracy
@@ -45,6 +46,7 @@ class Server:
             load=tuple(self.load),
             max_rates=tuple(self.max_rates),
             cold_start=self.cold_start,
+            joules_per_request=at_the_highest_rate(self.load, self.max_rates),
             accuracy=accuracy(self.variant),
             is_untrained=self.variant.record.is_untrained,
         )

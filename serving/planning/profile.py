@@ -71,6 +71,7 @@ class LoadPoint:
     objective_s: float
     is_met: bool  # at most 1 % were late or lost, and the queue did not grow to the end
     void: str | None = None  # why it does not count
+    joules_per_request: float | None = None  # of a good answer; None: nothing measures them
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,13 @@ class ServerProfile:
         return f"{self.variant} on {self.engine}, {self.settings.num_instances} × {self.settings.num_threads}"
 
     def max_rate_rps(self, objective_s: float, batch_size: int = 1) -> MaxRate | None:
-        """As measured for this objective, or for a stricter one, which is then a lower bound; None where neither was."""
+        """As measured for this objective, or for a stricter one, which is then a lower bound; None where neither was.
+
+        Not in time at a stricter one bounds nothing.
+        """
         known = [m for m in self.max_rates if m.batch_size == batch_size and m.objective_s <= objective_s * (1 + 1e-9)]
-        return max(known, key=lambda m: m.objective_s, default=None)
+        telling = [m for m in known if m.rate_rps > 0 or m.objective_s >= objective_s * (1 - 1e-9)]
+        return max(telling, key=lambda m: m.objective_s, default=None)
 
 
 @dataclass(frozen=True, slots=True)
