@@ -6,11 +6,23 @@ Pure. Rule: where there is no number there is a cell that says why: no such devi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Literal
 
 from loadtest.claims.claims_file import GPU_ENGINES, Claim
-from loadtest.claims.intervals import apart, median
-from loadtest.claims.values import NOT_MEASURED_HERE, NOT_RUN, TREES, Cell, Findings, Price, Reading, Served, Timed
+from loadtest.claims.intervals import apart, either, median, paired
+from loadtest.claims.values import (
+    NOT_MEASURED_HERE,
+    NOT_RUN,
+    TREES,
+    Bandwidth,
+    Cell,
+    Findings,
+    Price,
+    Reading,
+    Served,
+    Timed,
+)
 from serving.planning.engines import BASELINE, PLAIN, POOL
 from serving.planning.machine import Machine
 
@@ -78,8 +90,8 @@ def _speed_up(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]
 def ratio(own: Timed, other: Timed) -> Reading:
     """How many times as fast `own` is: from the same turns where they had them."""
     pool = POOL[own.engine]
-    if POOL[other.engine] == pool and (other.variant, other.engine) == (BASELINE, PLAIN[pool]) and own.ratio:
-        return own.ratio
+    if POOL[other.engine] == pool and (other.variant, other.engine) == (BASELINE, PLAIN[pool]) and own.ratios:
+        return paired(own.ratios)
     return apart(other.rounds_s, own.rounds_s)
 
 
@@ -104,20 +116,24 @@ def _batch_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cel
 
 def _weights_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]:
     device = POOL[claim.engine]
-    bandwidth = next((one for one in found.bandwidths if one.device == device), None)
+    lots = [one for one in found.bandwidths if one.device == device]
+    known = [one for one in lots if one.copy]
     for model in claim.models:
         one = _timed(found, model, claim.variant, claim.engine).get(1)
         if one is None:
             yield Cell(model, "", _why_not(found, machine, model, claim.variant, claim.engine, 1), unit="share")
-        elif bandwidth is None or not bandwidth.copy:
-            why = (bandwidth.reason if bandwidth else None) or "the bandwidth was not measured"
+        elif not known:
+            why = next((lot.reason for lot in lots if lot.reason), "the bandwidth was not measured")
             yield Cell(model, "", _absent(NOT_RUN, why), unit="share")
         else:
-            best = max(
-                bandwidth.copy, bandwidth.triad, key=lambda rounds: median(rounds).value or 0.0 if rounds else 0.0
-            )
-            reading_s = [one.size_bytes / rate for rate in best]
-            yield Cell(model, "batch 1", apart(reading_s, one.rounds_s), unit="share")
+            shares = [_share_of(one, lot) for lot in known]
+            yield Cell(model, "batch 1", reduce(either, shares), unit="share")
+
+
+def _share_of(one: Timed, bandwidth: Bandwidth) -> Reading:
+    """By the faster of copy and triad."""
+    best = max(bandwidth.copy, bandwidth.triad, key=lambda rounds: median(rounds).value or 0.0 if rounds else 0.0)
+    return apart([one.size_bytes / rate for rate in best], one.rounds_s)
 
 
 def _trees_latency(claim: Claim, found: Findings, _: Machine) -> Iterable[Cell]:
@@ -189,10 +205,10 @@ def _gpu_hours_saved(claim: Claim, found: Findings, _: Machine) -> Iterable[Cell
             yield Cell(policy, "simulated", _absent(NOT_RUN, reason), unit="share")
             continue
         saved = [1 - run.gpu_hours / run.always_gpu_hours for run in runs]
-        yield Cell(policy, "simulated", median(saved), unit="share")
-        in_time = median([run.in_time_ratio for run in runs])
+        yield Cell(policy, "simulated", median(saved, 1.0), unit="share")
+        in_time = median([run.in_time_ratio for run in runs], 1.0)
         yield Cell(policy, "simulated: answered in time", in_time, is_judged=False, unit="share")
-        cost = apart([run.cost for run in runs], [run.always_cost for run in runs])
+        cost = paired([run.cost / run.always_cost for run in runs])
         yield Cell(policy, "simulated: cost beside always on", cost, is_judged=False, unit="share")
 
 
@@ -222,7 +238,7 @@ def _served_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[C
             yield Cell(model, "", _not_served(found, machine, runs, claim.engine), unit="share")
             continue
         pairs = [served / alone for served, alone in zip(best.served, best.in_process, strict=True)]
-        yield Cell(model, _at(best.batch_size), median(pairs), unit="share")
+        yield Cell(model, _at(best.batch_size), paired(pairs), unit="share")
         for run in runs:
             yield Cell(model, f"{_at(run.batch_size)}, served", median(run.served), is_judged=False, unit="rows/s")
             told = median(run.in_process)

@@ -74,7 +74,7 @@ FORM: dict[str, Any] = {
             "batch_sizes": (one_or_more(a_number(1, 1024, int)), [1, 2, 4, 8, 16, 32]),
             "seconds": (a_number(0.01, 600), 0.4),
             "max_seconds": (a_number(0.1, 3600), 12.0),
-            "rounds": (a_number(2, 100, int), 3),
+            "rounds": (a_number(2, 100, int), 5),
         },
         "bandwidth": {"rounds": (a_number(2, 1000, int), 15)},
         "trees": {

@@ -25,7 +25,7 @@ suite asks for *here*: your processor, your card if there is one, with intervals
 file.
 
 ```sh
-tandem campaign run loadtest/campaigns/claims.yaml                          # about ten minutes on two cores
+tandem campaign run loadtest/campaigns/claims.yaml                          # about a quarter of an hour on two cores
 tandem campaign run loadtest/campaigns/claims.yaml --only int8-suits-cpus   # one claim
 tandem campaign run loadtest/campaigns/claims.yaml --quick                  # two minutes, to try it
 ```

@@ -6,10 +6,10 @@ Nets come one by one, the quick ones first, so that an interruption costs one of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loadtest.bench.processes import CannotMeasure
 from loadtest.claims import bandwidth, pricing, scaling, served, speeds, trees
@@ -45,6 +45,8 @@ def experiments(here: Here, say: Callable[[str], None]) -> Iterator[tuple[str, E
         yield "bandwidth", lambda: _bandwidths(here, settings["bandwidth"]["rounds"], say)
     for name in names_of_nets(here.claims):
         yield f"speeds of {name}", partial(_speeds, here, name, say)
+    if "weights_share" in numbers:  # the machine may have been another one meanwhile
+        yield "bandwidth again", lambda: _bandwidths(here, settings["bandwidth"]["rounds"], say, when="after")
     if "trees_latency" in numbers:
         yield trees.NAME, lambda: trees.measure(here.engines, _timing(settings["trees"], here), say)
     if policies := sorted({policy for claim in here.claims for policy in claim.policies}):
@@ -74,12 +76,14 @@ def _speeds(here: Here, name: str, say: Callable[[str], None]) -> Findings:
     return speeds.measure(name, here.nets, here.engines, _timing(here.suite.experiments["speeds"], here), say)
 
 
-def _bandwidths(here: Here, num_rounds: int, say: Callable[[str], None]) -> Findings:
-    say("measuring the memory's bandwidth")
+def _bandwidths(
+    here: Here, num_rounds: int, say: Callable[[str], None], when: Literal["before", "after"] = "before"
+) -> Findings:
+    say(f"measuring the memory's bandwidth, {when} the nets")
     found = [bandwidth.cpu(num_rounds, here.num_threads)]
     if "cuda" in here.engines:
         found.append(bandwidth.card(here.engines["cuda"], num_rounds))
-    return Findings(bandwidths=tuple(found))
+    return Findings(bandwidths=tuple(replace(one, when=when) for one in found))
 
 
 def _asked_to_serve(here: Here) -> list[served.Asked]:

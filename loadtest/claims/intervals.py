@@ -1,33 +1,51 @@
-"""How sure is a median over rounds, or the ratio of two that did not run in the same turns? Bootstrap, resampling rounds.
+"""How sure is a median over rounds, or a ratio of two sides? Student's t over rounds, as in all reports (`loadtest/statistics`).
 
-Pure. With few rounds an interval is no wider than from the least to the most, which holds the true median less often than 95 %.
+Pure. Fewer than three rounds have no interval, and so no claim holds or fails by them. Turns of one round are never taken for independent:
+a session's speed is shifted for as long as it lives.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from loadtest.claims.values import Reading
-from serving.export.speed.intervals import CONFIDENCE, NUM_RESAMPLES
-
-MIN_ROUNDS = 2  # one alone says nothing about another
-
-
-def median(rounds: Sequence[float]) -> Reading:
-    """ValueError without any."""
-    return apart(rounds, (1.0, 1.0))
+from loadtest.statistics import differences
+from loadtest.statistics.estimates import estimate
 
 
-def apart(top: Sequence[float], bottom: Sequence[float], *, seed: int = 0) -> Reading:
-    """The ratio of the medians. Each side's rounds are drawn by themselves, because they were not measured together."""
+def median(rounds: Sequence[float], most: float = math.inf) -> Reading:
+    """`most`: of a share, 1. ValueError without any."""
+    found = estimate(rounds, most)
+    if found is None:
+        raise ValueError("no rounds, no median")
+    return Reading(found.median, found.low, found.high)
+
+
+def paired(ratios: Sequence[float]) -> Reading:
+    """Of one ratio for each round, in which both sides took turns. ValueError without any."""
+    return _around(float(np.median(ratios)), differences.paired(ratios))
+
+
+def apart(top: Sequence[float], bottom: Sequence[float]) -> Reading:
+    """The ratio of the medians of two sides that did not take turns. ValueError where one has no rounds."""
     if not top or not bottom:
         raise ValueError("no rounds, no ratio")
-    middle = float(np.median(top) / np.median(bottom))
-    if len(top) < MIN_ROUNDS or len(bottom) < MIN_ROUNDS:
+    return _around(float(np.median(top) / np.median(bottom)), differences.unpaired(top, bottom))
+
+
+def _around(middle: float, found: differences.Difference | None) -> Reading:
+    """The interval is around the geometric mean, beside which the median may lie outside."""
+    if found is None or found.low is None or found.high is None:
         return Reading(middle)
-    rng = np.random.default_rng(seed)
-    above, below = (np.median(rng.choice(rounds, (NUM_RESAMPLES, len(rounds))), axis=1) for rounds in (top, bottom))
-    low, high = np.quantile(above / below, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Reading(middle, min(float(low), middle), max(float(high), middle))
+    return Reading(middle, min(found.low, middle), max(found.high, middle))
+
+
+def either(one: Reading, other: Reading) -> Reading:
+    """As far as either reaches: of the same thing, measured twice."""
+    known = [reading.value for reading in (one, other) if reading.value is not None]
+    ends = [end for reading in (one, other) for end in (reading.low, reading.high) if end is not None]
+    middle = float(np.median(known))
+    return Reading(middle, min(ends), max(ends)) if len(ends) == 4 else Reading(middle)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from loadtest.bench.compute import BUILD_TIMEOUT_S, run_command
-from loadtest.claims.values import Findings, LeftOut, Reading, Timed
+from loadtest.claims.values import Findings, LeftOut, Timed
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed_nets import net
 from serving.export.speed_nets.compare import by_device, inputs_of
@@ -128,9 +128,8 @@ def timed(name: str, entrant: Entrant, results: Results, size: int) -> Timed | N
     rounds = [one[entrant.key] for one in results.times[size] if len(one.get(entrant.key, ()))]
     if not rounds:
         return None
-    plain = PLAIN[POOL[entrant.engine]]
-    speed = next((s for s in results.speeds(*entrant.key) if (s.batch_size, s.baseline_engine) == (size, plain)), None)
-    ratio = None if speed is None else Reading(speed.ratio, speed.ratio_low, speed.ratio_high)
+    baseline = (BASELINE, PLAIN[POOL[entrant.engine]])
+    pairs = [one for one in results.times[size] if {baseline, entrant.key} <= one.keys() and len(one[entrant.key])]
     return Timed(
         model=name,
         variant=entrant.variant,
@@ -138,7 +137,9 @@ def timed(name: str, entrant: Entrant, results: Results, size: int) -> Timed | N
         batch_size=size,
         size_bytes=entrant.model.stat().st_size,
         rounds_s=tuple(float(np.median(one)) for one in rounds),
-        ratio=ratio,
+        ratios=()
+        if entrant.key == baseline
+        else tuple(float(np.median(one[baseline] / one[entrant.key])) for one in pairs),
     )
 
 

@@ -18,7 +18,7 @@ Side = Literal["holds", "fails", "unclear"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`low` and `high`: the 95 % interval, None where one round was all. `absent`: one of the two words above, then with a reason."""
+    """`low` and `high`: the 95 % interval, None of fewer than three rounds. `absent`: one of the two words above, then with a reason."""
 
     value: float | None = None
     low: float | None = None
@@ -49,7 +49,8 @@ class Cell:
 class Timed:
     """One variant of a model on one engine at one batch size, in process: seconds per batch, a median for each round of new sessions.
 
-    `ratio`: FP32's time on the same device's plain engine over this one's, taken in the same turns; None for too few turns.
+    `ratios`: FP32's time on the same device's plain engine over this one's, for each round the median of pairs from the same turns; empty
+    for FP32 on that engine itself, and where the two never took turns.
     """
 
     model: str
@@ -58,7 +59,7 @@ class Timed:
     batch_size: int
     size_bytes: int
     rounds_s: tuple[float, ...]
-    ratio: Reading | None = None
+    ratios: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Bytes per second, read and written counted both, round by round. `absent`: why there is none."""
+    """Bytes per second, read and written counted both, round by round. `reason`: why there are none. `when`: before or after the nets."""
 
     device: Literal["cpu", "gpu"]
     how: str
@@ -82,6 +83,7 @@ class Bandwidth:
     copy: tuple[float, ...] = ()
     triad: tuple[float, ...] = ()
     reason: str | None = None
+    when: Literal["before", "after"] = "before"
 
 
 @dataclass(frozen=True, slots=True)

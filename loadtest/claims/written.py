@@ -9,18 +9,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from loadtest.claims.intervals import median
+from loadtest.claims.intervals import median, paired
 from loadtest.claims.judge import show
 from loadtest.claims.values import TREES, Bandwidth, Cell, Reading, Report, Result, Timed
 
 BUSY = 0.1  # of the cores: above, other work is told on the first screen (guess, not measured)
 METHOD = (
     "In process: ONNX Runtime alone, without Triton and gateway; all variants and engines of a net take turns, with new sessions in every "
-    "round. A ratio against FP32 on the same device is a median of pairs from the same turns; other ratios are of medians of rounds.",
-    "The range is a 95 % bootstrap interval over rounds; with three rounds it is hardly more than from the least to the most.",
+    "round. A ratio against FP32 on the same device is of pairs from the same turns, a median for each round; other ratios are of rounds.",
+    "Behind a median stands its 95 % interval: Student's t over rounds, on logarithms, as in all reports. With three rounds it is wide; "
+    "with fewer there is none, and then no claim holds or fails by the number.",
     "An answer counts a number for one side only if its whole interval lies there. *depends*: some lie on one side, some on the other. "
     "*inconclusive*: an interval lies on both. *not measured here*: the device is not there; *not run*: it could not be, with the reason.",
-    "The CPU's bandwidth is that of a copy or a triad in NumPy on all cores, read and written bytes counted, whichever is higher.",
+    "The CPU's bandwidth is that of a copy or a triad in NumPy on all cores, read and written bytes counted, whichever is higher. It is "
+    "measured before the nets and after them; a share's interval reaches as far as either of the two makes it.",
 )
 
 
@@ -133,9 +135,7 @@ def _timed(one: Timed | None) -> str:
     if one is None:
         return "–"
     rate = median([one.batch_size / seconds for seconds in one.rounds_s]).value
-    if one.ratio is None or (one.ratio.value, one.ratio.low, one.ratio.high) == (1.0, 1.0, 1.0):
-        return f"{rate:.4g}"
-    return f"{rate:.4g}; {interval(one.ratio, 'times')}"
+    return f"{rate:.4g}; {interval(paired(one.ratios), 'times')}" if one.ratios else f"{rate:.4g}"
 
 
 def _bandwidths(found: Sequence[Bandwidth]) -> Table:
@@ -143,7 +143,7 @@ def _bandwidths(found: Sequence[Bandwidth]) -> Table:
     for one in found:
         kinds = [interval(_gigabytes(rounds), "GB/s") if rounds else "–" for rounds in (one.copy, one.triad)]
         told = f"{one.how}, arrays of {one.array_bytes / 2**20:.0f} MiB" if one.copy else one.reason or ""
-        rows.append((one.device.upper(), *kinds, told))
+        rows.append((f"{one.device.upper()}, {one.when} the nets", *kinds, told))
     return Table("Memory bandwidth", "", ("Device", "Copy", "Triad", "How"), tuple(rows))
 
 
@@ -178,7 +178,7 @@ def interval(reading: Reading, unit: str) -> str:
     if reading.value is None:
         return reading.absent or ""
     if reading.low is None or reading.high is None:
-        return f"{show(reading.value, unit)} (one round)"
+        return f"{show(reading.value, unit)} (no interval)"
     low, high = (
         show(value, unit).split(" ")[0].removesuffix("×").removesuffix("%") for value in (reading.low, reading.high)
     )

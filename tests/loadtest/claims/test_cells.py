@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loadtest.claims.cells import cells, per_million
 from loadtest.claims.claims_file import Claim
-from loadtest.claims.intervals import apart, median
+from loadtest.claims.intervals import apart, median, paired
 from loadtest.claims.values import (
     NOT_MEASURED_HERE,
     NOT_RUN,
@@ -36,11 +37,11 @@ def timed(variant: str, engine: str, size: int, seconds: float, **more: Any) -> 
 
 FP32 = [timed("fp32", "cpu", 1, 0.010), timed("fp32", "cpu", 8, 0.020)]
 INT8 = [
-    timed("int8", "cpu", 1, 0.005, ratio=Reading(2.1, 2.0, 2.2)),
-    timed("int8", "cpu", 8, 0.008, ratio=Reading(2.6, 2.5, 2.7)),
+    timed("int8", "cpu", 1, 0.005, ratios=(2.0, 2.1, 2.2)),
+    timed("int8", "cpu", 8, 0.008, ratios=(2.5, 2.6, 2.7)),
 ]
 CUDA = [timed("fp32", "cuda", 1, 0.001), timed("fp32", "cuda", 8, 0.002)]
-FP16 = [timed("fp16", "cuda", 8, 0.001, ratio=Reading(1.9, 1.8, 2.0))]
+FP16 = [timed("fp16", "cuda", 8, 0.001, ratios=(1.8, 1.9, 2.0))]
 FOUND = Findings(speeds=(*FP32, *INT8, *CUDA, *FP16))
 CPU_ONLY = Findings(speeds=(*FP32, *INT8))
 
@@ -62,7 +63,7 @@ def test_a_ratio_of_two_devices_is_of_their_own_rounds() -> None:
     (one, eight) = picked(claim("speed_up", **PAIR | {"engine": "cuda"}), FOUND)
     assert one.reading.value == pytest.approx(10)
     assert eight.reading.low is not None
-    assert 9.7 < eight.reading.low < 10 < (eight.reading.high or 0) < 10.3
+    assert 9.7 < eight.reading.low < 10 < (eight.reading.high or 0) < 10.3  # t over three rounds of 1 %
 
 
 def test_the_cpu_against_the_gpu_is_the_same_the_other_way_round() -> None:
@@ -116,6 +117,12 @@ def test_reading_the_weights_is_a_share_of_the_latency() -> None:
     assert cell.reading.value == pytest.approx(0.5)  # 5 ms of 10 ms
     (cell,) = picked(claim("weights_share", variant="fp32", engine="cpu"), FOUND)
     assert cell.reading.reason == "the bandwidth was not measured"
+    half = replace(bandwidth, copy=(10e9, 10e9, 10e9), triad=(), when="after")
+    (cell,) = picked(claim("weights_share", variant="fp32", engine="cpu"), replace(FOUND, bandwidths=(bandwidth, half)))
+    assert cell.reading.value == pytest.approx(0.75)
+    assert (
+        (cell.reading.low or 1) < 0.5 < 1 < (cell.reading.high or 0)
+    )  # before and after differ: as far as either reaches
     failed = Bandwidth("gpu", "ONNX Runtime", reason="the copy failed")
     (cell,) = picked(claim("weights_share", variant="fp32", engine="cuda"), replace(FOUND, bandwidths=(failed,)))
     assert cell.reading.reason == "the copy failed"
@@ -176,6 +183,21 @@ def test_trees_have_no_number_on_a_gpu_and_say_why() -> None:
 
 def test_one_round_has_no_interval_and_none_no_number() -> None:
     assert median([2.0]) == Reading(2.0)
-    assert apart([4.0, 4.0], [2.0, 2.0]) == Reading(2.0, 2.0, 2.0)
+    assert apart([4.0, 4.0], [2.0, 2.0]) == paired([2.0, 2.0]) == Reading(2.0)  # nor of two
     with pytest.raises(ValueError, match="no rounds"):
         median([])
+    with pytest.raises(ValueError, match="no rounds"):
+        apart([], [2.0])
+
+
+def test_three_rounds_hold_the_truth_as_often_as_they_say() -> None:
+    """A percentile bootstrap of three calls two equal sides different in more than one case of four."""
+    rng = np.random.default_rng(7)
+    sides = rng.lognormal(0, 0.05, (1000, 2, 3)).tolist()
+    found = [
+        (apart(top, bottom), paired([a / b for a, b in zip(top, bottom, strict=True)]), median(top))
+        for top, bottom in sides
+    ]
+    for each in zip(*found, strict=True):
+        missed = sum(not (one.low or 0) <= 1 <= (one.high or 0) for one in each)
+        assert 20 <= missed <= 80

@@ -24,8 +24,8 @@ TINY = """version: 1
 kind: claims
 name: tiny
 experiments:
-  speeds: {batch_sizes: [1, 4], seconds: 0.1, max_seconds: 20, rounds: 2}
-  bandwidth: {rounds: 2}
+  speeds: {batch_sizes: [1, 4], seconds: 0.1, max_seconds: 20, rounds: 3}
+  bandwidth: {rounds: 3}
 claims:
   - {name: int8, says: "INT8 suits CPUs.", source: here, number: speed_up, models: mlp, variant: int8, at_least: 0.0001}
   - {name: gpu, says: "GPUs are fast.", source: here, number: speed_up, models: mlp, engine: cuda, at_least: 10}
@@ -47,6 +47,7 @@ def test_a_tiny_suite_runs_from_the_file_to_the_report(tmp_path: Path, capsys: p
     assert {one.batch_size for one in found.findings.speeds if one.variant == "int8"} == {1, 4}
     assert {(one.engine, one.batch_size) for one in found.findings.speeds if one.variant == "fp16"} == {("cpu", 1)}
     assert found.findings.bandwidths[0].array_bytes >= 2**20
+    assert [one.when for one in found.findings.bandwidths] == ["before", "after"]
     assert not found.is_partial
     assert "tandem campaign run tiny.yaml" in (out / "claims.html").read_text()
     assert str(tmp_path) not in (out / "claims.json").read_text()

@@ -11,7 +11,7 @@ import pytest
 from loadtest.claims import docs, page, stored, written
 from loadtest.claims.claims_file import Claim
 from loadtest.claims.command import result
-from loadtest.claims.values import Bandwidth, Findings, LeftOut, Reading, Report, Timed
+from loadtest.claims.values import Bandwidth, Findings, LeftOut, Report, Timed
 from loadtest.errors import ResultsError
 from serving.planning.machine import Machine
 
@@ -23,11 +23,11 @@ CLAIMS = (
 )  # fmt: skip
 FOUND = Findings(
     speeds=(
-        Timed("mlp", "fp32", "cpu", 1, 100, (0.01, 0.01), Reading(1.0, 1.0, 1.0)),
-        Timed("mlp", "int8", "cpu", 1, 25, (0.005, 0.005), Reading(2.0, 1.9, 2.1)),
+        Timed("mlp", "fp32", "cpu", 1, 100, (0.01, 0.01, 0.01)),
+        Timed("mlp", "int8", "cpu", 1, 25, (0.005, 0.005, 0.005), (2.0, 2.0, 2.0)),
     ),
     left_out=(LeftOut("mlp", "fp32", "cpu", 64, "batch 64 was left out"),),
-    bandwidths=(Bandwidth("cpu", "NumPy", 2**28, (2e10, 2e10), (3e10, 3e10)),),
+    bandwidths=(Bandwidth("cpu", "NumPy", 2**28, (2e10, 2e10), (3e10, 3e10, 3e10)),),
     not_run={"trees": "scikit-learn is not there"},
 )
 
@@ -55,9 +55,9 @@ def test_the_page_says_the_answer_the_number_and_what_is_missing() -> None:
     text = written.markdown(report())
     assert "| INT8 suits CPUs / <b> | **holds** | 2.00×; mlp (batch 1) |" in text
     assert "**not measured here** | no GPU on this machine" in text
-    assert "| mlp int8 | cpu | 200; 2.00× (1.90..2.10) |" in text
+    assert "| mlp int8 | cpu | 200; 2.00× (2.00..2.00) |" in text
     assert "| mlp fp32 | cpu | 100 |" in text
-    assert "| CPU | 20 GB/s (20..20) | 30 GB/s (30..30) |" in text
+    assert "| CPU, before the nets | 20 GB/s (no interval) | 30 GB/s (30..30) |" in text
     assert "batch 64 was left out" in text
     assert "trees: scikit-learn is not there" in text
     assert "- Know first: The nets are untrained." in text
