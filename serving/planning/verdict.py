@@ -15,7 +15,7 @@ from serving.planning.fleets import Choice, Fleet, choices, is_stricter
 from serving.planning.flips import Flip, break_evens, flips
 from serving.planning.plan.matching import pool_of
 from serving.planning.plan.result import Objective, Plan, Priced
-from serving.planning.profile import Profile
+from serving.planning.profile import MaxRate, Profile, ServerProfile
 
 Word = Literal["pays", "does_not_pay", "depends", "inconclusive"]
 ReasonKind = Literal[
@@ -35,7 +35,7 @@ ReasonKind = Literal[
 ]
 POOLS = ("cpu", "gpu")
 
-# The lowest and the highest of three runs hold the true median between them in three of four cases; of two, in one of two. A guess.
+# Fewer have no interval (`loadtest/statistics`), and as many misses are asked for before a server is called too slow at any rate.
 MIN_RUNS = 3
 # Two sides nearer than this are not told apart: one region's list differs from the next by more. A guess, not measured.
 MIN_SAVING_RATIO = 0.02
@@ -101,7 +101,9 @@ def judge(plan: Plan, profiles: Sequence[Profile]) -> Verdict:
     deciding = _deciding(read)
     answer, why = _answer(at_rates, deciding, objective)
     doubts = absent + _doubts(deciding)
-    told_by_file = [Reason("what_if", p.pool, detail=p.profile.provenance) for p in deciding if _is_told(p)]
+    told_by_file = [
+        Reason("what_if", p.pool, detail=p.profile.provenance) for p in deciding if _is_told(p.profile, p.server)
+    ] + _slow_by_file(plan, profiles)
     word: Word
     what_if: Word | None
     if doubts:
@@ -203,7 +205,7 @@ def _doubts(deciding: Sequence[Priced]) -> list[Reason]:
     """Of what was measured by ourselves; what a file tells has no runs."""
     doubts = []
     for priced in deciding:
-        if _is_told(priced):
+        if _is_told(priced.profile, priced.server):
             continue
         num_runs = len(priced.max_rate.runs)
         if num_runs < MIN_RUNS or priced.max_rate.low_rps is None or priced.max_rate.high_rps is None:
@@ -215,15 +217,27 @@ def _doubts(deciding: Sequence[Priced]) -> list[Reason]:
     return doubts
 
 
-def _is_told(priced: Priced) -> bool:
-    return priced.profile.provenance != "measured" or priced.server.device.startswith("emulated")
+def _is_told(profile: Profile, server: ServerProfile) -> bool:
+    return profile.provenance != "measured" or server.device.startswith("emulated")
+
+
+def _slow_by_file(plan: Plan, profiles: Sequence[Profile]) -> list[Reason]:
+    """Of kinds of which nothing could be weighed: that they are too slow is what a file tells."""
+    return [
+        Reason("what_if", pool, detail=profile.provenance)
+        for pool in POOLS
+        if not any(priced.pool == pool for priced in plan.considered)
+        for profile in profiles
+        if any(pool_of(server) == pool and _is_told(profile, server) for server in profile.servers)
+    ]
 
 
 def _absent(pool: str, plan: Plan, profiles: Sequence[Profile]) -> Reason | None:
     """Why nothing of this kind could be weighed, other than that it is too slow."""
     if any(priced.pool == pool for priced in plan.considered):
         return None
-    servers = [server for profile in profiles for server in profile.servers if pool_of(server) == pool]
+    every = [(profile, s) for profile in profiles for s in profile.servers if pool_of(s) == pool]
+    servers = [server for _, server in every]
     if not servers:
         return Reason("missing", pool)
     asked = plan.objective
@@ -235,4 +249,21 @@ def _absent(pool: str, plan: Plan, profiles: Sequence[Profile]) -> Reason | None
     if unseen := [server for server, measured in tried if measured.is_bounded_by_generator]:
         voids = [point.void for server in unseen for point in server.load if point.void is not None]
         return Reason("void", pool, len(voids), detail=voids[0] if voids else "the generator was too slow")
+    told = {id(server) for profile, server in every if _is_told(profile, server)}
+    unsure = [(s, m) for s, m in tried if id(s) not in told and not _is_alone_too_slow(s, m)]
+    fewest = min(((_num_missed(s, m), s.label) for s, m in unsure), default=None)
+    if fewest is not None and fewest[0] < MIN_RUNS:
+        return Reason("too_few", pool, fewest[0], MIN_RUNS, fewest[1])
     return None
+
+
+def _is_alone_too_slow(server: ServerProfile, measured: MaxRate) -> bool:
+    """Whether half of all requests took longer than the objective although they came one at a time."""
+    through = [t for t in server.ladder if t.rung.startswith("gateway") and t.batch_size == measured.batch_size]
+    return any((t.latency_p50_s if t.low_s is None else t.low_s) > measured.objective_s for t in through)
+
+
+def _num_missed(server: ServerProfile, measured: MaxRate) -> int:
+    """Runs that count and missed the objective: each at a rate at which the server should have been in time."""
+    asked = (measured.batch_size, measured.objective_s)
+    return sum(p.void is None and not p.is_met and (p.batch_size, p.objective_s) == asked for p in server.load)

@@ -10,7 +10,7 @@ import pytest
 from serving.planning.plan.result import Objective
 from serving.planning.plan.search import make_plan
 from serving.planning.price_list import Offer, PriceList
-from serving.planning.profile import LoadPoint
+from serving.planning.profile import LoadPoint, MaxRate, Provenance, Timing
 from serving.planning.verdict import Verdict, judge
 from tests.planning.judged import (
     CPU_PER_HOUR,
@@ -236,6 +236,50 @@ def test_a_search_that_the_generator_ended_before_its_first_rate_is_no_proof_tha
     ours, theirs = profile(server("cpu", unseen, load=(void,))), profile(server("gpu", max_rate(GPU_RPS)))
     verdict = judge(plan(priced(theirs, theirs.servers[0], GPU_PER_HOUR)), [ours, theirs])
     assert (verdict.word, kinds(verdict)) == ("inconclusive", ["void"])
+
+
+MISSED = LoadPoint(20, 1, 100, 19, 0.01, 0.05, 30, OBJECTIVE_S, False)
+ALONE = Timing("gateway_binary", 1, 400, 0.030, 0.035, 0.029, 0.031)
+
+
+def slow_cpu(*, provenance: Provenance = "measured", **given: object) -> Verdict:
+    """Of a CPU that carries nothing in time, as a plan leaves it out, and a card that was measured well."""
+    never = MaxRate(OBJECTIVE_S, 1, 0.0, None, None)
+    ours = profile(server("cpu", never, **given), provenance=provenance)
+    theirs = profile(server("gpu", max_rate(GPU_RPS)))
+    return judge(plan(priced(theirs, theirs.servers[0], GPU_PER_HOUR)), [ours, theirs])
+
+
+@pytest.mark.parametrize("given", [{"load": (MISSED,) * 3}, {"ladder": (ALONE,)}])
+def test_a_cpu_that_missed_three_times_or_is_too_slow_alone_leaves_the_card(given: dict[str, object]) -> None:
+    verdict = slow_cpu(**given)
+    assert (verdict.word, kinds(verdict)) == ("pays", ["only_one"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"load": (MISSED, MISSED, replace(MISSED, void="the generator lagged"))},
+        {"load": (MISSED, MISSED, replace(MISSED, objective_s=OBJECTIVE_S / 2))},
+        {"ladder": (replace(ALONE, latency_p50_s=0.021, low_s=0.019),)},
+        {"ladder": (replace(ALONE, rung="in_process"), replace(ALONE, batch_size=8))},
+    ],
+)
+def test_a_cpu_is_not_called_too_slow_after_fewer_than_three_misses(given: dict[str, object]) -> None:
+    verdict = slow_cpu(**given)
+    assert (verdict.word, kinds(verdict)) == ("inconclusive", ["too_few"])
+
+
+@pytest.mark.parametrize("provenance", ["published", "emulated"])
+def test_a_cpu_that_is_too_slow_by_a_file_makes_a_what_if(provenance: Provenance) -> None:
+    verdict = slow_cpu(provenance=provenance)
+    assert (verdict.word, verdict.what_if, kinds(verdict)) == ("inconclusive", "pays", ["what_if", "only_one"])
+
+
+def test_a_cpu_that_was_too_slow_for_a_stricter_objective_was_never_measured_for_this_one() -> None:
+    verdict = slow_cpu(max_rates=(MaxRate(OBJECTIVE_S / 2, 1, 0.0, None, None),), ladder=(ALONE,))
+    assert (verdict.word, kinds(verdict)) == ("inconclusive", ["missing"])
 
 
 def test_where_nothing_meets_the_objective_a_card_does_not_pay() -> None:
