@@ -73,6 +73,13 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
             2,
             "did you mean 'fp32-cpu'?",
         ),
+        (["verdict", "digits", "--p99", "20ms", "--rate", "1e12"], 2, "--rate"),
+        (["verdict", "digits", "--p99", "20ms", "--rate", "nan"], 2, "no finite number"),
+        (["verdict", "digits", "--p99", "20ms", "--rate", "1", "--fail-if", "p98_s > 1"], 2, "did you mean 'p99_s'?"),
+        (["plan", "--p99", "20ms", "--rate", "1"], 2, "--profile"),
+        (["plan", "--profile", "none.json", "--p99", "20ms", "--rate", "1"], 2, "none.json"),
+        (["profile", "digts"], 2, "did you mean 'digits'?"),
+        (["profile", "digits", "--p99", "nan"], 2, "write 20ms"),
         (["compare", "none", "none"], 2, "none is not there; name a results directory, or its report.json"),
     ],
 )

@@ -214,7 +214,7 @@ def plan(**options: Any) -> None:
 
 @click.command()
 @click.argument("model")
-@click.option("--rate", "rate_rps", type=Finite(0, min_open=True), help="Requests per second, around the clock.")
+@click.option("--rate", "rate_rps", type=Finite(0, 1e7, min_open=True), help="Requests per second, around the clock.")
 @click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
 @click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
 @MODEL_REPOSITORY
@@ -268,7 +268,7 @@ def plan(**options: Any) -> None:
     "--fail-if",
     multiple=True,
     metavar="CONDITION",
-    help='Exit code 1 if it is so, as "p99_s > 0.05"; several times for several.',
+    help='Exit code 1 if it is so, as "p99_s > 0.05", also if it is not known; several times for several.',
 )
 @JSON
 def verdict(**options: Any) -> None:
