@@ -27,7 +27,7 @@ def read_profile(path: Path) -> Profile:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "the profile"
-        raise UserError(f"{path}: {where}: {problem['msg']}") from None
+        raise UserError(f"{path}: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
 def write_profile(path: Path, profile: Profile) -> None:

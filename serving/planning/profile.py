@@ -11,13 +11,15 @@ from typing import Any, ClassVar, Literal, get_args
 
 from serving.planning.machine import Machine
 
-STRICT: dict[str, Any] = {"extra": "forbid"}  # to whoever reads one from a file: an unknown word is an error
+# To whoever reads one from a file: an unknown word is an error, and so is a number that is none.
+STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
 # `emulated`: times follow a file. `published`: somebody else's figures, whose source the note names; they were not measured by Tandem.
 Provenance = Literal["measured", "emulated", "published"]
 # From the engine alone to what a client lives through; each has all that the one before has, and one thing more (JSON beside binary).
 Rung = Literal["in_process", "triton_grpc", "triton_http_binary", "triton_http_json", "gateway_binary", "gateway_json"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
+MAX_J = 1e9  # a request that takes more is a mistake in a file: a day of a large card
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class Settings:
     num_threads: int = 1
     max_batch_size: int = 1
     queue_delay_us: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.num_instances, self.num_threads) < 1 or min(self.max_batch_size, self.queue_delay_us) < 0:
+            raise ValueError("instances and threads are 1 or more, batches and delays not negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class LoadPoint:
     is_met: bool  # at most 1 % were late or lost, and the queue did not grow to the end
     void: str | None = None  # why it does not count
     joules_per_request: float | None = None  # of a good answer; None: nothing measures them
+    is_real_time: bool | None = None  # whether the load generator went before all other work; None: it did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,12 @@ class MaxRate:
     runs: tuple[float, ...] = ()
     is_bounded_by_generator: bool = False
 
+    def __post_init__(self) -> None:
+        if self.objective_s <= 0 or self.batch_size < 1:
+            raise ValueError("an objective is above 0, and a batch has a row")
+        if min(self.rate_rps, *self.runs, self.low_rps or 0.0, self.high_rps or 0.0) < 0:
+            raise ValueError("rates are not negative")
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -100,6 +113,10 @@ class Phase:
 
     name: str
     seconds: float
+
+    def __post_init__(self) -> None:
+        if self.seconds < 0:
+            raise ValueError(f"{self.name}: no phase ends before it begins, as one of {self.seconds} s would")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,10 @@ class ServerProfile:
     joules_per_request: float | None = None
     accuracy: float | None = None  # as the gate recorded it; None where it judges otherwise
     is_untrained: bool = False  # random weights: its speed is real, its answers mean nothing
+
+    def __post_init__(self) -> None:
+        if self.joules_per_request is not None and not 0 < self.joules_per_request < MAX_J:
+            raise ValueError(f"joules_per_request is above 0 and under {MAX_J:g}, not {self.joules_per_request}")
 
     @property
     def cold_start_s(self) -> float | None:
@@ -160,5 +181,7 @@ class Profile:
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
+        if self.others_ratio is not None and self.others_ratio < 0:
+            raise ValueError(f"others_ratio: other work took {self.others_ratio} of the cores")
         if self.version != 1 or isinstance(self.version, bool):
             raise ValueError(f"version {self.version!r} is not known here; this reads version 1")

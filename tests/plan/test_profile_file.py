@@ -69,6 +69,34 @@ def test_a_wrong_file_is_one_sentence_with_its_place(tmp_path: Path, change: dic
     assert str(file) in str(error.value)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -5.0])
+@pytest.mark.parametrize(
+    ("place", "word"),
+    [
+        ((), "others_ratio"),
+        (("machine",), "num_cores"),
+        (("servers", 0), "joules_per_request"),
+        (("servers", 0, "settings"), "queue_delay_us"),
+        (("servers", 0, "max_rates", 0), "rate_rps"),
+        (("servers", 0, "max_rates", 0), "low_rps"),
+        (("servers", 0, "max_rates", 0), "objective_s"),
+        (("servers", 0, "cold_start", 0), "seconds"),
+    ],
+)
+def test_a_number_that_cannot_be_is_one_sentence_and_no_traceback(
+    tmp_path: Path, place: tuple[str | int, ...], word: str, number: float
+) -> None:
+    file = tmp_path / "profile.json"
+    raw = json.loads(json.dumps(asdict(PROFILE)))
+    inner = raw
+    for key in place:
+        inner = inner[key]
+    inner[word] = number
+    file.write_text(json.dumps(raw))
+    with pytest.raises(UserError, match=".".join(map(str, place)) or "others_ratio"):
+        read_profile(file)
+
+
 def test_no_file_and_no_profile_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot read"):
         read_profile(tmp_path / "none.json")
