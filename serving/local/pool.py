@@ -97,8 +97,7 @@ def plan_pool(
     variants = _some(runnable(loadable(repository, pool, say), place, say), repository, pool)
     if engine is not None:
         variants = _some(on_engine(variants, engine, pool, say), repository, pool)
-    for variant in variants:
-        require_batches(variant, asked)
+    require_batches(variants, asked)
     for model in dict.fromkeys(variant.record.model for variant in variants):
         members = {v.record.variant: v for v in variants if v.record.model == model}
         known = measure.speeds(members, place, may_measure=may_measure, say=say)
@@ -142,21 +141,30 @@ def on_engine(variants: Iterable[Variant], engine: str, pool: str, say: Say) -> 
     return good
 
 
-def require_batches(variant: Variant, asked: Asked) -> None:
-    """Raises UserError where it was not exported for batches of the size that is asked for."""
-    most = variant.record.max_batch_size
+def require_batches(variants: Iterable[Variant], asked: Asked) -> None:
+    """Raises UserError where none was exported for batches of the size that is asked for; the others take what they can."""
+    largest = max(variants, key=lambda variant: variant.record.max_batch_size)
+    most = largest.record.max_batch_size
     if asked.max_batch is not None and asked.max_batch > most:
         how = f"was exported for batches of at most {most} rows" if most else "was exported without batches"
         raise UserError(
-            f"max batch {asked.max_batch}: {variant.name} {how}; ask for no more, or export it again with --max-batch {asked.max_batch}"
+            f"max batch {asked.max_batch}: {largest.name} {how}; ask for no more, or export it again with --max-batch {asked.max_batch}"
         )
+
+
+def rows_at_most(exported: int, asked: Asked) -> int:
+    """Rows of a batch, of a model that was exported for so many; 0 without batches."""
+    return exported if asked.max_batch is None else min(exported, asked.max_batch)
 
 
 def batched(config: ModelConfig, asked: Asked, say: Say) -> ModelConfig:
     """With the batches that are asked for."""
     if asked.queue_delay_us and config.max_batch_size == 0:
         say(f"{config.name} takes no batches, so that a queue delay does nothing for it")
-    max_batch_size = config.max_batch_size if asked.max_batch is None else asked.max_batch
+    max_batch_size = rows_at_most(config.max_batch_size, asked)
+    if asked.max_batch is not None and asked.max_batch > max_batch_size:
+        how = f"batches of {max_batch_size} rows, as it was exported" if max_batch_size else "no batches"
+        say(f"{config.name} takes {how}, where {asked.max_batch} were asked for")
     queue_delay_us = config.queue_delay_us if asked.queue_delay_us is None else asked.queue_delay_us
     return config.with_batching(max_batch_size, queue_delay_us)
 

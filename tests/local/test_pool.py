@@ -205,8 +205,19 @@ def test_a_model_without_batches_takes_no_batch_and_says_that_a_delay_does_nothi
     change_record(repository, "digits-fp32", unbatched)
     configs(repository, asked=Asked(queue_delay_us=9), say=said.append)
     assert said == ["digits-fp32 takes no batches, so that a queue delay does nothing for it"]
-    with pytest.raises(UserError, match="max batch 1: digits-fp32 was exported without batches"):
+    for name in ("digits-int8", "digits-fp16"):
+        change_record(repository, name, unbatched)
+    with pytest.raises(UserError, match=r"max batch 1: digits-.* was exported without batches"):
         configs(repository, asked=Asked(max_batch=1))
+
+
+def test_a_model_for_smaller_batches_beside_the_one_that_was_planned_is_served_as_it_was_exported(
+    repository: Repository, said: list[str]
+) -> None:
+    change_record(repository, "digits-int8", lambda record: record.update(max_batch_size=8, warmup_batch_sizes=[1, 8]))
+    served = configs(repository, asked=Asked(max_batch=16), say=said.append)
+    assert {name: config["max_batch_size"] for name, config in served.items()} == {"digits-fp32": 16, "digits-int8": 8}
+    assert said == ["digits-int8 takes batches of 8 rows, as it was exported, where 16 were asked for"]
 
 
 def test_more_threads_than_cores_are_a_warning_and_served(repository: Repository, said: list[str]) -> None:

@@ -14,7 +14,7 @@ from serving.local.devices import processor_name
 from serving.local.environments import Say
 from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.measure import place_here
-from serving.local.pool import UNMEASURED, PoolPlan, batched, require_batches, runnable, whole
+from serving.local.pool import UNMEASURED, PoolPlan, batched, require_batches, rows_at_most, runnable, whole
 from serving.planning.engines import BASELINE, EnginePython
 from serving.replay.curves import Curves
 from serving.repository import Repository, Variant
@@ -41,6 +41,7 @@ def plan_emulated(
             f"{curves.file} gives no curve for a variant of {repository.path} that this machine can compute; '*' means "
             "those that a CPU pool would serve"
         )
+    require_batches([variant for variant, _ in chosen.values()], asked)
     configs = {
         name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())), asked, say)
         for name, (variant, curve) in chosen.items()
@@ -55,8 +56,7 @@ def _fp32(variant: Variant, chosen: Sequence[tuple[Variant, Curve]]) -> Curve | 
 
 
 def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None, asked: Asked, say: Say) -> str:
-    require_batches(variant, asked)
-    max_rows = max(1, asked.max_batch or variant.record.max_batch_size)
+    max_rows = max(1, rows_at_most(variant.record.max_batch_size, asked))
     if max_rows > MAX_ROWS:
         raise UserError(f"{variant.name} takes {max_rows} rows at once; more than {MAX_ROWS} cannot be emulated")
     rows = range(1, max_rows + 1)
