@@ -19,11 +19,16 @@ from loadtest.profile.ladder import Step, in_turns
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.server import Server
 from loadtest.profile.statistics import counting
+from loadtest.profile.wording import rows
 from loadtest.reporting.summaries import milliseconds
 from loadtest.sending.bodies import encode
 from serving.export.speed.process import WorkerLost, WorkerProcess
 from serving.local.engines import installed
 from serving.planning.profile import Rung
+from serving.settings import LimitSettings
+
+Target = tuple[Rung, str, str, dict[str, str]]  # rung, URL, the model's name there, headers
+MOST_BYTES = LimitSettings().max_body_bytes  # what a gateway takes where nobody says otherwise, as here
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ def climb(servers: Sequence[Server], ground: Ground) -> dict[str, str]:
             pace.slice_s,
             pace.ladder_s,
             lambda done: ground.say(f"ladder: round {done} of {pace.num_rounds}"),
+            lambda step, error: ground.aside(f"{step.server} with {rows(step.batch_size)} is not measured by {error}"),
         )
     for server in servers:
         for size in ground.options.batch_sizes:
@@ -69,8 +75,8 @@ def climb(servers: Sequence[Server], ground: Ground) -> dict[str, str]:
 def _told(server: Server, size: int) -> str:
     direct, whole = server.median_s("in_process", size), server.median_s("gateway_binary", size)
     inside = "" if direct is None else f"in process {milliseconds(direct)} ms, "
-    assert whole is not None
-    return f"{server.profile().label}, batch {size}: {inside}through the gateway {milliseconds(whole)} ms"
+    through = "not measured" if whole is None else f"{milliseconds(whole)} ms"
+    return f"{server.profile().label}, batch {size}: {inside}through the gateway {through}"
 
 
 def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack) -> list[Step]:
@@ -87,12 +93,16 @@ def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack)
         try:
             body = encode(ground.sent.signature, ground.sent.batch(size), (), encoding)
         except ValueError as error:
-            ground.aside(f"no JSON for {name} with {size} rows: {error}")
+            ground.aside(f"no JSON for {name} with {rows(size)}: {error}")
             continue
-        for rung, url, called, headers in (
-            (direct, served.triton.url, name, {}),
-            (through, served.gateway.url, model, pins),
-        ):
+        to_triton: Target = (direct, served.triton.url, name, {})
+        to_gateway: Target = (through, served.gateway.url, model, pins)
+        if is_large := len(body.data) > MOST_BYTES:
+            ground.aside(
+                f"{name} with {rows(size)} is not measured by {through}: its request has {len(body.data):,} bytes, and the gateway takes "
+                f"{MOST_BYTES:,}"
+            )
+        for rung, url, called, headers in (to_triton,) if is_large else (to_triton, to_gateway):
             way, connection = over_http(rung, url, called, body, headers)
             closing.callback(connection.close)
             ways.append(way)
@@ -104,13 +114,13 @@ def _alone(server: Server, size: int, ground: Ground, worker: WorkerProcess) -> 
     """The engine in a process of its own; nothing where it does not run there, which is told."""
     running, variant = server.running, server.variant
     session = f"{variant.name} {size}"
-    rows = write_rows(ground.folder / f"rows-{size}.npz", ground.sent.batch(size))
+    file = write_rows(ground.folder / f"rows-{size}.npz", ground.sent.batch(size))
     try:
         opened(
             worker,
             session,
             variant.model_path,
-            rows,
+            file,
             engine=running.engine,
             precision=variant.record.variant,
             num_threads=running.settings.num_threads,

@@ -6,6 +6,7 @@ Exit code 0 measured, 2 a wrong option, 3 the machine could not be measured, 130
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ __all__ = ["CampaignError", "ProfileOptions", "emulation", "run", "shapes", "tim
 
 def run(options: ProfileOptions) -> int:
     """Raises UserError before it measures for minutes."""
-    output = None if options.output is None else _writable(options.output)
+    output = _default_folder() if options.output is None else _writable(options.output)
     is_interrupted = False
     try:
         with Progress() as progress, sigterm_as_interrupt():
@@ -36,11 +37,19 @@ def run(options: ProfileOptions) -> int:
     except CannotMeasure as error:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
+    except OSError as error:  # no room for what is measured with
+        print(f"tandem: {_said(error)}; nothing was written", file=sys.stderr)
+        return 3
     if profile is None:
         print("tandem: interrupted before anything was measured; nothing was written", file=sys.stderr)
         return INTERRUPTED
-    path = output or _default_output(profile)
-    write_profile(path, profile)
+    path = output / _name(profile) if options.output is None else output
+    try:
+        write_profile(path, profile)
+    except OSError as error:
+        print(json.dumps(asdict(profile), indent=1, ensure_ascii=False))
+        print(f"tandem: {_said(error)}; the profile is printed instead", file=sys.stderr)
+        return 3
     if options.as_json:
         print(json.dumps(asdict(profile), indent=1, ensure_ascii=False))
     else:
@@ -52,13 +61,28 @@ def run(options: ProfileOptions) -> int:
 def _writable(path: Path) -> Path:
     if path.is_dir():
         raise UserError(f"--output {path} is a folder; name a file")
+    if path.exists() and not path.is_file():  # it is replaced in one step, which would do away with a device
+        raise UserError(f"--output {path} is no plain file; name one, or use --json")
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"--output {path}: nothing can be written into {path.parent}")
     return path
 
 
-def _default_output(profile: Profile) -> Path:
+def _default_folder() -> Path:
     folder = Path("results")
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{_said(error)}; name a file with --output") from None
+    return folder
+
+
+def _name(profile: Profile) -> str:
     stamp = profile.date[:19].replace("-", "").replace(":", "").replace("T", "-")
-    return folder / f"profile-{profile.model}-{stamp}.json"
+    return f"profile-{profile.model}-{stamp}.json"
+
+
+def _said(error: OSError) -> str:
+    return f"{error.filename or 'a file'} cannot be written: {error.strerror or error}"

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from loadtest.bench.processes import CannotMeasure
 from loadtest.profile.asking import Way
 from loadtest.profile.statistics import Counted
 from loadtest.statistics.estimates import estimate, percentile
@@ -61,13 +62,27 @@ class Step:
 
 
 def in_turns(
-    steps: Sequence[Step], num_rounds: int, slice_s: float, limit_s: float, tell: Callable[[int], None]
+    steps: Sequence[Step],
+    num_rounds: int,
+    slice_s: float,
+    limit_s: float,
+    tell: Callable[[int], None],
+    lost: Callable[[Step, CannotMeasure], None],
 ) -> None:
-    """Each step once a round; of slow nets fewer rounds, but MIN_ROUNDS. `tell` takes the number that are over. Raises CannotMeasure."""
+    """Each step once a round; of slow nets fewer rounds, but MIN_ROUNDS. `tell` takes the number that are over, `lost` what fails at once
+    and is left out. Raises CannotMeasure: nothing works, or what worked does no more."""
     began = time.monotonic()
     for number in range(num_rounds):
+        failed: dict[int, CannotMeasure] = {}
         for step in order(steps, number, num_rounds):
-            step.take_turn(slice_s)
+            try:
+                step.take_turn(slice_s)
+            except CannotMeasure as error:
+                failed[id(step)] = error
+                if number or len(failed) == len(steps):
+                    raise
+                lost(step, error)
+        steps = [step for step in steps if id(step) not in failed]
         tell(number + 1)
         if number + 1 >= MIN_ROUNDS and time.monotonic() - began > limit_s:
             return

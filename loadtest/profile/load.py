@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.arrivals import schedule
-from loadtest.bench.processes import CannotMeasure
+from loadtest.bench.processes import CannotMeasure, look
 from loadtest.campaign_file import Arm, Campaign
 from loadtest.evidence.counts import Scrape, evidence
 from loadtest.evidence.meters import watching
-from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio, measured_window
+from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.profile import energy
 from loadtest.profile.options import Encoding
 from loadtest.progress import Progress
 from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
-from loadtest.reporting.summaries import milliseconds
+from loadtest.reporting.summaries import milliseconds, number
 from loadtest.statistics.estimates import percentile
 from loadtest.statistics.stability import growing_reason
 from loadtest.statistics.voids import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
@@ -57,6 +57,7 @@ class Aim:
     run_s: float
     warmup_s: float
     folder: Path
+    triton_pid: int | None = None  # where its end is to be noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +79,22 @@ def run_s(rate_rps: float, least_s: float) -> float:
     return min(max(least_s, MIN_DUE / rate_rps), least_s * MAX_LONGER)
 
 
-def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: str) -> Seen:
-    """Raises KeyboardInterrupt where it is interrupted, CannotMeasure where the generator does not start."""
+def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: str) -> Seen:
+    """`place`: how many came before it. Raises KeyboardInterrupt; CannotMeasure where the generator does not start, or Triton ended."""
+    _check_triton(aim, "before", rate_rps)
     load = _load(aim, rate_rps)
     arm = Arm("searched", aim.variant, aim.pool)
     campaign = Campaign(
         "profile", aim.model, (arm,), arm.name, load, Payload(INPUTS, aim.encoding, aim.batch_size), None
     )
-    planned = Planned(arm, rate_rps, number + 1, load.seed + number, f"{RUNS}/{number:03d}.csv")
+    planned = Planned(arm, rate_rps, place + 1, load.seed + place, f"{RUNS}/{place:03d}.csv")
     started = datetime.now().astimezone().isoformat(timespec="seconds")
     gateway = Gateway(aim.gateway)
     with watching(gateway, aim.model, aim.variant, aim.pool) as readings:
         state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
     if state == "interrupted":
         raise KeyboardInterrupt
+    _check_triton(aim, "in", rate_rps)
     if state == "failed" and not (aim.folder / planned.rows).exists():
         raise CannotMeasure(f"the load cannot be sent: {reason}")
     file = aim.folder / planned.rows
@@ -109,7 +112,13 @@ def open_run(aim: Aim, rate_rps: float, number: int, progress: Progress, title: 
         num_scheduled=_num_due(load, rate_rps, planned.seed),
         evidence=evidence(Scrape(), Scrape(), readings, measured_window(file, load.warmup_s, load.end_s)),
     )
-    return seen(record, load, aim, read_rows(file) if file.exists() else [])
+    return seen(record, load, aim, read_rows(file) if file.exists() else [], is_real_time(file))
+
+
+def _check_triton(aim: Aim, when: str, rate_rps: float) -> None:
+    """A server that ended missed nothing: there was none."""
+    if aim.triton_pid is not None and not ((process := look(aim.triton_pid)) and process.is_alive):
+        raise CannotMeasure(f"Triton ended {when} the run of {number(rate_rps)}/s")
 
 
 def _load(aim: Aim, rate_rps: float) -> Load:
@@ -130,8 +139,11 @@ def _num_due(load: Load, rate_rps: float, seed: int) -> int:
     return sum(1 for at in schedule(load.at(rate_rps), load.end_s, seed) if at >= load.warmup_s)
 
 
-def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row]) -> Seen:
-    """Pure. A run without one good answer is no fault of its own, if all that was due went out: the server missed."""
+def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual: bool | None = None) -> Seen:
+    """Pure. `is_punctual`: whether the generator went before all other work.
+
+    A run without one good answer is no fault of its own, if all that was due went out: the server missed.
+    """
     assert run.num_scheduled is not None
     sent = sent_in_window(rows, load)
     late_or_lost = run.num_scheduled - sum(1 for row in sent if row.is_ok and row.latency_s <= aim.objective_s)
@@ -157,6 +169,7 @@ def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row]) -> Seen:
         objective_s=aim.objective_s,
         is_met=is_met and void is None,
         void=void,
+        is_real_time=is_punctual,
         joules_per_request=energy.of_a_run(run.evidence, aim.pool, answered_rps * load.duration_s),
     )
     return Seen(point, growing)

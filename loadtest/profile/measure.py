@@ -86,7 +86,7 @@ class Study:
             except CannotMeasure as error:  # what others gave is worth keeping
                 if number_of + 1 == len(ways) and not any(server.has_ladder for server in self.servers):
                     raise
-                self._aside(f"with {' '.join(triton)}: {error}")
+                self._aside(f"with {' '.join(triton)}: {error}" if triton else str(error))
 
     def _tell_if_busy(self) -> None:
         before = Moment.now()
@@ -97,7 +97,9 @@ class Study:
 
     def profile(self, *, is_partial: bool = False) -> Profile:
         others_ratio = self.began.others_ratio(Moment.now(), self.machine.num_cores)
-        said = notes(self.options, self.machine.num_cores, others_ratio, self.asides, is_partial=is_partial)
+        points = [point for server in self.servers for point in server.load]
+        priorities = [point.is_real_time for point in points if point.is_real_time is not None]
+        said = notes(self.options, self.machine.num_cores, others_ratio, self.asides, priorities, is_partial=is_partial)
         return Profile(
             model=self.options.model,
             provenance="emulated" if self.options.pool.startswith(EMULATED) else "measured",
@@ -128,7 +130,7 @@ class Study:
             ground = Ground(self.options, self.sent, served, folder, self.say, self._aside)
             self.versions |= climb(here, ground)
             if self.options.has_search:
-                self._search(here, served.gateway.url, folder)
+                self._search(here, served, folder)
         if self.options.has_cold_start:
             self._cold_starts(here, folder, triton)
 
@@ -161,23 +163,27 @@ class Study:
 
     # -- the highest rates -------------------------------------------------------------------------------------------
 
-    def _search(self, servers: Sequence[Server], gateway: str, folder: Path) -> None:
+    def _search(self, servers: Sequence[Server], served: Stack, folder: Path) -> None:
         sizes = self.options.rate_batch_sizes or (min(self.options.batch_sizes),)
         rung = RUNG_OF[self.options.encoding]
-        alone_s = {
-            (s.variant.name, size): s.median_s(rung, size) or s.guessed_s(size) for s in servers for size in sizes
-        }
+        alone_s: dict[tuple[str, int], float] = {}
+        for server in servers:
+            for size in sizes:
+                try:
+                    alone_s[server.variant.name, size] = server.median_s(rung, size) or server.guessed_s(size)
+                except CannotMeasure as error:
+                    self._aside(f"the highest rate of {server.variant.name} is not measured: {error}")
         objectives_s = self.options.objectives_s
-        if not objectives_s:
+        if not objectives_s and alone_s:
             objectives_s = (default_objective_s(list(alone_s.values())),)
             self.say(f"no --p99 was given: the rate is searched for p99 within {milliseconds(objectives_s[0])} ms")
         for server in servers:
-            for size in sizes:
+            for size in (size for size in sizes if (server.variant.name, size) in alone_s):
                 place = folder / f"{server.variant.name}-{size}"
                 self.sent.for_batches(size).write(inputs_file(place))
                 for objective_s in objectives_s:
                     aim = Aim(
-                        gateway=gateway,
+                        gateway=served.gateway.url,
                         model=self.options.model,
                         variant=server.variant.record.variant,
                         pool=self.options.pool,
@@ -187,6 +193,7 @@ class Study:
                         run_s=self.pace.run_s,
                         warmup_s=self.pace.warmup_s,
                         folder=place,
+                        triton_pid=served.triton.pid,
                     )
                     label, alone = server.profile().label, alone_s[server.variant.name, size]
                     try:

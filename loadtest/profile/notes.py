@@ -11,8 +11,15 @@ BUSY_RATIO = 0.10
 
 
 def notes(
-    options: ProfileOptions, num_cores: float, others_ratio: float, asides: Sequence[str], *, is_partial: bool
+    options: ProfileOptions,
+    num_cores: float,
+    others_ratio: float,
+    asides: Sequence[str],
+    priorities: Sequence[bool],
+    *,
+    is_partial: bool,
 ) -> str:
+    """`priorities`: of each run under load whether the generator had real-time priority."""
     said = []
     if is_partial:
         said.append("Partial: it was interrupted, and what had not been measured by then is missing.")
@@ -24,11 +31,30 @@ def notes(
         f"Client, gateway and Triton shared this machine's {num_cores:g} cores: clients on machines of their own would leave the "
         "server more of them, so that rates are rather too low than too high."
     )
+    if priorities:
+        said.append(priority(priorities))
     if others_ratio > BUSY_RATIO:
         said.append(
             f"Other work took {others_ratio:.0%} of the cores meanwhile: times are too long and rates too low by an unknown part."
         )
     if options.is_quick:
         said.append("Quick: short runs and one estimate of each rate, for a first impression.")
-    said += [f"{aside.rstrip('.')}." for aside in asides]
+    said += [f"{opened(aside).rstrip('.')}." for aside in dict.fromkeys(asides)]
     return " ".join(said)
+
+
+def priority(priorities: Sequence[bool]) -> str:
+    """Of some runs, at least one."""
+    if not any(priorities):
+        return "The load generator had no real-time priority: other work could make it late, and where that could matter a run is void."
+    runs = "" if all(priorities) else f" in {sum(priorities)} of {len(priorities)} runs"
+    return (
+        f"The load generator had real-time priority{runs}: it went before all other work, the server's own too, so that it sent in time "
+        "and took what it needed of the cores first."
+    )
+
+
+def opened(sentence: str) -> str:
+    """With a capital, unless it begins with the name of a variant."""
+    is_word = sentence.partition(" ")[0].isalpha()
+    return f"{sentence[:1].upper()}{sentence[1:]}" if is_word else sentence

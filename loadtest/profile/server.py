@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtest.bench.processes import CannotMeasure
 from loadtest.profile.energy import at_the_highest_rate
 from loadtest.profile.ladder import Step, ladder
 from loadtest.profile.options import ProfileOptions
@@ -57,8 +58,13 @@ class Server:
         )
 
     def guessed_s(self, batch_size: int) -> float:
-        """Through the gateway, of a batch size that is not in the ladder: as if rows took their time one after the other."""
+        """Through the gateway, of a batch size that is not in the ladder: as if rows took their time one after the other.
+
+        Raises CannotMeasure where nothing came through the gateway.
+        """
         known = [timing for timing in self.profile().ladder if timing.rung == "gateway_binary"]
+        if not known:
+            raise CannotMeasure("no request of it came through the gateway")
         nearest = min(known, key=lambda timing: abs(timing.batch_size - batch_size))
         return nearest.latency_p50_s * max(1.0, batch_size / nearest.batch_size)
 

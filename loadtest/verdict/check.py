@@ -75,6 +75,7 @@ def run_check(
                 run_s=run_s or min(max(LEAST_S, ANSWERS / wanted), MOST_S),
                 warmup_s=WARMUP_S,
                 folder=folder,
+                triton_pid=served.triton.pid,
             )
             seen, rows = _runs(aim, wanted, num_runs, say, progress)
     return told(chosen, wanted, seen, rows)
@@ -119,8 +120,13 @@ def told(chosen: Priced, wanted: float, seen: Sequence[Seen], rows: Sequence[Seq
         is_met=bool(due) and lost <= 0.01 * due,
         void=None if valid else (voids[0] if voids else "no run was made"),
         voids=voids,
+        is_real_time=_always([p.is_real_time for p in points]),
         latency_curve=tuple(curve(np.array(kept, dtype=np.float64))),
     )
+
+
+def _always(said: Sequence[bool | None]) -> bool | None:
+    return None if None in said or not said else all(said)
 
 
 def _over(values: Sequence[float | None]) -> Number | None:

@@ -60,6 +60,9 @@ class Check:
     is_met: bool
     void: str | None
     voids: tuple[str, ...]  # of the runs that do not count
+    is_real_time: bool | None = (
+        None  # whether the load generator went before all other work, in each run; None: it did not say
+    )
     latency_curve: tuple[tuple[float, float], ...] = ()  # (seconds, share of requests at or below)
 
 

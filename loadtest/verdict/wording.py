@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadtest.profile.notes import opened
 from loadtest.reporting.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
@@ -256,11 +257,12 @@ def caveats(plan: Plan, sources: Sequence[Source], check: Check | None) -> tuple
     said = [*plan.caveats]
     said += [source.profile.note for source in sources if source.profile.note]
     if check is not None:
-        said.append("The load generator ran on the same cores as the server and took its share of them.")
-    return tuple(dict.fromkeys(_opened(one) for one in said))
-
-
-def _opened(sentence: str) -> str:
-    """With a capital, unless it begins with the name of a variant."""
-    is_word = sentence.partition(" ")[0].isalpha()
-    return f"{sentence[:1].upper()}{sentence[1:]}" if is_word else sentence
+        how = {
+            True: ", with real-time priority, before the server's own work",
+            False: ", without real-time priority, so that other work could make it late",
+            None: "",
+        }[check.is_real_time]
+        said.append(
+            f"In the check the load generator ran on the same cores as the server and took its share of them{how}."
+        )
+    return tuple(dict.fromkeys(opened(one) for one in said))

@@ -29,9 +29,23 @@ class Planted:
         return self.rounds[self.num_turns - 1]
 
 
+@dataclass(slots=True)
+class Failing(Planted):
+    """Works for so many rounds."""
+
+    def times(self, slice_s: float) -> list[float]:
+        if self.num_turns == len(self.rounds):
+            raise CannotMeasure("gateway_json: a request failed: 413")
+        return Planted.times(self, slice_s)
+
+
+def not_lost(step: Step, error: CannotMeasure) -> None:
+    raise AssertionError(f"{step.server}: {error}")
+
+
 def taken(way: Planted, num_rounds: int = 3) -> Step:
     step = Step("digits-fp32", 1, way, None)
-    in_turns([step], num_rounds, 0.1, 60.0, lambda _: None)
+    in_turns([step], num_rounds, 0.1, 60.0, lambda _: None, not_lost)
     return step
 
 
@@ -73,8 +87,22 @@ def test_a_ladder_is_of_one_server_and_goes_up() -> None:
 
 def test_a_slow_net_gets_fewer_rounds_but_enough_for_an_interval() -> None:
     way = Planted([[1.0]] * 10)
-    in_turns([Step("x", 1, way, None)], 10, 0.1, 0.0, lambda _: None)
+    in_turns([Step("x", 1, way, None)], 10, 0.1, 0.0, lambda _: None, not_lost)
     assert way.num_turns == MIN_ROUNDS
+
+
+def test_a_rung_that_fails_at_once_is_left_out_and_told_and_the_others_go_on() -> None:
+    lost: list[str] = []
+    works, fails = Step("x", 1, Planted([[1.0]] * 3, "triton_grpc"), None), Step("x", 1, Failing([]), None)
+    in_turns([fails, works], 3, 0.1, 60.0, lambda _: None, lambda step, error: lost.append(f"{step.server}: {error}"))
+    assert lost == ["x: gateway_json: a request failed: 413"]
+    assert [timing.rung for timing in ladder([fails, works], "x")] == ["triton_grpc"]
+
+
+@pytest.mark.parametrize("rounds", [[], [[1.0]]])
+def test_where_nothing_works_or_what_worked_does_no_more_the_measurement_ends(rounds: list[list[float]]) -> None:
+    with pytest.raises(CannotMeasure, match="413"):
+        in_turns([Step("x", 1, Failing(rounds), None)], 3, 0.1, 60.0, lambda _: None, lambda *_: None)
 
 
 def test_tritons_times_are_those_of_the_turn_alone() -> None:

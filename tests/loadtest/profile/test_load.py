@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from loadtest.profile.load import Aim, run_s, seen
+from loadtest.bench.processes import CannotMeasure
+from loadtest.profile.load import Aim, open_run, run_s, seen
+from loadtest.progress import Progress
 from loadtest.records import Load, Row, RunRecord
 
 OBJECTIVE_S = 0.02
@@ -27,6 +31,22 @@ def rows(
         took_s = slow_s if is_slow else latency_s
         made.append(Row(number / 100, lag_s, took_s, status, 100, None, "int8", "cpu", "cpu", error))
     return made
+
+
+def test_a_server_that_ended_missed_nothing() -> None:
+    """A search of a Triton that was killed said `missed`, as if the rate had been too high."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with pytest.raises(CannotMeasure, match="Triton ended before the run of 100/s"):
+        open_run(replace(AIM, triton_pid=ended.pid), 100.0, 0, Progress(), "")
+
+
+def test_a_point_says_whether_the_generator_went_before_all_other_work() -> None:
+    assert [seen(RUN, LOAD, AIM, rows(), said).point.is_real_time for said in (True, False, None)] == [
+        True,
+        False,
+        None,
+    ]
 
 
 def test_a_run_in_time_is_met_and_counts_its_answers() -> None:

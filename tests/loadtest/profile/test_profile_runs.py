@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench.processes import family, still_there
+from loadtest.machine import this_machine
+from loadtest.profile import command
+from loadtest.profile.options import ProfileOptions
 from serving.cli import main
 from serving.cli.rooms import lacking
 from serving.plan.profile_file import read_profile
-from serving.planning.profile import RUNGS
+from serving.planning.profile import RUNGS, Profile
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]  # a first start makes Triton's environment
 PROFILE = [sys.executable, "-m", "serving", "profile", "digits", "--quick", "--variant", "int8", "--batch-size", "1"]
@@ -102,6 +105,7 @@ def _commands(pid: int) -> list[bytes]:
         (["digits", "--settings", "2"], "INSTANCESxTHREADS"),
         (["digits", "--emulate", "x"], "NAME=FILE"),
         (["digits", "--output", "/nowhere/at/all.json"], "there is no folder"),
+        (["digits", "--output", "/dev/null"], "is no plain file"),
         (["digits", "--qiuck"], "--quick"),
         (["digits", "--pool", "gpu"], "no NVIDIA card"),
         (["digits", "--data", "/nowhere.npz"], "not there"),
@@ -125,3 +129,33 @@ def test_wrong_use_is_one_line_with_the_way_out(
 def test_a_package_that_is_missing_is_told_with_the_extra_that_brings_it(package: str, extra: str) -> None:
     fault = lacking(ModuleNotFoundError(name=f"{package}.grpc"), "loadtest.profile.command")
     assert f"tandem-serving[{extra}]" in str(fault)
+
+
+def test_a_results_folder_that_cannot_be_made_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").write_text("a file")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tandem", "profile", "digits"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "name a file with --output" in capsys.readouterr().err
+
+
+def test_a_profile_that_cannot_be_written_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Minutes of measuring are not lost to a disk that is full."""
+    file = tmp_path / "profile.json"
+    known = Profile("digits", "measured", "2026-11-01T00:00:00+00:00", "tandem profile digits", this_machine(), ())
+
+    def measured(*_: object) -> Profile:
+        (tmp_path / "profile.json.part").mkdir()  # in the way of what is written
+        return known
+
+    monkeypatch.setattr(command, "measure", measured)
+    assert command.run(ProfileOptions("digits", output=file)) == 3
+    said = capsys.readouterr()
+    assert json.loads(said.out)["model"] == "digits"
+    assert "the profile is printed instead" in said.err
