@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,9 @@ from loadtest.sending.open_loop import OpenLoop
 SLICE_S = 0.1
 GIVE_UP_S = 1.0  # after the end on sending what was due before it; a guess: such a run is void anyway
 DONE = "tandem_done"  # a worker's message to the master: what its part of the run came to
+UNABLE = "tandem_unable"  # another: why it cannot send its part
+# Locust misses a worker that said nothing for 3 s, which one that writes its rows may do; so much later it is taken for dead (a guess).
+LOST_S = 10.0
 
 
 class Run:
@@ -190,7 +194,10 @@ def add_arguments(parser: Any) -> None:
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def on_init(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner):
-        environment.runner.register_message(DONE, Together(environment).on_done)
+        global together
+        together = Together(environment)
+        environment.runner.register_message(DONE, together.on_done)
+        environment.runner.register_message(UNABLE, together.on_unable)
 
 
 class Together:
@@ -200,6 +207,7 @@ class Together:
         self.environment = environment
         self.latencies = histogram()
         self.num_done = 0
+        self.is_over = False
 
     def on_done(self, environment: Environment, msg: Any, **_: Any) -> None:
         options = environment.parsed_options
@@ -211,8 +219,36 @@ class Together:
         if options.rows:
             facts = {"version": 1, "latencies_us": self.latencies.encode().decode("ascii")}
             write_json(Path(options.rows).with_suffix(".together.json"), facts)
+        self.is_over = True
         assert environment.runner
         gevent.spawn(environment.runner.quit)
+
+    def on_unable(self, environment: Environment, msg: Any, **_: Any) -> None:
+        self._fail(f"{environment.host}: {msg.data['why']}")
+
+    def watch(self, num_parts: int) -> None:
+        """Ends the run without a worker that was killed, which nobody else would miss before the time is over."""
+        runner, lost_s = self.environment.runner, 0.0
+        assert isinstance(runner, MasterRunner)
+        while not self.is_over:
+            gevent.sleep(0.5)
+            lost_s = lost_s + 0.5 if runner.worker_count < num_parts else 0.0
+            if lost_s >= LOST_S:
+                self._fail(f"{num_parts - runner.worker_count} of {num_parts} workers were lost during the run")
+
+    def _fail(self, why: str) -> None:
+        """Once; said last, after Locust's own statistics."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.environment.process_exit_code = 1
+        said = self.environment.events.quit
+        said.add_listener(lambda **_: print(why, file=sys.stderr, flush=True))  # type: ignore[no-untyped-call]
+        assert self.environment.runner
+        gevent.spawn(self.environment.runner.quit)
+
+
+together: Together
 
 
 def check(runner: Runner, options: argparse.Namespace) -> None:
@@ -237,11 +273,15 @@ def on_test_start(environment: Environment, **_: Any) -> None:
             check(runner, options)
         if isinstance(runner, MasterRunner):
             options.num_parts = runner.worker_count  # goes to the workers with all other options
+            gevent.spawn(together.watch, options.num_parts)
             return
         run = Run(environment)
     except (ValueError, KeyError, OSError) as error:  # Locust would log it and go on without a run
         if isinstance(runner, MasterRunner):
             runner.quit()  # or the workers would wait for a minute
+        if isinstance(runner, WorkerRunner):
+            runner.send_message(UNABLE, {"why": str(error)})  # or the master would wait for this part
+            gevent.sleep(0.5)  # until it is on its way
         raise SystemExit(f"{environment.host}: {error}") from error
     run.generator.start(is_punctual=run.is_open)
     if run.generator.task.end_s != float("inf"):
@@ -254,6 +294,7 @@ def quit_after(environment: Environment) -> None:
     while (left_s := generator.task.end_s - generator.now_s) > 0:
         gevent.sleep(left_s)  # wakes too early after work that kept the event loop from looking at its clock
     deadline = time.perf_counter() + NETWORK_TIMEOUT_S
+    generator.note_cpu()  # before the wait for last answers, which would make a busy generator look idle
     while run.num_active and time.perf_counter() < deadline:
         gevent.sleep(0.02)
     runner = environment.runner

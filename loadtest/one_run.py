@@ -17,7 +17,7 @@ from loadtest import records
 from loadtest.campaign_file import Arm, Campaign
 from loadtest.evidence.counts import Window
 from loadtest.progress import Progress
-from loadtest.target import free_port, last_line, stop
+from loadtest.target import end_group, free_port, last_line, stop
 
 LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
 # Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
@@ -62,10 +62,13 @@ def generate(
         progress.wait(process, title, length_s, GENERATOR_GRACE_S)
     except KeyboardInterrupt:
         stop(process, signal.SIGTERM, timeout_s=10.0)
+        _gather(rows, campaign.load.processes)
         return "interrupted", f"stopped by Ctrl-C in run {planned.rows}"
     except subprocess.TimeoutExpired:
         stop(process, signal.SIGKILL, timeout_s=10.0)
         return "failed", f"the generator did not end within {length_s + GENERATOR_GRACE_S:.0f} s"
+    finally:
+        end_group(process)  # a master that was killed leaves workers, which would load the server of the next run
     if not _gather(rows, campaign.load.processes) or process.returncode:
         return "failed", f"the generator ended with exit code {process.returncode}: {last_line(log)}"
     log.unlink()

@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -243,6 +243,13 @@ def stop(process: subprocess.Popen[bytes], sign: signal.Signals, timeout_s: floa
         process.wait()
         if isinstance(error, KeyboardInterrupt):  # a second Ctrl-C
             raise
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of the group that a process led, whether or not it still lives itself."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def last_line(log: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -191,7 +192,26 @@ def test_an_interrupted_campaign_keeps_what_ran_and_leaves_no_generator(
     assert built.arms[0].num_runs == 1
     assert [r.state for r in built.runs] == ["done", "interrupted"]
     assert "partial" in (out / "report.html").read_text()
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(out) in " ".join(p.info["cmdline"] or [])]
+    assert not _with_in_command(str(out))
+
+
+def test_a_generator_that_is_killed_leaves_no_worker_that_loads_the_server_of_the_next_run(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    file = open_file(tmp_path, 50, 10.0, "processes: 2")
+    command = [sys.executable, "-m", "serving", "campaign", "run", str(file), "--url", gateway.url, "--duration", "60"]
+    with subprocess.Popen([*command, "--output", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+        for _ in range(2):
+            master = _wait_for_generator(running.pid, num_workers=2)
+            master.kill()
+            psutil.wait_procs([master])
+        assert running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert [run.void for run in report.build(out).runs] == [
+        "the generator ended with exit code -9: it said nothing"
+    ] * 2
+    assert not _with_in_command(str(out))
 
 
 def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
@@ -313,6 +333,7 @@ def test_two_workers_measure_what_one_process_measures(gateway: Gateway, tmp_pat
         (["--users", "8", "--rate", "50"], "an open loop needs one user for each process that sends: --users 1"),
         (["--rate", "-5"], "poisson arrivals need a rate above 0"),
         (["--trace", "gone.txt"], "No such file or directory: 'gone.txt'"),
+        (["--trace", "gone.txt", "--processes", "2", "--users", "2"], "No such file or directory: 'gone.txt'"),
     ],
 )
 def test_an_open_loop_that_cannot_be_sent_ends_at_once_and_says_why(
@@ -323,11 +344,17 @@ def test_an_open_loop_that_cannot_be_sent_ends_at_once_and_says_why(
     assert why in done.stderr
 
 
-def _wait_for_generator(pid: int) -> None:
+def _with_in_command(text: str) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if text in " ".join(p.info["cmdline"] or [])]
+
+
+def _wait_for_generator(pid: int, num_workers: int = 0) -> psutil.Process:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        if any("locust" in " ".join(child.cmdline()) for child in psutil.Process(pid).children()):
-            return
+        for child in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # the one that was killed
+                if "locust" in " ".join(child.cmdline()) and len(child.children()) >= num_workers:
+                    return child
         time.sleep(0.02)
     raise AssertionError("no generator was started")
 

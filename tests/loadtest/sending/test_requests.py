@@ -98,7 +98,7 @@ def test_a_process_that_may_goes_before_all_other_work_and_its_children_do_not()
     script = (
         "import os, subprocess, sys\n"
         "from loadtest.sending.generator import real_time\n"
-        "got = real_time()\n"
+        "got = real_time(lambda: None)\n"
         "child = [sys.executable, '-c', 'import os; print(os.sched_getscheduler(0))']\n"
         "print(got, os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, subprocess.check_output(child, text=True).strip())\n"
     )
@@ -107,3 +107,22 @@ def test_a_process_that_may_goes_before_all_other_work_and_its_children_do_not()
         ["True", str(os.SCHED_RR), str(os.SCHED_OTHER)],
         ["False", str(os.SCHED_OTHER), str(os.SCHED_OTHER)],
     )
+
+
+@pytest.mark.parametrize("how", ["real_time_or_not.ordinary()", "spin()"])
+def test_real_time_priority_is_given_back_when_asked_and_when_a_process_does_not_sleep(how: str) -> None:
+    """Or a generator that cannot keep up would take a machine of one core from everybody else."""
+    script = (
+        "import os, time\n"
+        "import loadtest.sending.generator as real_time_or_not\n"
+        "lost = []\n"
+        "def spin():\n"
+        "    end_s = time.monotonic() + 20\n"
+        "    while not lost and time.monotonic() < end_s: pass\n"
+        "got = real_time_or_not.real_time(lambda: lost.append(True))\n"
+        f"if got: {how}\n"
+        "print(got, os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, len(lost))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    num_lost = "1" if how == "spin()" else "0"
+    assert said in (["True", str(os.SCHED_OTHER), num_lost], ["False", str(os.SCHED_OTHER), "0"])
