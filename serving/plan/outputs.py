@@ -65,13 +65,18 @@ def tandem_yaml(plan: Plan, origin: Origin) -> str:
 def _pool_settings(pool: PoolPlan) -> dict[str, Any]:
     said = {
         "device": pool.name,
-        "price_per_hour": round(pool.chosen.per_hour, 6),
+        "price_per_hour": _price(pool.chosen),
         "min_replicas": pool.min_replicas,
         "max_replicas": pool.max_replicas,
     }
     if (cold_start_s := pool.chosen.server.cold_start_s) is not None:
         said["cold_start_s"] = round(cold_start_s, 3)
     return said | _triton(pool.chosen.server.settings)
+
+
+def _price(priced: Priced) -> float:
+    """Six digits, and above 0 however little it is."""
+    return float(f"{priced.per_hour:.6g}")
 
 
 def _triton(settings: Settings) -> dict[str, int]:
@@ -114,7 +119,7 @@ def _pool_values(plan: Plan, pool: PoolPlan) -> dict[str, Any]:
         "enabled": True,
         "device": pool.name,
         "models": models,
-        "pricePerHour": round(chosen.per_hour, 6),
+        "pricePerHour": _price(chosen),
     }
     if (cold_start_s := chosen.server.cold_start_s) is not None:
         said["coldStartS"] = round(cold_start_s, 3)

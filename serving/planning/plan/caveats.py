@@ -6,11 +6,12 @@ Only of servers that a number stands on, and of those that were left out. Rule: 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 
 from serving.planning.plan.matching import Match, match, may_be_served, pool_of
 from serving.planning.plan.result import Objective, Priced
-from serving.planning.price_list import PriceList
+from serving.planning.price_list import Offer, PriceList
 from serving.planning.profile import Profile, ServerProfile
 
 MAX_AGE_DAYS = 180  # of prices: lists change a few times a year; a guess
@@ -31,6 +32,7 @@ def caveats(
         found += _of_rate(priced, objective)
         matched = match(priced.profile, priced.server, prices, instances)
         found += [] if matched is None else _of_price(priced, matched)
+        found += [] if matched is None or matched.fit != "chosen" else _of_choice(priced, matched.offer, prices)
     found += _left_out(profiles, objective, prices, instances)
     found += _of_age(prices, [profile.date for profile in profiles], today)
     return tuple(dict.fromkeys(found))
@@ -48,6 +50,10 @@ def _of_figures(priced: Priced) -> Iterator[str]:
         yield f"other work took {profile.others_ratio:.0%} of the cores while {server.label} was measured"
     if server.is_untrained:
         yield f"{server.variant} has random weights: its speed is real, its answers mean nothing"
+    judged = [one for one in profile.servers if one.accuracy is not None]
+    best = max(judged, key=lambda one: one.accuracy or 0.0, default=server)
+    if server.accuracy is not None and best.accuracy is not None and server.accuracy < best.accuracy:
+        yield f"{server.variant} is less accurate than {best.variant}: {server.accuracy:.4g} and {best.accuracy:.4g} by their gates"
 
 
 def _of_rate(priced: Priced, objective: Objective) -> Iterator[str]:
@@ -82,6 +88,17 @@ def _of_price(priced: Priced, matched: Match) -> Iterator[str]:
     if matched.lacks_cores:
         yield (
             f"{priced.server.label} was measured with {machine.num_cores:g} cores beside the card, more than {offer.name} has for one"
+        )
+
+
+def _of_choice(priced: Priced, offer: Offer, prices: PriceList) -> Iterator[str]:
+    """Where somebody says by hand what machine it is: whether it is one of that kind."""
+    alone = match(priced.profile, priced.server, replace(prices, offers=(offer,)))
+    if alone is None or alone.fit == "guess":
+        measured = priced.server.device_name if priced.pool == "gpu" else priced.profile.machine.processor
+        yield (
+            f"{priced.server.label} was measured on '{measured}' and is priced as {offer.name}, which has "
+            f"'{offer.card or offer.processor}': how fast it is there, nobody measured"
         )
 
 

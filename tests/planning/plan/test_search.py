@@ -232,6 +232,36 @@ def test_what_a_number_stands_on_is_told(change: dict[str, object], says: str) -
     assert any(says in caveat for caveat in made.caveats), made.caveats
 
 
+@pytest.mark.parametrize(
+    ("made_by", "instances", "says"),
+    [
+        (server("gpu", 900), {"gpu": "h100.large"}, "was measured on 'Tesla T4' and is priced as h100.large, which has 'H100'"),
+        (server("cpu", 900), {"cpu": "spr.large"}, "was measured on 'AMD EPYC 9R14' and is priced as spr.large, which has 'Intel 8488C'"),
+        (server("gpu", 900), {"gpu": "gpu.large"}, None),
+        (server("cpu", 900), {"cpu": "cpu.large"}, None),
+        (server("cpu", 900), {"cpu": "any.large"}, None),
+    ],
+)  # fmt: skip
+def test_a_machine_that_is_named_by_hand_and_is_another_one_is_told(
+    made_by: ServerProfile, instances: dict[str, str], says: str | None
+) -> None:
+    others = (
+        Offer("h100.large", 9.0, 4, "gpu", 1, "H100"),
+        Offer("spr.large", 0.3, 4, processor="Intel 8488C"),
+        Offer("any.large", 0.3, 4),
+    )
+    prices = replace(PRICES, offers=(*PRICES.offers, *others))
+    caveats = plan([profile(made_by)], objective(100), prices, instances=instances).caveats
+    assert [says in caveat for caveat in caveats] == [True] if says else caveats == ()
+
+
+def test_a_variant_that_answers_less_well_is_not_chosen_in_silence() -> None:
+    int8, fp32 = server("cpu", 150, accuracy=0.964), server("cpu", 140, variant="fp32", accuracy=0.972)
+    (caveat,) = plan([profile(int8, fp32)], objective(100)).caveats
+    assert caveat == "int8 is less accurate than fp32: 0.964 and 0.972 by their gates"
+    assert plan([profile(replace(int8, accuracy=0.972), fp32)], objective(100)).caveats == ()
+
+
 def test_a_rate_of_a_stricter_objective_or_of_a_tired_generator_is_told_as_a_lower_bound() -> None:
     stricter = profile(server("cpu", 150, max_rates=(MaxRate(0.01, 1, 150, None, None, (), True),)))
     caveats = " ".join(plan([stricter], objective(100)).caveats)
