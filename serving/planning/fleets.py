@@ -17,6 +17,8 @@ End = Literal["low", "middle", "high"]  # of what was measured of a server's rat
 # What was measured of CPUs and of GPUs: where the GPU looks best, in the middle, and where it looks worst.
 ENDS: tuple[tuple[End, End], ...] = (("low", "high"), ("middle", "middle"), ("high", "low"))
 
+SPEEDS: tuple[End, ...] = ("low", "middle", "high")
+
 MOST_MIXED = 25  # GPUs of a mix that are tried from either end: between, a mix costs what its slopes say
 
 
@@ -58,12 +60,16 @@ def is_stricter(priced: Priced, objective: Objective) -> bool:
 def choices(
     cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective
 ) -> tuple[Choice, Choice, Choice]:
-    """At the GPU's best, in the middle, and at its worst."""
-    best, middle, worst = (
-        choice([at_end(p, a, objective) for p in cpu], [at_end(p, b, objective) for p in gpu], rate_rps, objective)
-        for a, b in ENDS
+    """At the GPU's best, in the middle, and at its worst: nothing within what was measured is beyond the first or the last.
+
+    A CPU server stands in both sides, alone and beside GPUs, and a faster one makes both cheaper, by whole servers: so that either end
+    has the dearest of one side against the cheapest of the other.
+    """
+    slow, middle, fast = (
+        choice([at_end(p, end, objective) for p in cpu], [at_end(p, end, objective) for p in gpu], rate_rps, objective)
+        for end in SPEEDS
     )
-    return best, middle, worst
+    return Choice(slow.cpu, fast.gpu), middle, Choice(fast.cpu, slow.gpu)
 
 
 def choice(cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective) -> Choice:

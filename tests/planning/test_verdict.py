@@ -115,6 +115,22 @@ def test_where_no_more_cpu_servers_can_be_had_the_card_alone_meets_the_objective
     assert (verdict.word, kinds(verdict)) == ("pays", ["only_one"])
 
 
+def test_no_speed_within_what_was_measured_contradicts_an_answer_although_cpus_stand_beside_the_card_too() -> None:
+    """At a speed between, CPU servers alone are one more, and beside the card one fewer."""
+
+    def told(cpu_rps: float, gpu_rps: float, spread: float) -> Verdict:
+        ours, theirs = (
+            profile(server("cpu", max_rate(cpu_rps, spread))),
+            profile(server("gpu", max_rate(gpu_rps, spread))),
+        )
+        sides = priced(ours, ours.servers[0], 0.111), priced(theirs, theirs.servers[0], 0.525)
+        return judge(plan(*sides, rates=((24, 551.0),)), [ours, theirs])
+
+    words = {told(cpu, gpu, 0.0).word for cpu in (150.0, 152.4, 154.5, 155.4) for gpu in (613.0, 625.0, 637.0)}
+    assert words == {"pays", "does_not_pay"}
+    assert told(152.4, 625.0, 0.02).word == "depends"
+
+
 # -- what it must not answer -------------------------------------------------------------------------------------------
 
 
