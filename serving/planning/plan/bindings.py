@@ -43,7 +43,7 @@ def _not_one(model: str, objective: Objective, servers: Sequence[ServerProfile])
         of_rows = f" with {rows} rows a request" if rows > 1 else ""
         says = (
             f"the highest rate at p99 ≤ {_ms(wanted_s)}{of_rows} was never measured{have}: "
-            f"`tandem profile {model} --p99 {_ms(wanted_s)}`"
+            f"`tandem profile {model} --p99 {_ms(wanted_s)}{f' --batch-size {rows}' if rows > 1 else ''}`"
         )
         yield Binding("profile", wanted_s, min(known, default=None), says)
         return

@@ -128,6 +128,8 @@ def _why_left_out(
         return f"it is not in time at {wanted}, at no rate that was tried"
     if match(profile, server, prices, instances) is None:
         return f"no machine of the price list has '{server.device_name}'; name one by --instance {pool}=NAME or in a price file"
+    if objective.minimise == "energy" and server.joules_per_request is None:
+        return "its joules were never measured"
     return None
 
 

@@ -110,6 +110,17 @@ def test_the_least_energy_is_not_the_least_money() -> None:
     assert by_energy.joules_per_day == pytest.approx(100 * 86400 * 0.02)
 
 
+def test_a_server_whose_joules_nobody_measured_is_not_left_out_of_the_least_energy_in_silence() -> None:
+    profiles = [profile(server("cpu", 150, joules_per_request=0.4)), profile(server("gpu", 1500))]
+    (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
+    assert caveat == "not weighed: fp16 on cuda, 1 × 1: its joules were never measured"
+
+
+def test_the_command_that_is_told_measures_what_is_missing() -> None:
+    (binding,) = plan(both(150, 1500), objective(100, batch_size=8)).bindings
+    assert "`tandem profile digits --p99 20ms --batch-size 8`" in binding.says
+
+
 def test_a_thriftier_server_that_is_slower_for_the_same_money_takes_the_least_energy() -> None:
     thrifty = server("cpu", 120, variant="fp32", joules_per_request=0.1)
     servers = profile(server("cpu", 150, joules_per_request=0.4), thrifty)
