@@ -30,6 +30,8 @@ from loadtest.reporting.wording import point_label
 from loadtest.sending.prepared import Prepared, prepare
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
 
+CANNOT_WRITE = 3  # the exit code
+
 
 @dataclass(frozen=True, slots=True)
 class CampaignOptions:
@@ -68,6 +70,11 @@ def run(options: CampaignOptions) -> int:
     except CampaignError as error:
         print(f"tandem: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a full disk is the usual one
+        kept = "runs that ended before are kept, and `tandem campaign report` tells of them"
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"tandem: the campaign ended: {where}{error.strerror or error}; {kept}", file=sys.stderr)
+        return CANNOT_WRITE
 
 
 def report(directory: Path) -> Path:
@@ -144,10 +151,13 @@ def _conclude(directory: Path, manifest: records.Manifest, fail_if: tuple[str, .
 
 
 def _directory(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        raise ResultsError(f"{path} is not empty; name a new directory with --output.")
-    (path / records.RUNS).mkdir()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise ResultsError(f"{path} is not empty; name a new directory with --output.")
+        (path / records.RUNS).mkdir()
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be made: {error.strerror}; name another directory with --output.") from None
     return path
 
 

@@ -237,18 +237,23 @@ class Together:
                 self._fail(f"{num_parts - runner.worker_count} of {num_parts} workers were lost during the run")
 
     def _fail(self, why: str) -> None:
-        """Once; said last, after Locust's own statistics."""
+        """Once."""
         if self.is_over:
             return
         self.is_over = True
-        self.environment.process_exit_code = 1
-        said = self.environment.events.quit
-        said.add_listener(lambda **_: print(why, file=sys.stderr, flush=True))  # type: ignore[no-untyped-call]
+        say_last(self.environment, why)
         assert self.environment.runner
         gevent.spawn(self.environment.runner.quit)
 
 
 together: Together
+
+
+def say_last(environment: Environment, why: str) -> None:
+    """After Locust's own statistics, as the last line; and that the run failed."""
+    environment.process_exit_code = 1
+    said = environment.events.quit
+    said.add_listener(lambda **_: print(why, file=sys.stderr, flush=True))  # type: ignore[no-untyped-call]
 
 
 def check(runner: Runner, options: argparse.Namespace) -> None:
@@ -318,6 +323,13 @@ def finish() -> None:
     run.is_stopped = True
     if run.generator.task.rows is None:
         return
-    facts = run.generator.finish()
-    if isinstance(run.environment.runner, WorkerRunner):
-        run.environment.runner.send_message(DONE, {"latencies_us": facts["latencies_us"]})
+    runner = run.environment.runner
+    try:
+        facts = run.generator.finish()
+    except OSError as error:  # a full disk
+        say_last(run.environment, str(error))
+        if isinstance(runner, WorkerRunner):
+            runner.send_message(UNABLE, {"why": str(error)})
+        return
+    if isinstance(runner, WorkerRunner):
+        runner.send_message(DONE, {"latencies_us": facts["latencies_us"]})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
@@ -57,7 +57,7 @@ class Window(NamedTuple):
 class Scrape(NamedTuple):
     """What the servers said before a run, or after it."""
 
-    triton: Counters | None = None
+    triton: Mapping[str, Counters] | None = None  # of each server by its URL: a sum would hide one that began anew
     queue: Queue | None = None
 
 
@@ -80,11 +80,10 @@ def _times(stats: Mapping[str, Any]) -> list[int]:
     return [int(stats[name]["ns"]) for name in ("queue", "compute_input", "compute_infer", "compute_output")]
 
 
-def together(parts: Iterable[Counters | None]) -> Counters | None:
+def complete(asked: Mapping[str, Counters | None]) -> dict[str, Counters] | None:
     """Of several servers; None as soon as one did not answer."""
-    known = list(parts)
-    whole = [part for part in known if part is not None]
-    return Counters(*map(sum, zip(*whole, strict=True))) if whole and len(whole) == len(known) else None
+    known = {url: counted for url, counted in asked.items() if counted is not None}
+    return known if known and len(known) == len(asked) else None
 
 
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)", re.MULTILINE)
@@ -146,11 +145,12 @@ def evidence(before: Scrape, after: Scrape, readings: Sequence[Reading], window:
     return replace(Evidence(**counted), gateway_queue_s=_queued(before.queue, after.queue), **metered)
 
 
-def _counters_between(before: Counters | None, after: Counters | None) -> dict[str, Any]:
-    if before is None or after is None:
+def _counters_between(before: Mapping[str, Counters] | None, after: Mapping[str, Counters] | None) -> dict[str, Any]:
+    if before is None or after is None or before.keys() != after.keys():
         return {}
-    rose = Counters(*(b - a for a, b in zip(before, after, strict=True)))
-    if min(rose) < 0 or not rose.num_requests:
+    rises = [[b - a for a, b in zip(before[url], after[url], strict=True)] for url in before]
+    rose = Counters(*map(sum, zip(*rises, strict=True)))
+    if min(map(min, rises)) < 0 or not rose.num_requests:
         return {}
     each_s = [ns / 1e9 / rose.num_requests for ns in rose[3:]]
     return {
@@ -162,10 +162,9 @@ def _counters_between(before: Counters | None, after: Counters | None) -> dict[s
 
 
 def _queued(before: Queue | None, after: Queue | None) -> float | None:
-    if after is None:
+    if before is None or after is None:
         return None
-    first = before or Queue(0.0, 0.0)  # no such request before: the series is not there yet
-    seconds, num_requests = after.seconds - first.seconds, after.num_requests - first.num_requests
+    seconds, num_requests = after.seconds - before.seconds, after.num_requests - before.num_requests
     return seconds / num_requests if num_requests > 0 and seconds >= 0 else None
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from loadtest.evidence import counts as evidence
-from loadtest.evidence.counts import Counters, Reading, Scrape
+from loadtest.evidence.counts import Counters, Queue, Reading, Scrape
 from loadtest.sending.connection import address
 from loadtest.target import Gateway, triton_names
 
@@ -40,19 +40,24 @@ Meter = Callable[[], Mapping[str, float]]
 def scrape(gateway: Gateway, model: str, variant: str, pool: str) -> Scrape:
     """Of a variant on a pool, on all of its servers."""
     text = gateway.get_text("/metrics")
-    queue = None if text is None else evidence.queue_of(text, model, variant, pool)
+    queue = None
+    if text is not None:  # before the first such request the series is not there yet
+        queue = evidence.queue_of(text, model, variant, pool) or Queue(0.0, 0.0)
     return Scrape(_triton(gateway, model, variant, pool), queue)
 
 
-def _triton(gateway: Gateway, model: str, variant: str, pool: str) -> Counters | None:
+def _triton(gateway: Gateway, model: str, variant: str, pool: str) -> Mapping[str, Counters] | None:
     """From the servers themselves where they can be reached; through the gateway only where it has but one to ask."""
     status = gateway.status()
     urls = dict(holders(status, model, variant, pool))
-    asked = [evidence.counters(Gateway(url).get_json(f"/v2/models/{name}/stats")) for url, name in urls.items()]
-    if (found := evidence.together(asked)) is not None:
+    if (found := evidence.complete({url: _counted(Gateway(url), name) for url, name in urls.items()})) is not None:
         return found
     names = triton_names(status, model, variant)
-    return evidence.counters(gateway.get_json(f"/v2/models/{names[0]}/stats")) if len(names) == 1 else None
+    return evidence.complete({gateway.url: _counted(gateway, names[0])}) if len(names) == 1 else None
+
+
+def _counted(server: Gateway, name: str) -> Counters | None:
+    return evidence.counters(server.get_json(f"/v2/models/{name}/stats"))
 
 
 def holders(status: Mapping[str, Any] | None, model: str, variant: str, pool: str) -> list[tuple[str, str]]:

@@ -344,6 +344,30 @@ def test_an_open_loop_that_cannot_be_sent_ends_at_once_and_says_why(
     assert why in done.stderr
 
 
+@pytest.mark.parametrize("processes", [[], ["--processes", "2", "--users", "2", "--spawn-rate", "2"]])
+def test_a_generator_whose_disk_is_full_ends_and_says_so(
+    gateway: Gateway, tmp_path: Path, processes: list[str]
+) -> None:
+    for name in ("rows.csv", "rows.1.csv"):
+        (tmp_path / name).symlink_to("/dev/full")
+    done = by_hand(gateway.url, "--rate", "50", "--measure", "0.5", "--rows", str(tmp_path / "rows.csv"), *processes)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("[Errno 28] No space left on device")
+
+
+def test_a_directory_that_cannot_be_used_ends_a_campaign_in_a_line(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    file = campaign_file(tmp_path)
+    (out / "runs").write_text("no folder")
+    assert run(CampaignOptions(file, gateway.url, out)) == 2
+    assert "is not empty; name a new directory" in capsys.readouterr().err
+    assert run(CampaignOptions(file, gateway.url, file)) == 2
+    assert f"{file} cannot be made: File exists; name another directory" in capsys.readouterr().err
+
+
 def _with_in_command(text: str) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if text in " ".join(p.info["cmdline"] or [])]
 

@@ -59,10 +59,10 @@ def test_statistics_that_are_none_are_nothing(answer: Any) -> None:
 ONE = Counters(10, 40, 5, 100, 200, 300, 400)
 
 
-def test_counts_of_several_servers_are_added_and_one_that_is_silent_is_not_left_out_quietly() -> None:
-    assert told.together([ONE, ONE]) == Counters(20, 80, 10, 200, 400, 600, 800)
-    assert told.together([ONE, None]) is None
-    assert told.together([]) is None
+def test_of_several_servers_one_that_is_silent_is_not_left_out_quietly() -> None:
+    assert told.complete({"a": ONE, "b": ONE}) == {"a": ONE, "b": ONE}
+    assert told.complete({"a": ONE, "b": None}) is None
+    assert told.complete({}) is None
 
 
 METRICS = """\
@@ -119,7 +119,7 @@ def readings(name: str, values: dict[float, float]) -> list[Reading]:
 
 
 def test_what_rose_during_a_run_is_told_per_request() -> None:
-    seen = evidence(Scrape(ONE, Queue(1.0, 10)), Scrape(LATER, Queue(1.2, 30)), [], None)
+    seen = evidence(Scrape({"a": ONE}, Queue(1.0, 10)), Scrape({"a": LATER}, Queue(1.2, 30)), [], None)
     assert (seen.num_requests, seen.num_rows, seen.num_executions) == (20, 80, 20)
     assert seen.triton_queue_s == pytest.approx(0.001)
     assert (seen.triton_input_s, seen.triton_infer_s) == (pytest.approx(0.002), pytest.approx(0.003))
@@ -137,13 +137,24 @@ def test_what_rose_during_a_run_is_told_per_request() -> None:
     ],
 )
 def test_counters_that_fell_or_are_missing_tell_nothing(before: Counters | None, after: Counters | None) -> None:
-    assert evidence(Scrape(before), Scrape(after), [], None) == Evidence()
+    asked = [Scrape(told.complete({"a": counted})) for counted in (before, after)]
+    assert evidence(*asked, [], None) == Evidence()
+
+
+def test_one_of_several_servers_that_began_anew_is_not_hidden_by_the_sum_of_all() -> None:
+    both = evidence(Scrape({"a": ONE, "b": ONE}), Scrape({"a": LATER, "b": LATER}), [], None)
+    assert (both.num_requests, both.num_rows) == (40, 160)
+    anew = ONE._replace(num_requests=1)
+    assert evidence(Scrape({"a": ONE, "b": ONE}), Scrape({"a": LATER, "b": anew}), [], None) == Evidence()
+    assert evidence(Scrape({"a": ONE, "b": ONE}), Scrape({"a": LATER}), [], None) == Evidence()
+    assert evidence(Scrape({"a": ONE}), Scrape({"b": LATER}), [], None) == Evidence()
 
 
 @pytest.mark.parametrize(
     ("before", "after", "seen"),
     [
-        (None, Queue(1.0, 10), 0.1),  # the first such request of this gateway's came in the run
+        (Queue(0.0, 0), Queue(1.0, 10), 0.1),  # the first such request of this gateway's came in the run
+        (None, Queue(1.0, 10), None),  # nobody knows how much of it was there before
         (Queue(1.0, 10), None, None),
         (Queue(1.0, 10), Queue(1.0, 10), None),
         (Queue(5.0, 50), Queue(1.0, 10), None),
