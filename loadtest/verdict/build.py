@@ -14,13 +14,14 @@ from loadtest.verdict.report import (
     SourceReport,
     VerdictReport,
 )
-from serving.planning.plan.cost import cost_point, per_million, usable_rps
+from serving.planning.plan.cost import cheapest, cost_point, per_million, usable_rps
 from serving.planning.plan.result import CostPoint, Objective, Plan, Priced
 from serving.planning.plan.sensitivity import sensitivity
 from serving.planning.price_list import PriceList
 from serving.planning.profile import ServerProfile
 from serving.planning.verdict import Verdict, judge
 
+JUST_ABOVE = 1 + 1e-6
 MAX_EDGES = 60  # steps of a server in the cost curve: beyond, they are finer than a picture shows
 
 
@@ -41,7 +42,7 @@ def build(
     return VerdictReport(
         model=plan.model,
         word=wording.word(verdict),
-        paragraph=wording.paragraph(plan, verdict, sources, check, check_not_run),
+        paragraph=wording.paragraph(plan, verdict, sources, check, check_not_run, card_in_question(plan, verdict)),
         is_met=bool(plan.pools) and (check is None or check.void is not None or check.is_met),
         objective=plan.objective,
         currency=plan.currency,
@@ -68,6 +69,21 @@ def build(
         command=command,
         versions=versions,
     )
+
+
+def card_in_question(plan: Plan, verdict: Verdict) -> Priced | None:
+    """The card that is the cheaper one from the break-even on; where none ever is, the cheapest for each request.
+
+    None where of CPUs or of cards there is none.
+    """
+    cpu, gpu = ([p for p in plan.considered if p.pool == pool and p.max_rate.rate_rps > 0] for pool in ("cpu", "gpu"))
+    if not cpu or not gpu:
+        return None
+    at = verdict.break_even_rps
+    if at is None:
+        return gpu[0]
+    found = cheapest(gpu, at * JUST_ABOVE or plan.objective.peak_rps, plan.objective)
+    return gpu[0] if found is None else found[0]
 
 
 def stepped(plan: Plan) -> tuple[CostPoint, ...]:

@@ -5,6 +5,7 @@ Rule: every sentence names where its figures come from, and what was not measure
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from loadtest.profile.notes import opened
@@ -46,10 +47,17 @@ def objective(asked: Objective) -> str:
 # -- the paragraph -----------------------------------------------------------------------------------------------------
 
 
-def paragraph(plan: Plan, verdict: Verdict, sources: Sequence[Source], check: Check | None, not_run: str | None) -> str:
+def paragraph(
+    plan: Plan,
+    verdict: Verdict,
+    sources: Sequence[Source],
+    check: Check | None,
+    not_run: str | None,
+    card_in_question: Priced | None,
+) -> str:
     """All of it: the verdict, what serves the load and for how much, when the other kind would be cheaper, what is missing."""
     said = [_serves(plan, sources, check)]
-    if other := _other_kind(plan, verdict, sources):
+    if card_in_question is not None and (other := _other_kind(plan, verdict, sources, card_in_question)):
         said.append(other)
     first = f"{headline(verdict)}: {'; '.join(said)}."
     rest = [
@@ -100,7 +108,11 @@ def _from(priced: Priced) -> str:
     if profile.provenance == "measured":
         beside = f" beside {profile.machine.processor}" if priced.pool == "gpu" else ""
         return f"measured{beside} on {day(profile.date)}"
-    told = {"emulated": "emulated: its times follow a file", "published": "published figures, not measured by Tandem"}
+    source = re.split(r"[,.:;]", profile.note or "")[0]  # a note of published figures begins with whose they are
+    told = {
+        "emulated": "emulated: its times follow a file",
+        "published": f"published figures, not measured by Tandem{source and ': '}{source}",
+    }
     return f"{told[profile.provenance]}, {day(profile.date)}"
 
 
@@ -108,14 +120,11 @@ def _source(profile: Profile, sources: Sequence[Source]) -> Source | None:
     return next((one for one in sources if one.profile is profile or one.profile == profile), None)
 
 
-def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source]) -> str:
+def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source], gpu: Priced) -> str:
     """From where on the card would pay, or up to where the CPU would have been cheaper."""
     pools = {pool.name for pool in plan.pools}
-    best = {p.pool: p for p in reversed(plan.considered) if p.max_rate.rate_rps > 0}
-    if "gpu" not in best or "cpu" not in best:
-        return ""
     at = verdict.break_even_rps
-    gpu, source = best["gpu"], _source(best["gpu"].profile, sources)
+    source = _source(gpu.profile, sources)
     one = "this GPU" if source is not None and source.origin == "here" else card(gpu.server.device_name)
     price = money(gpu.per_hour, plan.currency)
     named = f"{one} ({gpu.offer.name}, {price} an hour{'' if one == 'this GPU' else '; ' + _from(gpu)})"
@@ -124,9 +133,12 @@ def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source]) -> str:
             alone = "at no rate" if at is None else f"from {rate(at)} on"
             return f"it pays beside CPUs; cards alone are the cheaper ones {alone}"
         return f"below {rate(at)} the CPU is the cheaper one" if at else "no rate is so low that the CPU is cheaper"
+    cards = {p.server.device_name for p in plan.considered if p.pool == "gpu" and p.max_rate.rate_rps > 0}
     if at is None:
-        return f"{named} would not pay at any rate"
-    return f"{named} would pay from {rate(at)} on{_between(verdict)}"
+        beside = "" if len(cards) == 1 else f", the cheapest for each request of {len(cards)} cards,"
+        return f"{named}{beside} would not pay at any rate"
+    beside = "" if len(cards) == 1 else f", the first of {len(cards)} cards to pay,"
+    return f"{named}{beside} would pay from {rate(at)} on{_between(verdict)}"
 
 
 def _between(verdict: Verdict) -> str:
@@ -157,6 +169,7 @@ def _why_unsure(verdict: Verdict, plan: Plan) -> list[str]:
         "generator",
         "stricter",
         "too_few",
+        "few_requests",
         "void",
         "unpriced",
         "unmet",
@@ -214,6 +227,10 @@ def reason(one: Reason, model: str) -> str:
             f"`tandem profile {model} --p99 {limit * 1000:g}ms`"
         ),
         "too_few": f"Too few runs of {one.detail}: {value:.0f}, and {limit:.0f} are needed",
+        "few_requests": (
+            f"Too few requests stand behind the highest rate of {one.detail}: {value:.0f}, and {limit:.0f} are needed to tell a p99: run "
+            f"`tandem profile {model}` with longer runs (--seconds) and give it with --profile"
+        ),
         "void": f"All {value:.0f} runs on the {kind} are void: {one.detail}",
         "missing": missing(one, model),
         "unpriced": f"No price in the list fits {one.detail}: give a file with --prices",

@@ -9,9 +9,20 @@ import pytest
 
 from loadtest.verdict import amounts, page, wording
 from loadtest.verdict.report import Source
-from serving.planning.profile import MaxRate
+from serving.planning.price_list import Offer
+from serving.planning.profile import LoadPoint, MaxRate
 from serving.planning.verdict import Reason, ReasonKind
-from tests.loadtest.verdict.made import OBJECTIVE_S, PRICES, a_check, cpu_profile, gpu_profile, made, rate, server
+from tests.loadtest.verdict.made import (
+    OBJECTIVE_S,
+    PRICES,
+    THERE,
+    a_check,
+    cpu_profile,
+    gpu_profile,
+    made,
+    rate,
+    server,
+)
 
 
 def test_the_paragraph_names_the_variant_its_p99_its_price_and_from_where_a_card_pays() -> None:
@@ -32,6 +43,34 @@ def test_a_card_that_pays_beside_cpus_alone_is_not_said_to_pay_from_a_higher_rat
     assert report.verdict.break_even_rps > 1650
     assert report.word == "pays"
     assert "it pays beside CPUs; cards alone are the cheaper ones from" in report.paragraph
+
+
+def test_of_several_cards_the_one_that_pays_first_is_named_and_not_the_one_that_is_cheapest_when_full() -> None:
+    """MLPerf's L40S was said to pay from 252/s on at $1.86 an hour, where it was the A10G at $1.01."""
+    big = replace(server("fp16", "cuda", "gpu", rate(60_000), 0.002), device_name="NVIDIA L40S")
+    offers = (*PRICES.offers, Offer("l40s.large", 1.86, 4, "gpu", 1, "L40S"))
+    sources = [Source(cpu_profile(), "here"), Source(gpu_profile(), "given", "t4.json")]
+    sources.append(
+        Source(gpu_profile(servers=(big,), machine=replace(THERE, cards=("NVIDIA L40S",))), "given", "l40s.json")
+    )
+    said = made(*sources, prices=replace(PRICES, offers=offers)).paragraph
+    assert "a T4 (t4.large, $0.53 an hour; " in said
+    assert ", the first of 2 cards to pay, would pay from 840/s on" in said
+    assert "L40S" not in said
+
+
+def test_published_figures_are_told_with_whose_they_are() -> None:
+    note = "MLPerf Inference, datacenter, server scenario. Tandem did not measure it."
+    card = Source(gpu_profile(provenance="published", note=note), "shipped", "x.json")
+    said = made(Source(cpu_profile(), "here"), card).paragraph
+    assert "published figures, not measured by Tandem: MLPerf Inference, 21 November 2026" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [(True, "before the server's own work"), (False, "could make it late"), (None, "of them.")]
+)
+def test_a_check_says_whether_its_generator_went_before_all_other_work(said: bool | None, words: str) -> None:
+    assert any(words in one for one in made(check=a_check(200, is_real_time=said)).caveats)
 
 
 def test_without_a_check_it_is_planned_and_not_said_to_be_served() -> None:
@@ -162,3 +201,21 @@ def test_a_card_without_a_price_says_how_to_give_one() -> None:
     report = made(prices=without)
     assert report.word == "inconclusive"
     assert "No price in the list fits NVIDIA T4: give a file with --prices." in report.paragraph
+
+
+def test_a_slow_model_whose_rate_stands_on_few_requests_is_inconclusive_and_says_so() -> None:
+    """Three runs of sixteen requests, none late, told a p99 of one in a hundred."""
+    slow = rate(1.0)
+    few = tuple(LoadPoint(run, 1, 16, run, 0.003, None, 0, OBJECTIVE_S, True) for run in slow.runs)
+    cpu = cpu_profile(servers=(server("int8", "cpu", "cpu", slow, 0.003, load=few),))
+    report = made(Source(cpu, "here"), Source(gpu_profile(), "given", "t4.json"), rates=((24, 0.5),))
+    assert report.word == "inconclusive"
+    assert (
+        "Too few requests stand behind the highest rate of int8 on cpu, 2 × 2: 48, and 299 are needed"
+        in report.paragraph
+    )
+    many = tuple(replace(point, num_due=100) for point in few)
+    cpu = cpu_profile(servers=(server("int8", "cpu", "cpu", slow, 0.003, load=many),))
+    assert (
+        made(Source(cpu, "here"), Source(gpu_profile(), "given", "t4.json"), rates=((24, 0.5),)).word == "does_not_pay"
+    )
