@@ -6,7 +6,7 @@ Pure but for the one read. What a difference means is `comparing/comparison.py`'
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from loadtest.comparing.comparison import SHARE, Measured
 from loadtest.errors import ResultsError
 from loadtest.records import MANIFEST
 from loadtest.reporting.summaries import VERSION
+from loadtest.statistics.estimates import estimate
 
 FILE = "report.json"
 VERDICT_VERSION = 1
+MOST = 1e15  # of any value, in its unit: beyond, a file is broken
 # key of an arm in report.json -> (what it is called, unit, whether lower is better)
 _CAMPAIGN = {
     "latency_p50_s": ("p50", "s", True),
@@ -48,7 +50,7 @@ def read(path: Path) -> Found:
         if (path / MANIFEST).exists():
             raise ResultsError(f"{path} has no {FILE} yet; make it with `tandem campaign report {path}`.") from None
         raise ResultsError(f"{file} is not there; name a results directory, or its {FILE}.") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ResultsError(f"{file} cannot be read: {error}.") from error
     try:
         return found(raw)
@@ -94,7 +96,7 @@ def _arms(raw: dict[str, Any]) -> Iterator[Measured]:
         for key, (called, unit, is_lower_better) in _CAMPAIGN.items():
             if key == "within_objective_ratio" and load["objective_s"] is None:
                 continue
-            runs = tuple(map(float, arm[key]["runs"])) if arm[key] else ()
+            runs = _numbers(arm[key]["runs"]) if arm[key] else ()
             yield Measured(f"{arm['name']} at {at}: {called}", unit, runs, is_lower_better)
 
 
@@ -104,8 +106,9 @@ def _verdict(raw: dict[str, Any]) -> Found:
         Measured(
             name,
             SHARE if one["unit"] == "1" else str(one["unit"]),
-            tuple(map(float, one["runs"])) or (float(one["value"]),),
+            _numbers(one["runs"]) or _numbers([one["value"]]),
             better[one["better"]],
+            _step_ratio(_numbers(one["runs"]), one.get("high")),
         )
         for name, one in raw["numbers"].items()
     )
@@ -114,6 +117,20 @@ def _verdict(raw: dict[str, Any]) -> Found:
     circumstances = {"model": raw["model"], "objective": _text(raw["objective"]), "prices": _text(prices)}
     circumstances |= machines | {"versions": _text(raw["versions"])}
     return Found(f"verdict on {raw['model']}, {raw['date']}", "verdict", values, circumstances, ())
+
+
+def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
+    """Raises ValueError for what is none."""
+    numbers = tuple(map(float, values))
+    if wrong := [number for number in numbers if not abs(number) < MOST]:
+        raise ValueError(f"{wrong[0]} is no number that was measured")
+    return numbers
+
+
+def _step_ratio(runs: Sequence[float], high: float | None) -> float:
+    """Of a search: by how much the interval that is told reaches beyond that of its runs."""
+    told = estimate(runs)
+    return 1.0 if told is None or told.high is None or not high else max(1.0, high / told.high)
 
 
 def _text(value: Any) -> str:

@@ -27,6 +27,7 @@ class Measured:
     unit: str
     runs: tuple[float, ...]
     is_lower_better: bool | None
+    step_ratio: float = 1.0  # of what is searched in steps: the truth lies between a run and so many times it
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,9 @@ def _change(before: Measured, after: Measured, beyond_ratio: float) -> tuple[flo
         return None, None, None
     found = unpaired(after.runs, before.runs, beyond_ratio)
     assert found
-    return found.ratio, found.low, found.high
+    if found.low is None or found.high is None:
+        return found.ratio, None, None
+    return found.ratio, found.low / before.step_ratio, found.high * after.step_ratio
 
 
 def _outcome(measured: Measured, low: float | None, high: float | None) -> Outcome:

@@ -9,7 +9,7 @@ from loadtest.profile.load import Aim, Seen, open_run
 from loadtest.profile.options import Pace
 from loadtest.progress import Progress
 from loadtest.reporting.summaries import milliseconds, number
-from loadtest.statistics.estimates import estimate
+from loadtest.statistics.estimates import searched
 from serving.planning.profile import LoadPoint, MaxRate
 
 Say = Callable[[str], None]
@@ -49,7 +49,7 @@ def max_rate(
         return outcome(seen.point)
 
     found = search.find(plan(alone_s, pace), run)
-    told = estimate(found.estimates)
+    told = searched(found.estimates, pace.precision_ratio)
     return MaxRate(
         objective_s=aim.objective_s,
         batch_size=aim.batch_size,

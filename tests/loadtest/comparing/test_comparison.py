@@ -181,6 +181,36 @@ def _number(value: float, *runs: float, unit: str = "s", better: str | None = "l
     return {"value": value, "unit": unit, "better": better, "low": None, "high": None, "runs": list(runs)}
 
 
+def test_searched_rates_that_lie_less_than_a_step_apart_are_not_told_apart() -> None:
+    """Repeats of a search agree on a quiet machine, on another rate for each report."""
+
+    def found(rps: float, high: float) -> list[Measured]:
+        number = {"value": rps, "unit": "1/s", "better": "higher", "low": rps, "high": high, "runs": [rps] * 3}
+        return list(compared_reports.found(_verdict(max_rate_rps=number)).values)
+
+    (near,) = compare(found(1000.0, 1060.0), found(960.0, 1017.6)).values
+    assert (near.outcome, near.is_clearly_worse) == ("no_difference_seen", False)
+    (far,) = compare(found(1000.0, 1060.0), found(900.0, 954.0)).values
+    assert (far.outcome, far.is_clearly_worse) == ("worse", True)
+    (exact,) = compare(found(1000.0, 1000.0), found(960.0, 960.0)).values  # of what is not searched in steps
+    assert exact.outcome == "worse"
+
+
+@pytest.mark.parametrize("run", [float("nan"), float("inf"), -float("inf"), 1e300])
+def test_a_report_whose_numbers_are_none_is_told_and_not_compared(tmp_path: Path, run: float) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(_verdict(p99_s=_number(0.01, 0.010, run, 0.012))))
+    with pytest.raises(ResultsError, match="is no number that was measured"):
+        compared_reports.read(file)
+
+
+def test_a_file_of_a_hundred_thousand_brackets_is_told_and_no_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(ResultsError, match="cannot be read"):
+        compared_reports.read(file)
+
+
 def test_two_verdicts_are_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = tmp_path / "a.json", tmp_path / "b.json"
     price = _number(1.0, unit="USD/h")

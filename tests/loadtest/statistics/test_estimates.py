@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from loadtest.statistics.estimates import Estimate, between_ranks, curve, estimate, percentile
+from loadtest.profile.search import Search, find
+from loadtest.statistics.estimates import Estimate, between_ranks, curve, estimate, percentile, searched
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,24 @@ def test_a_curve_rises_from_the_fastest_to_the_slowest() -> None:
     assert list(values) == sorted(values)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert curve(np.array([])) == []
+
+
+def searches(noise: float, seed: int, step_ratio: float = 1.06) -> tuple[float, ...]:
+    """Estimates of a server that carries 1,000 requests per second, by the search that profiles use."""
+    random = np.random.default_rng(seed)
+    start_rps = float(random.uniform(250, 750))
+    search = Search(start_rps, start_rps / 10, step_ratio, 3, 12)
+    return find(search, lambda rate: "met" if rate <= 1000 * math.exp(random.normal(0, noise)) else "missed").estimates
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.03, 0.08])
+def test_the_interval_of_a_searched_rate_holds_the_true_one_also_where_all_repeats_agree(noise: float) -> None:
+    told = [searched(searches(noise, seed), 1.06) for seed in range(300)]
+    known = [one for one in told if one is not None and one.low is not None and one.high is not None]
+    assert len(known) > 250
+    assert sum(one.low <= 1000 <= one.high for one in known) / len(known) >= 0.92  # type: ignore[operator]
+
+
+def test_one_searched_rate_has_no_interval_either() -> None:
+    assert searched([], 1.06) is None
+    assert searched([1000.0], 1.06) == Estimate(1000.0, None, None, (1000.0,))
