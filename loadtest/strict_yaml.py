@@ -103,7 +103,9 @@ class Reader:
         self._constructor = yaml.SafeLoader("")
 
     def error(self, node: yaml.Node, what: str) -> CampaignFileError:
-        return CampaignFileError(f"{self.file}, line {node.start_mark.line + 1}: {what}.")
+        return CampaignFileError(
+            f"{self.file}, line {node.start_mark.line + 1}: {what}{'' if what.endswith('?') else '.'}"
+        )
 
     def mapping(self, node: yaml.Node, form: dict[str, Any], where: str) -> dict[str, Any]:
         if not isinstance(node, yaml.MappingNode):

@@ -66,6 +66,12 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["simulate", "docs/scenarios/bert-large.yaml", "--trace", "none.csv"], 2, "none.csv"),
         (["simulate", "docs/scenarios/bert-large.yaml", "--trace", "none.csv", "--rate", "5"], 2, "leave out"),
         (["campaign", "run", "none.yaml"], 2, "none.yaml"),
+        (
+            ["campaign", "run", "loadtest/campaigns/minilm.yaml", "--model-repository", "/nonexistent"],
+            2,
+            "there is no model repository at /nonexistent",
+        ),
+        (["campaign", "run", "loadtest/campaigns/claims.yaml", "--only", "int8-suits-cpu"], 2, "int8-suits-cpus'?\n"),
         (["campaign", "report", "none"], 2, "none"),
         (["campaign", "report", "none", "--fail-if", "p98_s > 1"], 2, "did you mean 'p99_s'?"),
         (

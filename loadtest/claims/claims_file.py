@@ -178,7 +178,7 @@ class Suite:
         known = [claim.name for claim in self.claims]
         for name in names:
             if name not in known:
-                raise CampaignFileError(f"--only: no claim is named {name!r}{nearest(name, known)}.")
+                raise CampaignFileError(f"--only: no claim is named {name!r}{nearest(name, known)}")
         return tuple(claim for claim in self.claims if not names or claim.name in names)
 
 

@@ -53,6 +53,8 @@ def campaign_run(only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...]
         )
     if only or is_quick:
         raise UserError("--only and --quick are for a file of claims (kind: claims), and do nothing for a load test")
+    if options["model_repository"] is not None:  # told before a folder for the results is made
+        room("serving.repository").Repository(options["model_repository"]).ungated()
     sys.exit(loadtest(campaigns, lambda: campaigns.run(campaigns.CampaignOptions(**options, fail_if=fail_if))))
 
 
