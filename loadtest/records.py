@@ -8,7 +8,9 @@ with any change of a column or a key.
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,11 +62,14 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of one run. A last line cut short by a kill is dropped; any other broken line is an error that names it."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ResultsError(f"{path}: byte {error.start} is no text. Delete the file to leave this run out.") from error
     if text and not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     rows: list[Row] = []
-    for number, cells in enumerate(csv.reader(text.splitlines()), start=1):
+    for number, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
         if number == 1:
             if tuple(cells) != Row._fields:
                 raise ResultsError(
@@ -82,8 +87,10 @@ def _row(cells: list[str]) -> Row:
     if len(cells) != len(Row._fields):
         raise ValueError(f"{len(cells)} cells instead of {len(Row._fields)}")
     start_s, lag_s, latency_s, status, num_bytes, correct, *receipt = cells
-    is_correct = int(correct) if correct else None
-    return Row(float(start_s), float(lag_s), float(latency_s), int(status), int(num_bytes), is_correct, *receipt)
+    times_s = float(start_s), float(lag_s), float(latency_s)
+    if not all(map(math.isfinite, times_s)):
+        raise ValueError("a time that is no number")
+    return Row(*times_s, int(status), int(num_bytes), int(correct) if correct else None, *receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +247,8 @@ def read_manifest(directory: Path) -> Manifest:
         raise ResultsError(f"{path} cannot be read: {error}.") from error
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
         found = raw.get("version") if isinstance(raw, dict) else None
-        raise ResultsError(f"{path} has version {found!r}; this Tandem reads version {VERSION}.")
+        way_out = "measure again with `tandem campaign run`, or read the report.html beside it"
+        raise ResultsError(f"{path} has version {found!r}; this Tandem reads version {VERSION}: {way_out}.")
     try:
         machine = raw.pop("machine")
         return Manifest(
@@ -253,7 +261,7 @@ def read_manifest(directory: Path) -> Manifest:
             runs=tuple(_run(r) for r in raw.pop("runs")),
             **raw,
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ResultsError(f"{path} is not a manifest of version {VERSION}: {error}.") from error
 
 

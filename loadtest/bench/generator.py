@@ -4,7 +4,8 @@
 
 Real Locust with the locustfile of campaigns on one core, a server that answers at once on another; the rules that void runs of campaigns
 decide, and nothing else. Searches upward, then between the last good rate and the first void one. On a machine with one core, or one that
-is busy, the figure is of that; `--undisturbed` gives both processes real-time priority, which takes root.
+is busy, the figure is of that. The generator has real-time priority where that is allowed, and the verdict says so; `--undisturbed` gives
+it to both processes, which takes root.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from loadtest.bench.result_file import result_file
 from loadtest.bench.stack import START_S, answers
 from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
 from loadtest.machine import head, this_machine
-from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio
+from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
 from loadtest.records import ArmRecord, Load, RunRecord, read_rows
 from loadtest.report import summarise_run
 from loadtest.target import last_line
@@ -53,6 +54,7 @@ class Sent:
     lag_p99_s: float | None
     latency_p50_s: float | None
     cpu_ratio: float | None
+    is_real_time: bool | None = None  # it went before all other work, and kept up with that
 
     def cells(self) -> tuple[str, str, str, str, str]:
         lag, half = (("–" if s is None else f"{s * 1000:.2f}") for s in (self.lag_p99_s, self.latency_p50_s))
@@ -98,6 +100,7 @@ def verdict(runs: Sequence[Sent], num_cores: int) -> Verdict:
         return Verdict(name, None, Reach(AIM_RPS, "requests/s"))
     lag_ms, cpu = (found.lag_p99_s or 0) * 1000, found.cpu_ratio or 0
     where = "on a core of its own" if num_cores > 1 else "on the server's core"
+    where += " at real-time priority" if found.is_real_time else ""
     note = f"{where}, lag p99 {lag_ms:.2f} ms of {OBJECTIVE_S * 50:g} ms, {cpu:.0%} of the core"
     return Verdict(name, found.rate_rps, Reach(AIM_RPS, "requests/s"), note)
 
@@ -156,7 +159,8 @@ def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int,
         generator_cpu_ratio=generator_cpu_ratio(rows), num_scheduled=sum(1 for at in due if at >= WARMUP_S),
     )  # fmt: skip
     summary = summarise_run(run, ARM, load, read_rows(rows) if rows.exists() else [])
-    return Sent(rate_rps, summary.void, summary.lag_p99_s, summary.latency_p50_s, summary.generator_cpu_ratio)
+    cpu_ratio, first = summary.generator_cpu_ratio, is_real_time(rows)
+    return Sent(rate_rps, summary.void, summary.lag_p99_s, summary.latency_p50_s, cpu_ratio, first)
 
 
 def _command(rate_rps: float, url: str, rows: Path, duration_s: float) -> list[str]:
@@ -173,7 +177,9 @@ def main(arguments: Sequence[str]) -> int:
         "--quick", action="store_true", help="runs of 2 s instead of 4, no verdict: shows that it works"
     )
     parser.add_argument(
-        "--undisturbed", action="store_true", help="real-time priority: what else runs here does not count"
+        "--undisturbed",
+        action="store_true",
+        help="real-time priority for both processes, or none: what else runs here does not count",
     )
     parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every run to this file")
     options = parser.parse_args(arguments)
@@ -198,7 +204,7 @@ def main(arguments: Sequence[str]) -> int:
     what = (
         f"Poisson arrivals, one real digit per request as JSON, {duration_s:g} s after {WARMUP_S:g} s of warm-up, against a server "
         f"that answers at once; objective {OBJECTIVE_S * 1000:g} ms; up to {NUM_ATTEMPTS} tries at a rate"
-        f"{', real-time priority' if options.undisturbed else ''}"
+        f"{', real-time priority for both processes' if options.undisturbed else ''}"
     )
     print(head(machine, today, command, what, others_ratio=others_ratio) + "\n")
     print(table([("requests/s", "lag p99 ms", "p50 ms", "CPU", "outcome"), *(run.cells() for run in runs)]) + "\n")

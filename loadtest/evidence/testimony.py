@@ -101,7 +101,8 @@ def remarks(arms: Sequence[ArmSummary]) -> tuple[str, ...]:
     """How the table is to be read, and what is missing from it."""
     said = [
         "Of a mean request, the median over runs. Each request of a batch counts the batch's whole time. "
-        "CPU and energy are those of the measured seconds, over the good answers of these, with whatever else was asked of the same servers."
+        "CPU and energy are those of the measured seconds, over the good answers of these, "
+        "with whatever else was asked of the same servers."
     ]
     has_cpu, has_gpu = _has(arms, "cpu_energy_j"), _has(arms, "gpu_energy_j", "gpu_utilization_ratio", "gpu_power_w")
     if has_cpu:

@@ -18,7 +18,7 @@ from loadtest.reporting.style import grid as _grid
 from loadtest.reporting.style import row as _row
 from loadtest.reporting.style import text as _e
 from loadtest.reporting.summaries import ArmSummary, Report, RunSummary, milliseconds, number
-from loadtest.reporting.wording import label, point_label
+from loadtest.reporting.wording import label, paragraphs, point_label
 from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 from loadtest.statistics.estimates import CONFIDENCE, MIN_BEYOND, Estimate
 from loadtest.statistics.stability import MAX_ORDER, MIN_CHANGE_RATIO, MIN_REQUESTS, NUM_PARTS
@@ -85,7 +85,8 @@ def _head(report: Report) -> str:
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     flags = [flag for flag in (report.verdict, "partial" if report.is_partial else None) if flag]
     kind = "Load test" + "".join(f' <span class="flag">{_e(flag)}</span>' for flag in flags)
-    result = f'<p class="kind">{kind}</p><h1>{_e(m.name)}</h1><p class="result">{_e(report.sentence)}</p>'
+    told = "".join(f'<p class="result">{_e(text)}</p>' for text in paragraphs(report.arms, m.load))
+    result = f'<p class="kind">{kind}</p><h1>{_e(m.name)}</h1>{told}'
     return f"<header>{result}<dl>{rows}</dl></header>"
 
 

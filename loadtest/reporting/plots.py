@@ -59,7 +59,7 @@ def _draw_bars(arms: Sequence[ArmSummary], width: int) -> str:
 def curves(arms: Sequence[ArmSummary]) -> str:
     key = "".join(_key(index, arm) for index, arm in enumerate(arms))
     words = (
-        "Share of requests answered within a time, on a logarithmic scale: further left is faster. All valid runs together, "
+        "Share of the good answers that came within a time, on a logarithmic scale: further left is faster. All valid runs together, "
         "without the fastest and the slowest 0.1 %."
     )
     caption = f'<span class="keys">{key}</span>{words}'

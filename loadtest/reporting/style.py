@@ -57,6 +57,7 @@ body{margin:0;background:var(--page);color:var(--text);font:16px/1.5 system-ui,s
 main{max-width:820px;margin:0 auto;padding:28px 30px 60px}
 h1{font-size:28px;margin:0 0 8px;line-height:1.2}
 h2{font-size:19px;margin:34px 0 10px}
+.point{font-size:22px;border-top:2px solid var(--rule);padding-top:22px;margin-top:40px}
 .kind{margin:0;color:var(--soft);font-size:14px}
 .result{font-size:19px;line-height:1.5;margin:0 0 18px}
 dl{margin:0;background:var(--box);padding:10px 16px;border-radius:6px}
@@ -103,8 +104,8 @@ thead{display:none}
 tr{display:block;border-bottom:1px solid var(--rule);padding:8px 0}
 tbody th,td{display:flex;justify-content:space-between;gap:14px;border:0;padding:2px 0;text-align:right!important}
 tbody th{display:block;text-align:left!important}
-td[data-head]::before{content:attr(data-head);color:var(--soft);text-align:left;flex:none}
-.between{display:inline;margin-left:8px}
+td[data-head]::before{content:attr(data-head);color:var(--soft);text-align:left;flex:0 1 auto}
+.between{display:inline;margin-left:8px;white-space:normal}
 }
 @media print{main{max-width:none;padding:0}
 details:not([open])>*{display:block}::details-content{content-visibility:visible;height:auto;display:block}

@@ -38,25 +38,31 @@ def point_label(load: Load, point: float) -> str:
 
 
 def sentence(arms: Sequence[ArmSummary], load: Load) -> str:
-    """The result in plain words: each arm against the baseline, at each point of the load, then what is missing."""
-    parts = []
+    """The result in plain words, in a line."""
+    return " ".join(paragraphs(arms, load))
+
+
+def paragraphs(arms: Sequence[ArmSummary], load: Load) -> list[str]:
+    """Each arm against the baseline, a paragraph for each point of the load; then what is missing."""
+    told = []
     if names := emulated(arms):
-        parts.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
+        told.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
     for point in load.points:
-        here = [arm for arm in arms if arm.point == point]
-        said = _at_point(here, load)
-        parts += (
-            [f"At {point_label(load, point)}: {said[0]}", *said[1:]]
-            if len(load.points) > 1 or load.kind == "open"
-            else said
-        )
-    parts += _missing([arm for arm in arms if arm.point == load.points[0]])
+        said = " ".join(_at_point([arm for arm in arms if arm.point == point], load))
+        told.append(f"At {point_label(load, point)}: {said}" if len(load.points) > 1 or load.kind == "open" else said)
+    last = " ".join(_not_there(arms, load))
+    return [*told, last] if last else told
+
+
+def _not_there(arms: Sequence[ArmSummary], load: Load) -> list[str]:
+    """Arms that were not run, and those without a valid run."""
+    parts = _missing([arm for arm in arms if arm.point == load.points[0]])
     for point in load.points:
         empty = [label(a) for a in arms if a.point == point and not a.not_run and not a.num_runs and not a.is_baseline]
         if empty:
             at = f" at {point_label(load, point)}" if len(load.points) > 1 else ""
             parts.append(f"No valid run{at}: {', '.join(empty)}.")
-    return " ".join(parts)
+    return parts
 
 
 def _at_point(arms: Sequence[ArmSummary], load: Load) -> list[str]:
@@ -68,7 +74,11 @@ def _at_point(arms: Sequence[ArmSummary], load: Load) -> list[str]:
     again = [_itself(arm, load) for arm in others if arm.is_again]
     others = [arm for arm in others if not arm.is_again]
     if load.kind == "open":
-        return [f"{label(baseline)} {_answers(baseline, load)}.", *(_in_time(arm, load) for arm in others), *again]
+        return [
+            f"{label(baseline)} {_answers(baseline, load)}.",
+            *(_in_time(arm, baseline, load) for arm in others),
+            *again,
+        ]
     rate = number(baseline.throughput_rps.median)
     first = f"{label(baseline)} answers {rate} requests per second{_median_ms(baseline)}."
     return [first, *(_against(arm, baseline) for arm in others), *again]
@@ -104,20 +114,24 @@ def _answers(arm: ArmSummary, load: Load) -> str:
     assert load.objective_s
     assert arm.within_objective_ratio
     share = f"{arm.within_objective_ratio.median:.2%} within {milliseconds(load.objective_s)} ms"
-    median = "" if arm.latency_p50_s is None else f", half of them within {milliseconds(arm.latency_p50_s.median)} ms"
-    slowest = "" if arm.latency_p99_s is None else f", 99 % within {milliseconds(arm.latency_p99_s.median)} ms"
+    whose, their = ("the good answers", " of these") if arm.num_errors else ("all", "")  # what failed is in no latency
+    median = (
+        "" if arm.latency_p50_s is None else f", half of {whose} within {milliseconds(arm.latency_p50_s.median)} ms"
+    )
+    slowest = "" if arm.latency_p99_s is None else f", 99 %{their} within {milliseconds(arm.latency_p99_s.median)} ms"
     return f"answers {share}{median}{slowest}"
 
 
-def _in_time(arm: ArmSummary, load: Load) -> str:
+def _in_time(arm: ArmSummary, baseline: ArmSummary, load: Load) -> str:
     said = f"{label(arm)} {_answers(arm, load)}"
     ratio = arm.speed_ratio
     if ratio is None or ratio.low is None:
         return f"{said}; {_inconclusive(ratio)}."
+    median = "the median of its good answers" if arm.num_errors or baseline.num_errors else "its median"
     if ratio.outcome == "no_difference_seen":
-        return f"{said}, not to be told apart: its median is {_between(ratio)} times as fast."
+        return f"{said}, not to be told apart: {median} is {_between(ratio)} times as fast."
     called = "faster" if ratio.outcome == "higher" else "slower"
-    return f"{said}; its median is {ratio.ratio:.2f} times as fast ({_between(ratio)}), {called}."
+    return f"{said}; {median} is {ratio.ratio:.2f} times as fast ({_between(ratio)}), {called}."
 
 
 def _against(arm: ArmSummary, baseline: ArmSummary) -> str:
@@ -160,8 +174,11 @@ def _median_ms(arm: ArmSummary) -> str:
     return "" if arm.latency_p50_s is None else f" (median latency {milliseconds(arm.latency_p50_s.median)} ms)"
 
 
-def _is_real_time(manifest: Manifest) -> bool:
-    return any(run.is_generator_real_time for run in manifest.runs)
+def _before_all_others(manifest: Manifest) -> str:
+    """The priority that the generator had, and kept."""
+    num = sum(1 for run in manifest.runs if run.is_generator_real_time)
+    in_some = f" in {num} of {len(manifest.runs)} runs" if num < len(manifest.runs) else ""
+    return f", before all other work{in_some} (real-time priority)" if num else ""
 
 
 def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSummary]) -> tuple[str, ...]:
@@ -172,7 +189,7 @@ def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSu
         said.append(f"Partial: {done} of {manifest.num_planned} runs were made before the campaign was interrupted.")
     if manifest.is_local:
         cores = f"{manifest.machine.num_cores:g} cores"
-        first = ", before all other work (real-time priority)" if _is_real_time(manifest) else ""
+        first = _before_all_others(manifest)
         said.append(f"The load generator ran on the same {cores} as the server and took its share of them{first}.")
     busy = max((run.generator_cpu_ratio or 0.0 for run in runs if run.void is None), default=0.0)
     if busy > BUSY_GENERATOR:

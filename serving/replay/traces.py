@@ -16,6 +16,15 @@ from serving.errors import UserError
 
 TIMESTAMP = "TIMESTAMP"
 ROWS = "rows"
+NOTHING = (
+    "null",
+    "none",
+    "nil",
+    "na",
+    "nat",
+    "true",
+    "false",
+)  # what programs write where no time is: never a column's name
 MAX_LASTING_S = 366 * 86_400.0  # beyond, one of the times is a mistake, and every second of it would be simulated
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,7 +70,8 @@ def _arrivals(lines: Iterator[list[str]], path: Path, rows: float) -> Iterator[t
 
 def _is_header(cells: list[str]) -> bool:
     """Names, and no number among them: what has a number, or nothing where the time is to be, is a row."""
-    return TIMESTAMP in cells or (cells[0][:1].isalpha() and not any(_has_number(cell) for cell in cells))
+    is_name = cells[0][:1].isalpha() and cells[0].lower().replace("/", "") not in NOTHING
+    return TIMESTAMP in cells or (is_name and not any(_has_number(cell) for cell in cells))
 
 
 def _has_number(text: str) -> bool:

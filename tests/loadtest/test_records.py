@@ -39,6 +39,7 @@ def test_a_last_row_cut_short_by_a_kill_is_dropped(tmp_path: Path) -> None:
     [
         (lambda t: t.replace("200", "2x0", 1), "line 2: invalid literal"),
         (lambda t: t.replace(",200,", ",", 1), "line 2: 9 cells instead of 10"),
+        (lambda t: t.replace("0.010000", "nan", 1), "line 2: a time that is no number"),
         (lambda t: t.replace("start_s", "start", 1), "first line is not that of version 3"),
     ],
 )
@@ -48,6 +49,16 @@ def test_a_broken_row_is_an_error_that_names_its_line(tmp_path: Path, spoil: obj
     assert callable(spoil)
     file.write_text(spoil(file.read_text()))
     with pytest.raises(ResultsError, match=message):
+        records.read_rows(file)
+
+
+def test_rows_that_are_no_text_are_an_error_and_strange_letters_of_a_receipt_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    strange = [make.row(device='cpu; name="\x85\u2028\x0c"'), make.row()]
+    records.write_rows(file, strange)
+    assert records.read_rows(file) == strange
+    file.write_bytes(file.read_bytes() + b"\xff\xfe")
+    with pytest.raises(ResultsError, match=r"is no text\. Delete the file to leave this run out"):
         records.read_rows(file)
 
 
@@ -63,7 +74,11 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 1}, "has version 1; this Tandem reads version 3"),
+        (
+            {"version": 2},
+            "has version 2; this Tandem reads version 3: measure again with `tandem campaign run`, or read the report.html",
+        ),
+        ({"runs": ["x"]}, "is not a manifest of version 3"),
         ({"surplus": 1}, "is not a manifest of version 3"),
         ({"machine": None}, "is not a manifest of version 3"),
     ],

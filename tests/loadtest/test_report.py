@@ -158,12 +158,19 @@ def test_an_interrupted_campaign_is_reported_as_partial() -> None:
             {"is_local": True, "runs": (make.run(is_generator_real_time=True),)},
             "The load generator ran on the same 2 cores as the server and took its share of them, before all other work (real-time",
         ),
+        (
+            {
+                "is_local": True,
+                "runs": (make.run(is_generator_real_time=True), make.run(repeat=2, is_generator_real_time=False)),
+            },
+            "The load generator ran on the same 2 cores as the server and took its share of them, before all other work in 1 of 2 runs",
+        ),
         ({"runs": (make.run(generator_cpu_ratio=0.97),)}, "The generator used up to 97% of a core"),
     ],
 )
 def test_what_weakens_a_result_is_said(change: dict[str, Any], caveat: str) -> None:
     given = replace(make.manifest([make.run()]), **change)
-    built = report.summarise(given, {"runs/fp32-cpu-1.csv": make.rows(0.01)})
+    built = report.summarise(given, {run.rows: make.rows(0.01) for run in given.runs})
     assert any(text.startswith(caveat) for text in built.caveats)
 
 
@@ -378,6 +385,16 @@ def test_what_was_never_sent_or_refused_is_not_in_time() -> None:
     assert summary.within_objective_ratio == pytest.approx(0.9)
 
 
+def test_what_failed_is_not_among_those_that_a_sentence_calls_answered_within_a_time() -> None:
+    run = open_run()
+    rows = late_by(0.0, 100)
+    failed = [row._replace(status=503, error="overloaded") for row in rows[:20]]
+    given = replace(make.manifest([run]), load=OPEN)
+    assert "100.00% within 20.0 ms, half of all within 10.0 ms" in report.summarise(given, {run.rows: rows}).sentence
+    said = report.summarise(given, {run.rows: [*failed, *rows[20:]]}).sentence
+    assert "80.00% within 20.0 ms, half of the good answers within 10.0 ms" in said
+
+
 def a_stall(begin_s: float, stall_s: float, rate_rps: float, service_s: float) -> list[Row]:
     """A server that stands still once, asked at a constant rate: who came meanwhile waited for its end."""
     times = [1.0 + n / rate_rps for n in range(round(2 * rate_rps))]
@@ -431,6 +448,7 @@ def test_each_rate_is_told_by_itself() -> None:
     assert "At 100 requests per second: fp32 on cpu answers 0.00% within 20.0 ms" in built.sentence
     assert "its median is 2.50 times as fast (2.50 to 2.50), faster." in built.sentence
     assert built.sentence.count("no GPU on this machine") == 1
+    assert page.render(built).count('<p class="result">') == 3  # each rate, and what is missing
 
 
 def test_the_page_states_the_rule_that_its_sentence_follows() -> None:
