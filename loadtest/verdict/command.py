@@ -47,6 +47,8 @@ def run(options: VerdictOptions) -> int:
     except CannotMeasure as error:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
+    except OSError as error:
+        return _cannot_write(error)
     except (Interrupted, KeyboardInterrupt):
         kept = f"what was measured is in {output}" if any(output.iterdir()) else "nothing was kept"
         print(f"tandem: interrupted before there was a verdict; {kept}", file=sys.stderr)
@@ -54,7 +56,16 @@ def run(options: VerdictOptions) -> int:
     finally:
         with suppress(OSError):  # it holds something, as it should
             output.rmdir()
-    return _conclude(report, asked.conditions, output, is_json=options.as_json)
+    try:
+        return _conclude(report, asked.conditions, output, is_json=options.as_json)
+    except OSError as error:  # the answer took minutes: it is told all the same
+        print(report.paragraph, file=sys.stderr if options.as_json else sys.stdout)
+        return _cannot_write(error)
+
+
+def _cannot_write(error: OSError) -> int:
+    print(f"tandem: {error.filename or 'a file'} cannot be written: {error.strerror or error}", file=sys.stderr)
+    return 3
 
 
 def _folder(path: Path) -> Path:

@@ -62,12 +62,15 @@ def _first_of_each_kind(weighed: Sequence[ServerReport]) -> list[ServerReport]:
 
 
 def _names(report: VerdictReport) -> dict[str, str]:
-    """What the cheapest server of each kind is, for the key of the cost curves."""
-    names = {"cpu": "CPU", "gpu": "GPU"}
-    for server in reversed(report.servers):
-        if server.offer is not None:
-            kind = "cpu" if server.device == "cpu" else "gpu"
-            names[kind] = f"{kind.upper()}: {tables.with_accuracy(server)}, on {server.offer}"
+    """What the cheapest server of each kind is, for the key of the cost curves; on several machines another one at each rate."""
+    names = {}
+    for kind in ("cpu", "gpu"):
+        priced = [s for s in report.servers if s.offer is not None and (s.device == "cpu") == (kind == "cpu")]
+        offers = list(dict.fromkeys(s.offer for s in priced))
+        what = f": {tables.with_accuracy(priced[0])}, on {offers[0]}" if priced else ""
+        if len(offers) > 1:
+            what = f": at each rate the cheapest of {', '.join(str(offer) for offer in offers)}"
+        names[kind] = f"{kind.upper()}{what}"
     return names
 
 

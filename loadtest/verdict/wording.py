@@ -272,7 +272,11 @@ def assumption(one: Sensitivity) -> str:
 def caveats(plan: Plan, sources: Sequence[Source], check: Check | None) -> tuple[str, ...]:
     """What a reader must know before believing the paragraph."""
     said = [*plan.caveats]
-    said += [source.profile.note for source in sources if source.profile.note]
+    told = " ".join(said)
+    for profile in (source.profile for source in sources):
+        if profile.note and profile.note.rstrip(".") not in told:
+            names = " and ".join(dict.fromkeys(server.device_name for server in profile.servers))
+            said.append(profile.note if profile.provenance == "measured" else f"{names}: {profile.note}")
     if check is not None:
         how = {
             True: ", with real-time priority, before the server's own work",

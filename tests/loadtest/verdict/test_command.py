@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,3 +188,21 @@ def test_a_card_that_cannot_be_measured_is_told_and_the_rest_is_judged(
     assert "This machine's card was not measured: no variant of digits may run on the gpu pool" in err
     assert "Inconclusive" in out
     assert "card was not measured" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_disk_that_is_full_is_one_line_and_what_was_judged_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text = Path.write_text
+
+    def full(path: Path, *given: Any, **named: Any) -> int:
+        if path.name == "report.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write_text(path, *given, **named)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert run(options(tmp_path)) == 3
+    out, err = capsys.readouterr()
+    assert "The GPU does not pay" in out
+    assert "cannot be written: No space left on device" in err
+    assert len(err.strip().splitlines()) == 1

@@ -13,6 +13,7 @@ from serving.planning.price_list import Offer
 from serving.planning.profile import LoadPoint, MaxRate
 from serving.planning.verdict import Reason, ReasonKind
 from tests.loadtest.verdict.made import (
+    HERE,
     OBJECTIVE_S,
     PRICES,
     THERE,
@@ -57,6 +58,9 @@ def test_of_several_cards_the_one_that_pays_first_is_named_and_not_the_one_that_
     assert "a T4 (t4.large, $0.53 an hour; " in said
     assert ", the first of 2 cards to pay, would pay from 840/s on" in said
     assert "L40S" not in said
+    assert "GPU: at each rate the cheapest of l40s.large, t4.large" in page.render(
+        made(*sources, prices=replace(PRICES, offers=offers))
+    )
 
 
 def test_published_figures_are_told_with_whose_they_are() -> None:
@@ -64,6 +68,13 @@ def test_published_figures_are_told_with_whose_they_are() -> None:
     card = Source(gpu_profile(provenance="published", note=note), "shipped", "x.json")
     said = made(Source(cpu_profile(), "here"), card).paragraph
     assert "published figures, not measured by Tandem: MLPerf Inference, 21 November 2026" in said
+    other = replace(card, profile=replace(card.profile, note="MLPerf Inference, another.", machine=HERE))
+    unpriced = replace(
+        other, profile=replace(other.profile, servers=(replace(other.profile.servers[0], device_name="NVIDIA H9"),))
+    )
+    told = made(Source(cpu_profile(), "here"), card, unpriced).caveats
+    assert sum("server scenario" in one for one in told) == 1  # once, though the plan tells it too
+    assert "NVIDIA H9: MLPerf Inference, another." in told
 
 
 @pytest.mark.parametrize(
