@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from serving.document import BROKEN
 from serving.errors import UserError
 
 # Name -> what it does. The settings table in docs/settings.md is generated from this and from the models below.
@@ -226,6 +227,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    except BROKEN as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(raw, dict):
         raise UserError(f"{path}: expected a mapping with 'version' and 'pools'")
     return raw

@@ -83,7 +83,7 @@ def failures(condition: Condition, places: Sequence[Place]) -> list[str]:
 def _failure(condition: Condition, place: Place) -> str | None:
     of = f"{place.arm}{place.where and ' ' + place.where}"
     value = place.values.get(condition.name)
-    if value is None:
+    if value is None or math.isnan(value):
         why = f"it was not run: {place.not_run}" if place.not_run else "too few valid runs or requests"
         return f"Failed: {condition.text}: {condition.name} of {of} is not known ({why})."
     if OPERATORS[condition.operator](value, condition.number):

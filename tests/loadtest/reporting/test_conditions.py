@@ -80,6 +80,7 @@ FAST, SLOW = place(), place("int8-cpu", 0.06, "at 100 users")
         ("fp32-cpu.p99_s > 0.05", [FAST, SLOW], []),
         ("errors == 0", [FAST], ["Failed: errors == 0: errors of fp32-cpu is 0."]),
         ("p99_s > 0.05", [place(p99_s=None)], ["Failed: p99_s > 0.05: p99_s of fp32-cpu is not known (too few valid runs or requests)."]),
+        ("p99_s > 0.05", [place(p99_s=float("nan"))], ["Failed: p99_s > 0.05: p99_s of fp32-cpu is not known (too few valid runs or requests)."]),
         ("p99_s < 0.05", [place(p99_s=None)], ["Failed: p99_s < 0.05: p99_s of fp32-cpu is not known (too few valid runs or requests)."]),
         ("p99_s > 0.05", [FAST, place("fp16-gpu", None, not_run="no GPU here")], []),  # asked of what ran
         ("fp16-gpu.p99_s > 0.05", [place("fp16-gpu", None, not_run="no GPU here")],
