@@ -27,6 +27,7 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 import serving.local.engines
 import serving.local.frameworks
 from serving import cli
+from serving.cli import models as verbs
 from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
 from serving.export import command, frameworks, pipeline, recipes, sources
 from serving.export.data import Dataset, digits
@@ -356,7 +357,7 @@ def test_what_only_folders_of_transformers_read_gets_there(
 def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> None:
     tested = {row.option for row in ROWS} | {*METRICS, *OF_TORCH, "seconds", "engine_names", "is_yes", "source"}
     assert {parameter.name for parameter in cli.cli.commands["export"].params} == tested
-    assert {name for limits in LIMITS.values() for name in limits} == {*cli.LIMITS}
+    assert {name for limits in LIMITS.values() for name in limits} == {*verbs.LIMITS}
 
 
 # -- what would change nothing is refused -----------------------------------------------------------------------------
