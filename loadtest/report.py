@@ -92,9 +92,17 @@ def summarise_run(run: RunRecord, arm: ArmRecord, load: Load, rows: Sequence[Row
         within_objective_ratio=_within(run, load, sent),
         lag_p99_s=lag_p99_s(r.lag_s for r in sent) if load.kind == "open" else None,
         num_dropped=sum(1 for r in sent if r.error == DROPPED),
+        num_others=_num_others(run, rows),
         generator_cpu_ratio=run.generator_cpu_ratio,
         unstable=unstable_reason(rows, load) if run.state == "done" else None,
     )
+
+
+def _num_others(run: RunRecord, rows: Sequence[Row]) -> int | None:
+    """All that was sent may have come there, also what had no answer."""
+    if run.gateway_counted is None:
+        return None
+    return max(0, run.gateway_counted - sum(1 for row in rows if row.error != DROPPED))
 
 
 def _within(run: RunRecord, load: Load, sent: Sequence[Row]) -> float | None:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from loadtest.errors import TargetError
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import address
@@ -47,7 +49,11 @@ class Gateway:
 
     @property
     def is_local(self) -> bool:
-        return address(self.url)[0] in ("127.0.0.1", "localhost", "::1")
+        """By the names of this machine that need no look-up, and by its addresses."""
+        host = address(self.url)[0]
+        return (
+            host in ("localhost", socket.gethostname().lower()) or host.startswith("127.") or host in _own_addresses()
+        )
 
     def is_ready(self) -> bool:
         """Also tells a Tandem from whatever else listens on the port."""
@@ -133,6 +139,10 @@ class Gateway:
                 return error.code, error.read()
         except (OSError, ValueError):  # refused, timed out, not HTTP
             return None
+
+
+def _own_addresses() -> set[str]:
+    return {known.address for of_one in psutil.net_if_addrs().values() for known in of_one}
 
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))

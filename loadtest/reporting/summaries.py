@@ -32,6 +32,9 @@ class RunSummary:
     within_objective_ratio: float | None  # of all that were due; None without an objective
     lag_p99_s: float | None  # open loop: how much later than due requests were sent
     num_dropped: int
+    num_others: (
+        int | None
+    )  # requests beyond ours that the gateway counted over the whole run; None where it does not say
     generator_cpu_ratio: float | None
     unstable: str | None  # why it was not the same from beginning to end; it counts all the same
 

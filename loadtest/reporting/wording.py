@@ -195,6 +195,10 @@ def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSu
     if busy > BUSY_GENERATOR:
         limit = "it may limit the throughput of the fastest arms, so ratios are understated"
         said.append(f"The generator used up to {busy:.0%} of a core: {limit}.")
+    if others := [run.num_others for run in runs if run.void is None and run.num_others]:
+        where = f"in {len(others)} run{'' if len(others) == 1 else 's'}"
+        many = f"{where} it counted up to {max(others):,} requests that the load test did not send"
+        said.append(f"Others used the gateway, too: {many}. They took their share of the servers.")
     dropped = max((run for run in runs if run.void is None), key=lambda run: run.num_dropped, default=None)
     if dropped is not None and dropped.num_dropped:
         waiting = f"{manifest.load.max_in_flight:,} waited for their answers"

@@ -8,11 +8,15 @@ patched in its process. Deliberately not here: TLS, redirects, proxies, retries:
 from __future__ import annotations
 
 import socket
+import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httptools
 
+# A connection that lay still for longer is made anew: the server may have closed it, which would count as an error of its own. Common load
+# balancers close at 60 s, Tandem's gateway at 75.
+MAX_IDLE_S = 30.0
 RECEIVE_BYTES = 65536  # an answer of a classifier fits into one read
 
 
@@ -25,15 +29,21 @@ class Answer(NamedTuple):
 class Connection:
     """Raises OSError (TimeoutError among them) where the server is lost, and ConnectionError for an answer that is not HTTP."""
 
-    def __init__(self, url: str, timeout_s: float, wanted: frozenset[bytes] = frozenset()) -> None:
+    def __init__(
+        self, url: str, timeout_s: float, wanted: frozenset[bytes] = frozenset(), max_idle_s: float = MAX_IDLE_S
+    ) -> None:
         host, port = address(url)
         self._address = (host, port)
         self._timeout_s = timeout_s
         self._wanted = wanted
+        self._max_idle_s = max_idle_s
+        self._used_s = 0.0  # when the last answer was whole, by time.monotonic
         self._socket: socket.socket | None = None
 
     def send(self, request: bytes) -> Answer:
         """One whole request, head and body in one write; returns when the whole answer has come."""
+        if self._socket is not None and time.monotonic() - self._used_s > self._max_idle_s:
+            self.close()
         connected = self._socket or self._connect()
         reading = _Reading(self._wanted)
         parser = reading.parser = httptools.HttpResponseParser(reading)
@@ -50,6 +60,7 @@ class Connection:
         except BaseException:
             self.close()  # whatever is still on its way must not be taken for the next answer
             raise
+        self._used_s = time.monotonic()
         if not reading.is_kept_alive:
             self.close()
         return Answer(parser.get_status_code(), reading.headers, b"".join(reading.parts))

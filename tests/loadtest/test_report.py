@@ -165,6 +165,10 @@ def test_an_interrupted_campaign_is_reported_as_partial() -> None:
             },
             "The load generator ran on the same 2 cores as the server and took its share of them, before all other work in 1 of 2 runs",
         ),
+        (
+            {"runs": (make.run(gateway_counted=103), make.run(repeat=2, gateway_counted=100))},
+            "Others used the gateway, too: in 1 run it counted up to 3 requests that the load test did not send.",
+        ),
         ({"runs": (make.run(generator_cpu_ratio=0.97),)}, "The generator used up to 97% of a core"),
     ],
 )
@@ -172,6 +176,15 @@ def test_what_weakens_a_result_is_said(change: dict[str, Any], caveat: str) -> N
     given = replace(make.manifest([make.run()]), **change)
     built = report.summarise(given, {run.rows: make.rows(0.01) for run in given.runs})
     assert any(text.startswith(caveat) for text in built.caveats)
+
+
+def test_what_was_dropped_or_had_no_answer_is_not_taken_for_that_of_others() -> None:
+    rows = [*make.rows(0.01, 98), make.row(status=0, error="timeout"), make.row(status=0, error="dropped")]
+    counted = [
+        report.summarise_run(make.run(gateway_counted=n), make.ARMS[0], make.LOAD, rows).num_others
+        for n in (98, 99, 100)
+    ]
+    assert counted == [0, 0, 1]
 
 
 def test_an_emulated_device_is_never_passed_off_as_a_gpu() -> None:

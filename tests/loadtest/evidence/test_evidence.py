@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -63,6 +64,17 @@ def test_of_several_servers_one_that_is_silent_is_not_left_out_quietly() -> None
     assert told.complete({"a": ONE, "b": ONE}) == {"a": ONE, "b": ONE}
     assert told.complete({"a": ONE, "b": None}) is None
     assert told.complete({}) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]", "OWN"])
+def test_a_gateway_at_an_address_of_this_machine_shares_its_cores(host: str) -> None:
+    own = next(a.address for known in psutil.net_if_addrs().values() for a in known if a.family == socket.AF_INET)
+    assert Gateway(f"http://{host.replace('OWN', own)}:8080").is_local
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "[2001:db8::7]", "gateway.example"])
+def test_a_gateway_elsewhere_has_its_own(host: str) -> None:
+    assert not Gateway(f"http://{host}:8080").is_local
 
 
 METRICS = """\

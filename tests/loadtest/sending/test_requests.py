@@ -60,6 +60,13 @@ def test_a_connection_is_kept_and_wanted_headers_are_read() -> None:
         connection.close()
 
 
+def test_a_connection_that_lay_still_for_long_is_made_anew_because_the_server_may_have_closed_it() -> None:
+    with server(says(OK), says(OK)) as url:  # each closes after its answer, and does not say so
+        connection = Connection(url, 5.0, max_idle_s=0.0)
+        assert [ask(connection, url) for _ in range(2)] == [(200, {}, b"hi")] * 2
+        connection.close()
+
+
 def test_a_connection_that_the_server_closes_is_made_anew() -> None:
     closing = OK.replace(b"X-Other: 1", b"Connection: close")
     with server(says(closing), says(closing)) as url:
