@@ -33,6 +33,7 @@ def caveats(
         matched = match(priced.profile, priced.server, prices, instances)
         found += [] if matched is None else _of_price(priced, matched)
         found += [] if matched is None or matched.fit != "chosen" else _of_choice(priced, matched.offer, prices)
+    found += _of_energy(profiles, objective)
     found += _left_out(profiles, objective, prices, instances)
     found += _of_age(prices, [profile.date for profile in profiles], today)
     return tuple(dict.fromkeys(found))
@@ -88,6 +89,15 @@ def _of_price(priced: Priced, matched: Match) -> Iterator[str]:
     if matched.lacks_cores:
         yield (
             f"{priced.server.label} was measured with {machine.num_cores:g} cores beside the card, more than {offer.name} has for one"
+        )
+
+
+def _of_energy(profiles: Sequence[Profile], objective: Objective) -> Iterator[str]:
+    known = [s for profile in profiles for s in profile.servers if s.joules_per_request is not None]
+    if objective.minimise == "energy" and len({pool_of(server) for server in known}) == 2:
+        yield (
+            "a processor's joules are those of all that it did, a card's may be without those of the processor beside it; neither has the "
+            "rest of the machine"
         )
 
 

@@ -110,6 +110,16 @@ def test_the_least_energy_is_not_the_least_money() -> None:
     assert by_energy.joules_per_day == pytest.approx(100 * 86400 * 0.02)
 
 
+def test_joules_of_a_card_and_of_a_processor_are_not_compared_without_a_word() -> None:
+    profiles = [
+        profile(server("cpu", 150, joules_per_request=0.4)),
+        profile(server("gpu", 1500, joules_per_request=0.02)),
+    ]
+    (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
+    assert "may be without those of the processor beside it" in caveat
+    assert plan(profiles, objective(100)).caveats == ()
+
+
 def test_a_server_whose_joules_nobody_measured_is_not_left_out_of_the_least_energy_in_silence() -> None:
     profiles = [profile(server("cpu", 150, joules_per_request=0.4)), profile(server("gpu", 1500))]
     (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
