@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.arrivals import schedule
-from loadtest.bench.processes import CannotMeasure, look
+from loadtest.bench.processes import CannotMeasure, family
 from loadtest.campaign_file import Arm, Campaign
 from loadtest.evidence.counts import Scrape, evidence
 from loadtest.evidence.meters import watching
@@ -81,7 +81,7 @@ def run_s(rate_rps: float, least_s: float) -> float:
 
 def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: str) -> Seen:
     """`place`: how many came before it. Raises KeyboardInterrupt; CannotMeasure where the generator does not start, or Triton ended."""
-    _check_triton(aim, "before", rate_rps)
+    before = tritons(aim, "before", rate_rps)
     load = _load(aim, rate_rps)
     arm = Arm("searched", aim.variant, aim.pool)
     campaign = Campaign(
@@ -94,7 +94,8 @@ def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: s
         state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
     if state == "interrupted":
         raise KeyboardInterrupt
-    _check_triton(aim, "in", rate_rps)
+    if state == "done" and tritons(aim, "in", rate_rps) != before:
+        state, reason = "failed", "Triton was restarted during the run"
     if state == "failed" and not (aim.folder / planned.rows).exists():
         raise CannotMeasure(f"the load cannot be sent: {reason}")
     file = aim.folder / planned.rows
@@ -115,10 +116,14 @@ def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: s
     return seen(record, load, aim, read_rows(file) if file.exists() else [], is_real_time(file))
 
 
-def _check_triton(aim: Aim, when: str, rate_rps: float) -> None:
-    """A server that ended missed nothing: there was none."""
-    if aim.triton_pid is not None and not ((process := look(aim.triton_pid)) and process.is_alive):
+def tritons(aim: Aim, when: str, rate_rps: float) -> set[tuple[int, int]]:
+    """By number and start; `tandem triton` starts another where one crashed. A server that ended missed nothing. Raises CannotMeasure."""
+    if aim.triton_pid is None:
+        return set()
+    members = family(aim.triton_pid)
+    if not members:
         raise CannotMeasure(f"Triton ended {when} the run of {number(rate_rps)}/s")
+    return {(member.pid, member.started_ticks) for member in members if member.program == "tritonserver"}
 
 
 def _load(aim: Aim, rate_rps: float) -> Load:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadtest.bench.processes import CannotMeasure
-from loadtest.profile.load import Aim, open_run, run_s, seen
+from loadtest.profile.load import Aim, open_run, run_s, seen, tritons
 from loadtest.progress import Progress
 from loadtest.records import Load, Row, RunRecord
 
@@ -39,6 +42,21 @@ def test_a_server_that_ended_missed_nothing() -> None:
     ended.wait()
     with pytest.raises(CannotMeasure, match="Triton ended before the run of 100/s"):
         open_run(replace(AIM, triton_pid=ended.pid), 100.0, 0, Progress(), "")
+
+
+def test_a_triton_that_was_started_again_is_another_one() -> None:
+    """The run in which it crashed is void, and no `missed`."""
+    aim = replace(AIM, triton_pid=os.getpid())
+    found = []
+    for _ in range(2):
+        with subprocess.Popen(["tritonserver", "60"], executable=shutil.which("sleep")) as process:
+            while not tritons(aim, "in", 100.0):  # between fork and exec it has our name
+                time.sleep(0.001)
+            found.append(tritons(aim, "in", 100.0))
+            process.kill()
+    assert len(found[0]) == len(found[1]) == 1
+    assert found[0] != found[1]
+    assert tritons(AIM, "in", 100.0) == set()  # nobody said which one
 
 
 def test_a_point_says_whether_the_generator_went_before_all_other_work() -> None:
