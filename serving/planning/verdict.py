@@ -106,7 +106,9 @@ def judge(plan: Plan, profiles: Sequence[Profile]) -> Verdict:
     answer, why = _answer(at_rates, deciding, objective)
     doubts = absent + _doubts(deciding)
     told_by_file = [
-        Reason("what_if", p.pool, detail=p.profile.provenance) for p in deciding if _is_told(p.profile, p.server)
+        Reason("what_if", p.pool, detail=_how_told(p.profile, p.server))
+        for p in deciding
+        if _is_told(p.profile, p.server)
     ] + _slow_by_file(plan, profiles)
     word: Word
     what_if: Word | None
@@ -241,14 +243,20 @@ def _is_told(profile: Profile, server: ServerProfile) -> bool:
     return profile.provenance != "measured" or server.device.startswith("emulated")
 
 
+def _how_told(profile: Profile, server: ServerProfile) -> str:
+    """By which kind of file."""
+    return "emulated" if server.device.startswith("emulated") else profile.provenance
+
+
 def _slow_by_file(plan: Plan, profiles: Sequence[Profile]) -> list[Reason]:
     """Of kinds of which nothing could be weighed: that they are too slow is what a file tells."""
     return [
-        Reason("what_if", pool, detail=profile.provenance)
+        Reason("what_if", pool, detail=_how_told(profile, server))
         for pool in POOLS
         if not any(priced.pool == pool for priced in plan.considered)
         for profile in profiles
-        if any(pool_of(server) == pool and _is_told(profile, server) for server in profile.servers)
+        for server in profile.servers
+        if pool_of(server) == pool and _is_told(profile, server)
     ]
 
 

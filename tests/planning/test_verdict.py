@@ -293,6 +293,13 @@ def test_a_cpu_that_is_too_slow_by_a_file_makes_a_what_if(provenance: Provenance
     assert (verdict.word, verdict.what_if, kinds(verdict)) == ("inconclusive", "pays", ["what_if", "only_one"])
 
 
+def test_an_emulated_device_is_called_emulated_whatever_its_profile_says_of_itself() -> None:
+    never = MaxRate(OBJECTIVE_S, 1, 0.0, None, None)
+    ours, theirs = profile(server("emulated-cpu", never)), profile(server("gpu", max_rate(GPU_RPS)))
+    verdict = judge(plan(priced(theirs, theirs.servers[0], GPU_PER_HOUR)), [ours, theirs])
+    assert (verdict.word, verdict.reasons[0].kind, verdict.reasons[0].detail) == ("inconclusive", "what_if", "emulated")
+
+
 def test_a_cpu_that_was_too_slow_for_a_stricter_objective_was_never_measured_for_this_one() -> None:
     verdict = slow_cpu(max_rates=(MaxRate(OBJECTIVE_S / 2, 1, 0.0, None, None),), ladder=(ALONE,))
     assert (verdict.word, kinds(verdict)) == ("inconclusive", ["missing"])
