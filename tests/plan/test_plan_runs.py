@@ -37,4 +37,5 @@ def test_up_serves_a_plan_as_it_was_written(files: Files, tmp_path: Path) -> Non
     finally:
         program.end()
     assert config["instance_group"][0]["count"] == 2
+    assert config["parameters"]["intra_op_thread_count"]["string_value"] == "1"
     assert (config["max_batch_size"], config["dynamic_batching"]["max_queue_delay_microseconds"]) == (16, 200)
