@@ -25,6 +25,8 @@ FALSE_ALARM_RATIO = 0.05
 # With two repeats the interval reaches over a factor of ten for noise of 10 %: right, and of no use to anybody.
 MIN_REPEATS = 3
 
+MAX_LOG = 700.0  # of an end of an interval: beyond, floats end, and nobody cares
+
 Outcome = Literal["higher", "lower", "no_difference_seen", "inconclusive"]
 
 
@@ -92,7 +94,8 @@ def welch_reach(
 
 def _told(centre: float, reach: float, runs: tuple[float, ...]) -> Difference:
     outcome: Outcome = "higher" if centre > reach else "lower" if centre < -reach else "no_difference_seen"
-    return Difference(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach), outcome, runs)
+    ratio, low, high = (math.exp(min(end, MAX_LOG)) for end in (centre, centre - reach, centre + reach))
+    return Difference(ratio, low, high, outcome, runs)
 
 
 @lru_cache

@@ -53,6 +53,15 @@ def test_arms_differ_only_if_the_interval_leaves_out_one(ratios: list[float], ou
     assert (found.low is None) == (outcome == "inconclusive")
 
 
+def test_runs_that_differ_beyond_all_measure_have_an_interval_that_ends_somewhere() -> None:
+    """Two runs in a thousandfold, and a strict rule for many values: floats end before the interval does."""
+    for found in (paired([1e-300, 1e300, 1.0]), unpaired([1e-3, 1.0, 1e3], [1e-3, 1.0, 1e3], 1e-6)):
+        assert found is not None
+        assert found.outcome == "no_difference_seen"
+        assert found.high is not None
+        assert math.isfinite(found.high)
+
+
 def test_the_order_of_the_two_arms_does_not_matter() -> None:
     ratios = [1.1, 1.2, 1.15, 1.3]
     forth, back = paired(ratios), paired([1 / one for one in ratios])
