@@ -70,10 +70,12 @@ def measure(asked: Asked, engines: Mapping[str, EnginePython], timing: Timing, s
                 net = Net(asked.model, repository, PIXELS[asked.model], size, asked.variant)
                 request = request_to(net, running.gateway)
                 served, alone = [], []
-                for _ in range(timing.num_rounds):
+                for number in range(timing.num_rounds):
+                    if asked.is_share and number % 2:  # every other round the other way round
+                        alone.append(_alone(asked, net, engines, timing))
                     rate = served_rps(request, running.gateway, timing.seconds, timing.num_outstanding)
                     served.append(rate * size)
-                    if asked.is_share:
+                    if asked.is_share and not number % 2:
                         alone.append(_alone(asked, net, engines, timing))
                 found.append(Served(asked.model, asked.variant, asked.pool, size, tuple(served), tuple(alone)))
     return Findings(served=tuple(found))
