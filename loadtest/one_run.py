@@ -17,7 +17,7 @@ from loadtest import records
 from loadtest.campaign_file import Arm, Campaign
 from loadtest.evidence.counts import Window
 from loadtest.progress import Progress
-from loadtest.target import end_group, free_port, last_line, stop
+from loadtest.target import end_group, free_port, last_line, leashed, stop
 
 LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
 # Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
@@ -50,13 +50,12 @@ def generate(
     length_s = campaign.load.warmup_s + campaign.load.duration_s
     with log.open("wb") as file:
         process = subprocess.Popen(
-            locust_command(campaign, planned, url, rows),
+            leashed(locust_command(campaign, planned, url, rows)),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             cwd=rows.parent,  # no locust.conf of the user's lies there
             env=_locust_environment(),
-            start_new_session=True,
         )
     try:
         progress.wait(process, title, length_s, GENERATOR_GRACE_S)

@@ -28,6 +28,7 @@ from loadtest.errors import TargetError
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import address
 
+LEASH = Path(__file__).resolve().parent.parent / "serving" / "local" / "leash.py"  # a script of its own
 DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 10.0
 # A first start makes Triton's environment out of 200 MB of wheels, a GPU's out of 2 GB (the slowest seen took 4 minutes).
@@ -210,9 +211,8 @@ def own_gateway(log: Path, repository: Path | None = None) -> Iterator[Gateway]:
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
     with log.open("wb") as file:
-        # A group of its own: Ctrl-C reaches the campaign alone, which stops the load first and the gateway last.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+            leashed(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
         )
     gateway = Gateway(f"http://127.0.0.1:{port}")
     try:
@@ -240,6 +240,14 @@ def _settle(process: subprocess.Popen[bytes], log: Path) -> None:
         if READY_LINE in log.read_text(encoding="utf-8", errors="replace"):
             return
         time.sleep(0.1)
+
+
+def leashed(command: list[str]) -> list[str]:
+    """In a group of its own, so that Ctrl-C reaches us alone, who stop the load first and the gateway last; told to end when we are killed.
+
+    To be started from the main thread: the leash is that thread's.
+    """
+    return [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), str(int(signal.SIGTERM)), *command]
 
 
 def stop(process: subprocess.Popen[bytes], sign: signal.Signals, timeout_s: float) -> None:

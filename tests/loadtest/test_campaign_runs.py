@@ -24,7 +24,7 @@ from loadtest.campaign import CampaignOptions, run
 from loadtest.one_run import LOCUSTFILE
 from loadtest.sending.inputs import DIGITS
 from loadtest.statistics.differences import t_quantile
-from loadtest.target import Gateway, free_port, own_gateway
+from loadtest.target import DEFAULT_URL, Gateway, free_port, own_gateway
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]  # a first start makes Triton's environment
 ROOT = Path(__file__).parents[2]
@@ -214,6 +214,21 @@ def test_a_generator_that_is_killed_leaves_no_worker_that_loads_the_server_of_th
     assert not _with_in_command(str(out))
 
 
+def test_a_campaign_that_is_killed_takes_its_generator_and_its_own_gateway_with_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "serving", "campaign", "run", str(campaign_file(tmp_path)), "--duration", "60"]
+    if Gateway(DEFAULT_URL).is_ready():
+        pytest.skip("a gateway of somebody else's is at the default address")
+    with subprocess.Popen([*command, "--output", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+        _wait_for_generator(running.pid)
+        started = psutil.Process(running.pid).children()
+        running.kill()
+    _, alive = psutil.wait_procs(started, timeout=50)
+    assert len(started) == 2
+    assert not alive
+    assert report.build(out).is_partial
+
+
 def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_gateway(tmp_path / "gateway.log") as doomed:
@@ -373,7 +388,7 @@ def _with_in_command(text: str) -> list[psutil.Process]:
 
 
 def _wait_for_generator(pid: int, num_workers: int = 0) -> psutil.Process:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for child in psutil.Process(pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # the one that was killed
