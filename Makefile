@@ -44,7 +44,7 @@ bench: .venv/.dev ## Measure the gateway beside Triton alone and beside a bare p
 bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)
 	$(PYTHON_HERE) -m loadtest.bench.variants $(ARGS)
 
-prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: seven minutes; a part: ARGS="--only overload"
+prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: twelve minutes; a part: ARGS="--only overload"
 	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)
 
 image: ## Build the container images with docker or buildah

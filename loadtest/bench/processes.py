@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import create_server
 
-from loadtest.target import last_line, stop
+from loadtest.target import last_line, leashed, stop
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL_REPOSITORY = ROOT / "model_repo"
@@ -122,30 +122,34 @@ def running(
     limit_s: float,
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is ready, until the block ends. Raises CannotMeasure with its last words when it does not become so."""
+    """A process that is ready, until the block ends or this process is killed.
+
+    Raises CannotMeasure with its last words when it does not become so.
+    """
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+            leashed(list(command)), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
         )
     try:
-        _wait(process, is_ready, limit_s, log)
+        _wait(process, command, is_ready, limit_s, log)
         yield process
     finally:
         stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
 
 
-def _wait(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], limit_s: float, log: Path) -> None:
+def _wait(
+    process: subprocess.Popen[bytes], command: Sequence[str], is_ready: Callable[[], bool], limit_s: float, log: Path
+) -> None:
     deadline = time.monotonic() + limit_s
     while not is_ready():
         if process.poll() is not None:
-            raise CannotMeasure(f"{_words(process)} ended with exit code {process.returncode}: {last_line(log)}")
+            raise CannotMeasure(f"{_words(command)} ended with exit code {process.returncode}: {last_line(log)}")
         if time.monotonic() > deadline:
-            raise CannotMeasure(f"{_words(process)} was not ready after {limit_s:.0f} s: {last_line(log)}")
+            raise CannotMeasure(f"{_words(command)} was not ready after {limit_s:.0f} s: {last_line(log)}")
         time.sleep(POLL_S)
 
 
-def _words(process: subprocess.Popen[bytes]) -> str:
-    arguments = process.args if isinstance(process.args, Sequence) else ()
-    return " ".join(str(word) for word in arguments[1:4])
+def _words(command: Sequence[str]) -> str:
+    return " ".join(command[1:4])

@@ -82,6 +82,8 @@ def _campaign(raw: dict[str, Any]) -> Found:
     if num_unstable := sum(run["void"] is None and run["unstable"] is not None for run in raw["runs"]):
         remarks.append(f"{num_unstable} of its runs {'was' if num_unstable == 1 else 'were'} not stable")
     circumstances = {name: _text(manifest[name]) for name in _CIRCUMSTANCES}
+    if manifest["is_local"]:  # a gateway of the campaign's own has another port each time
+        circumstances["url"] = "this machine"
     title = f"{manifest['name']}, {manifest['started']}"
     return Found(title, "campaign", tuple(_arms(raw)), circumstances, tuple(remarks))
 

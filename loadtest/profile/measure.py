@@ -118,7 +118,7 @@ class Study:
     def _one_setting(self, folder: Path, shape: Shape | None, triton: Sequence[str]) -> None:
         repository = linked(folder / "repository", self.variants)
         (folder / "logs").mkdir()
-        label = "" if shape is None else f", {shape.num_instances} × {shape.num_threads}"
+        label = "" if shape is None else f", {shape.words}"
         self.say(f"starting Triton and a gateway for {', '.join(v.name for v in self.variants)}{label}")
         with stack(repository, folder / "logs", pool=self.options.pool, device=self._device, options=triton) as served:
             gateway = Gateway(served.gateway.url)
@@ -143,7 +143,7 @@ class Study:
         if engine is not None:
             given += ["--engine", engine]
         if shape is not None:
-            given += ["--instances", str(shape.num_instances), "--threads", str(shape.num_threads)]
+            given += shape.triton_options
         return given
 
     def _served(self, gateway: Gateway, served: Stack) -> list[Server]:

@@ -16,6 +16,9 @@ from serving.errors import UserError
 
 Encoding = Literal["binary", "json"]
 TIME = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(us|µs|ms|s)?")
+SHAPE = re.compile(
+    r"([1-9][0-9]{0,2})[x×]([1-9][0-9]{0,2})(?:/batch=(?P<batch>[1-9][0-9]{0,4}))?(?:/delay=(?P<delay>[0-9]{1,8})us)?"
+)
 UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
 MAX_OBJECTIVE_S = 60.0  # beyond it a search would take hours
 
@@ -50,10 +53,25 @@ QUICK = Pace(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Instances × threads of each, as `--settings` says them."""
+    """How Triton is to run the model, as `--settings` says it; None: as it is served without."""
 
     num_instances: int
     num_threads: int
+    max_batch_size: int | None = None
+    queue_delay_us: int | None = None
+
+    @property
+    def words(self) -> str:
+        """`1x2/batch=8/delay=500us`"""
+        batch = "" if self.max_batch_size is None else f"/batch={self.max_batch_size}"
+        delay = "" if self.queue_delay_us is None else f"/delay={self.queue_delay_us}us"
+        return f"{self.num_instances}x{self.num_threads}{batch}{delay}"
+
+    @property
+    def triton_options(self) -> list[str]:
+        batch = [] if self.max_batch_size is None else ["--max-batch", str(self.max_batch_size)]
+        delay = [] if self.queue_delay_us is None else ["--queue-delay-us", str(self.queue_delay_us)]
+        return ["--instances", str(self.num_instances), "--threads", str(self.num_threads), *batch, *delay]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +111,7 @@ class ProfileOptions:
             ("--p99", ",".join(f"{one:g}s" for one in self.objectives_s)),
             ("--batch-size", ",".join(map(str, self.batch_sizes)) if self.batch_sizes != (1, 8) else ""),
             ("--rate-batch-size", ",".join(map(str, self.rate_batch_sizes))),
-            ("--settings", ",".join(f"{one.num_instances}x{one.num_threads}" for one in self.settings)),
+            ("--settings", ",".join(one.words for one in self.settings)),
             ("--data", self.data),
             ("--encoding", self.encoding if self.encoding != "binary" else ""),
             ("--emulate", f"{self.pool}={self.emulate}" if self.emulate else ""),
@@ -136,13 +154,16 @@ def whole_numbers(text: str, option: str, most: int) -> tuple[int, ...]:
 
 
 def shapes(text: str, option: str) -> tuple[Shape, ...]:
-    """`1x2,2x1`: instances × threads of each. Raises UserError."""
+    """`1x2,2x1/batch=8/delay=500us`: instances × threads of each, largest batch, wait for fuller ones. Raises UserError."""
     found = []
     for word in text.split(","):
-        match = re.fullmatch(r"([1-9][0-9]{0,2})[x×]([1-9][0-9]{0,2})", word.strip())
+        match = SHAPE.fullmatch(word.strip())
         if match is None:
-            raise UserError(f"{option} {text}: {word.strip()!r} is not INSTANCESxTHREADS, such as 1x2")
-        found.append(Shape(int(match[1]), int(match[2])))
+            raise UserError(
+                f"{option} {text}: {word.strip()!r} is not INSTANCESxTHREADS, such as 1x2, 2x1/batch=8 or 1x2/delay=500us"
+            )
+        batch, delay = (None if match[name] is None else int(match[name]) for name in ("batch", "delay"))
+        found.append(Shape(int(match[1]), int(match[2]), batch, delay))
     return tuple(dict.fromkeys(found))
 
 

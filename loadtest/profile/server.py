@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadtest.bench.processes import CannotMeasure
@@ -75,6 +75,8 @@ def server_of(variant: Variant, options: ProfileOptions, gateway: Gateway, trito
     if config is None:
         return f"this machine's {options.pool} pool does not serve it"
     running = running_of(config)
+    is_limited = running.settings.max_batch_size < variant.record.max_batch_size
+    running = replace(running, settings=replace(running.settings, is_batch_limited=is_limited))
     if (why := gateway.refusal(options.model, variant.record.variant, options.pool, body)) is not None:
         return why
     return Server(variant, running, _device(config, options.pool), by_file=_by_file(variant, options))
@@ -91,3 +93,11 @@ def _by_file(variant: Variant, options: ProfileOptions) -> tuple[Timing, ...]:
     if curve is None:
         return ()
     return tuple(Timing("in_process", size, 0, curve.seconds(size), None, None, None) for size in options.batch_sizes)
+
+
+def as_profiled(server: ServerProfile) -> list[str]:
+    """Options of `tandem triton` that run it so again. On a card threads do not compute."""
+    how = server.settings
+    threads = [] if server.device == "gpu" else ["--threads", str(how.num_threads)]
+    batch = ["--max-batch", str(how.max_batch_size)] if how.is_batch_limited else []
+    return ["--instances", str(how.num_instances), *threads, *batch, "--queue-delay-us", str(how.queue_delay_us)]

@@ -112,7 +112,9 @@ def servers_of(sources: Sequence[Source], plan: Plan) -> tuple[ServerReport, ...
 def name_of(server: ServerProfile) -> str:
     """Stable from one report to the next."""
     s = server.settings
-    return f"{server.variant}-{server.engine}-{server.device}-{s.num_instances}x{s.num_threads}"
+    batch = f"-batch{s.max_batch_size}" if s.is_batch_limited else ""
+    delay = f"-delay{s.queue_delay_us}us" if s.queue_delay_us else ""
+    return f"{server.variant}-{server.engine}-{server.device}-{s.num_instances}x{s.num_threads}{batch}{delay}"
 
 
 def _server(source: int, server: ServerProfile, priced: Priced | None, objective: Objective) -> ServerReport:

@@ -16,13 +16,13 @@ from loadtest.profile.inputs import inputs_for
 from loadtest.profile.load import Aim, Seen, inputs_file, open_run
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import linked, variants_of
+from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.records import RUNS, Row, read_rows
 from loadtest.statistics.estimates import curve, estimate
 from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
 from serving.planning.plan.result import Plan, Priced
-from serving.planning.profile import ServerProfile
 
 Say = Callable[[str], None]
 NUM_RUNS, NUM_QUICK_RUNS = 3, 1  # three tell an interval
@@ -61,7 +61,7 @@ def run_check(
         repository = linked(folder / "repository", variants)
         (folder / "logs").mkdir()
         pool = chosen.server.device
-        options = _settings(chosen.server)
+        options = as_profiled(chosen.server)
         with stack(repository, folder / "logs", pool=pool, device=pool, options=options) as served:
             sent.for_batches(plan.objective.batch_size).write(inputs_file(folder))
             aim = Aim(
@@ -79,12 +79,6 @@ def run_check(
             )
             seen, rows = _runs(aim, wanted, num_runs, say, progress)
     return told(chosen, wanted, seen, rows)
-
-
-def _settings(server: ServerProfile) -> list[str]:
-    """As it was profiled. On a card threads do not compute."""
-    words = ["--instances", str(server.settings.num_instances)]
-    return words if server.device == "gpu" else [*words, "--threads", str(server.settings.num_threads)]
 
 
 def _runs(aim: Aim, wanted: float, num_runs: int, say: Say, progress: Progress) -> tuple[list[Seen], list[list[Row]]]:

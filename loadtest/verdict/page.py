@@ -159,7 +159,7 @@ def _p99_note(report: VerdictReport) -> str:
 
 def _changes(report: VerdictReport) -> str:
     """Why it is so, and what would change it."""
-    reasons = [wording.reason(one, report.model) for one in report.verdict.reasons]
+    reasons = [wording.reason(one, report.model, report.objective.batch_size) for one in report.verdict.reasons]
     flips = [wording.flip(one, report.currency) for one in report.verdict.flips]
     parts = []
     if reasons:

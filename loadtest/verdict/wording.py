@@ -63,7 +63,7 @@ def paragraph(
     rest = [
         *_if_so(verdict),
         *_why_unsure(verdict, plan),
-        *_missing(verdict, plan.model),
+        *_missing(verdict, plan.model, plan.objective.batch_size),
         *_unchecked(plan, check, not_run),
     ]
     return " ".join([first, *rest])
@@ -175,23 +175,30 @@ def _why_unsure(verdict: Verdict, plan: Plan) -> list[str]:
         "unmet",
         "only_one",
     )
-    return [f"{reason(one, plan.model)}." for one in verdict.reasons if one.kind in unsure][:3]
+    return [f"{reason(one, plan.model, plan.objective.batch_size)}." for one in verdict.reasons if one.kind in unsure][
+        :3
+    ]
 
 
-def _missing(verdict: Verdict, model: str) -> list[str]:
-    return [f"{missing(one, model)}." for one in verdict.reasons if one.kind == "missing"]
+def _missing(verdict: Verdict, model: str, batch_size: int) -> list[str]:
+    return [f"{missing(one, model, batch_size)}." for one in verdict.reasons if one.kind == "missing"]
 
 
-def missing(one: Reason, model: str) -> str:
+def _profile_command(model: str, batch_size: int) -> str:
+    return f"tandem profile {model}" + ("" if batch_size == 1 else f" --batch-size {batch_size}")
+
+
+def missing(one: Reason, model: str, batch_size: int = 1) -> str:
+    command = _profile_command(model, batch_size)
     kind = KINDS[one.pool or "gpu"]
     where = "a machine with a card" if one.pool == "gpu" else "the machine in question"
     if one.detail is not None:
         told = times(one.limit or 0)
         return (
-            f"The {kind} profile of {model} has no rate for p99 {told}: run `tandem profile {model} --p99 {told.replace(' ', '')}` on "
+            f"The {kind} profile of {model} has no rate for p99 {told}: run `{command} --p99 {told.replace(' ', '')}` on "
             f"{where} and give it with --profile"
         )
-    return f"No {kind} profile of {model}: run `tandem profile {model}` on {where} and give it with --profile"
+    return f"No {kind} profile of {model}: run `{command}` on {where} and give it with --profile"
 
 
 def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str]:
@@ -210,29 +217,30 @@ def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str
 # -- reasons and what would change it ----------------------------------------------------------------------------------
 
 
-def reason(one: Reason, model: str) -> str:
+def reason(one: Reason, model: str, batch_size: int = 1) -> str:
     """One reason in a sentence without its full stop."""
-    kind = KINDS.get(one.pool or "", "")
+    kind, command = KINDS.get(one.pool or "", ""), _profile_command(model, batch_size)
     value, limit = one.value or 0.0, one.limit or 0.0
     return {
         "cheaper": f"The {kind} is {value:.0%} cheaper at the rate asked for, at both ends of what was measured",
         "only_one": f"Only the {kind} meets p99 {times(limit)}",
         "unmet": f"Neither a CPU nor a GPU that was measured meets p99 {times(limit)}",
+        "over_cap": f"Whatever carries it costs more than it may: {value:.4g} an hour at the least, and {limit:.4g} are allowed",
         "rate": f"It depends on the rate: at {rate(value)} the GPU is the cheaper one, at others that were asked for it is not",
         "measurement": f"It depends on how fast the {kind} servers really are: within what was measured both answers fit at {rate(value)}",
         "price": f"It depends on the prices: both sides cost the same but for {value:.1%}, and {limit:.0%} is too near to tell",
         "generator": f"The load generator ended a search before the server did, so that at {rate(value)} both answers fit",
         "stricter": (
             f"Rates were measured for a stricter objective, so that at {rate(value)} both answers fit: run "
-            f"`tandem profile {model} --p99 {limit * 1000:g}ms`"
+            f"`{command} --p99 {limit * 1000:g}ms`"
         ),
         "too_few": f"Too few runs of {one.detail}: {value:.0f}, and {limit:.0f} are needed",
         "few_requests": (
             f"Too few requests stand behind the highest rate of {one.detail}: {value:.0f}, and {limit:.0f} are needed to tell a p99: run "
-            f"`tandem profile {model}` with longer runs (--seconds) and give it with --profile"
+            f"`{command}` with longer runs (--seconds) and give it with --profile"
         ),
         "void": f"All {value:.0f} runs on the {kind} are void: {one.detail}",
-        "missing": missing(one, model),
+        "missing": missing(one, model, batch_size),
         "unpriced": f"No price in the list fits {one.detail}: give a file with --prices",
         "what_if": f"The {kind} figures are {one.detail}, not measured",
     }[one.kind]

@@ -98,7 +98,11 @@ def simulate(**options: Any) -> None:
 @click.option(
     "--rate-batch-size", "rate_batch_sizes", metavar="ROWS", help="The same for the search. Default: the smallest."
 )
-@click.option("--settings", metavar="IxT", help="Instances × threads of Triton, as 1x2,2x1. Default: as it is served.")
+@click.option(
+    "--settings",
+    metavar="IxT[/batch=N][/delay=Nus]",
+    help="Instances × threads of Triton, largest batch, wait for fuller ones, as 1x2,2x1/batch=8. Default: as it is served.",
+)
 @click.option(
     "--data", help="What to send: an .npz of the model's inputs, 'digits' or 'random'. Default: what its gate saw."
 )

@@ -35,7 +35,7 @@ def require_gpu() -> None:
     if gpu_name() is None:
         raise UserError(
             "no NVIDIA card with a driver on this machine, so no gpu pool can start here; leave --pool gpu out, "
-            "or name a Triton that runs elsewhere: --pool gpu=http://HOST:8000"
+            "or let `tandem up` use a Triton that runs elsewhere: --pool gpu=http://HOST:8000"
         )
 
 

@@ -32,6 +32,7 @@ class Settings:
     num_threads: int = 1
     max_batch_size: int = 1
     queue_delay_us: int = 0
+    is_batch_limited: bool = False  # below what the model was exported for
 
     def __post_init__(self) -> None:
         if min(self.num_instances, self.num_threads) < 1 or min(self.max_batch_size, self.queue_delay_us) < 0:
@@ -149,8 +150,11 @@ class ServerProfile:
 
     @property
     def label(self) -> str:
-        """`int8 on openvino, 1 × 2`"""
-        return f"{self.variant} on {self.engine}, {self.settings.num_instances} × {self.settings.num_threads}"
+        """`int8 on openvino, 1 × 2`, and what else Triton was told."""
+        how = self.settings
+        batch = f", batches of {how.max_batch_size} at most" if how.is_batch_limited else ""
+        delay = f", waiting {how.queue_delay_us} µs for fuller ones" if how.queue_delay_us else ""
+        return f"{self.variant} on {self.engine}, {how.num_instances} × {how.num_threads}{batch}{delay}"
 
     def max_rate_rps(self, objective_s: float, batch_size: int = 1) -> MaxRate | None:
         """As measured for this objective, or for a stricter one, which is then a lower bound; None where neither was.

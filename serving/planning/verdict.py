@@ -22,6 +22,7 @@ ReasonKind = Literal[
     "cheaper",
     "only_one",  # of the two meets the objective
     "unmet",  # by either
+    "over_cap",  # whatever carries it costs more than it may
     "rate",
     "measurement",
     "price",
@@ -103,7 +104,7 @@ def judge(plan: Plan, profiles: Sequence[Profile]) -> Verdict:
     at_rates = tuple(_at_rate(hours, rate, three) for (hours, rate), three in zip(rates, read, strict=True))
     absent = [reason for pool in POOLS if (reason := _absent(pool, plan, profiles)) is not None]
     deciding = _deciding(read)
-    answer, why = _answer(at_rates, deciding, objective)
+    answer, why = _too_dear(plan) or _answer(at_rates, deciding, objective)
     doubts = absent + _doubts(deciding)
     told_by_file = [
         Reason("what_if", p.pool, detail=_how_told(p.profile, p.server))
@@ -159,6 +160,12 @@ def _word(choice: Choice) -> Word:
     if choice.cpu is None or choice.gpu.per_hour <= choice.cpu.per_hour * (1 - MIN_SAVING_RATIO):
         return "pays"
     return "does_not_pay" if choice.cpu.per_hour <= choice.gpu.per_hour * (1 - MIN_SAVING_RATIO) else "depends"
+
+
+def _too_dear(plan: Plan) -> tuple[Word, list[Reason]] | None:
+    """What nobody may pay for does not pay, whichever side is the cheaper one."""
+    cap = next((binding for binding in plan.bindings if binding.constraint == "price"), None)
+    return None if cap is None else ("does_not_pay", [Reason("over_cap", None, cap.possible, cap.wanted)])
 
 
 def _answer(at_rates: Sequence[AtRate], deciding: Sequence[Priced], objective: Objective) -> tuple[Word, list[Reason]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -115,3 +115,16 @@ def test_shipped_profiles_are_others_figures_name_their_source_and_have_a_price(
     matched = match(profile, server, read_prices(None))
     assert matched is not None
     assert matched.fit == "named"
+
+
+@pytest.mark.parametrize(
+    ("how", "label"),
+    [
+        (Settings(1, 2, 32, 0), "int8 on cpu, 1 × 2"),
+        (Settings(2, 1, 8, 0, is_batch_limited=True), "int8 on cpu, 2 × 1, batches of 8 at most"),
+        (Settings(1, 2, 32, 500), "int8 on cpu, 1 × 2, waiting 500 µs for fuller ones"),
+    ],
+)
+def test_servers_that_differ_in_any_setting_are_called_differently(how: Settings, label: str) -> None:
+    server = replace(SERVER, settings=how)
+    assert server.label == label

@@ -310,6 +310,19 @@ def test_where_nothing_meets_the_objective_a_card_does_not_pay() -> None:
     assert (verdict.word, kinds(verdict)) == ("does_not_pay", ["unmet"])
 
 
+@pytest.mark.parametrize(("max_price_per_hour", "word"), [(100.0, "pays"), (GPU_PER_HOUR / 2, "does_not_pay")])
+def test_what_costs_more_than_it_may_does_not_pay_although_the_card_is_the_cheaper_one(
+    max_price_per_hour: float, word: str
+) -> None:
+    both_sides = [profile(server("cpu", max_rate(CPU_RPS, 0.005))), profile(server("gpu", max_rate(GPU_RPS, 0.005)))]
+    offers = (Offer("cpu.large", CPU_PER_HOUR, 2), Offer("gpu.large", GPU_PER_HOUR, 4, "gpu", 1, "T4"))
+    objective = Objective(OBJECTIVE_S, ((24, 3000.0),), max_price_per_hour)
+    prices = PriceList("made", "here", "2026-11-01", "$", offers)
+    verdict = judge(make_plan("digits", objective, both_sides, prices), both_sides)
+    assert verdict.word == word
+    assert kinds(verdict) == (["cheaper"] if word == "pays" else ["over_cap"])
+
+
 def test_a_cpu_that_met_the_objective_in_some_runs_only_makes_it_depend() -> None:
     torn = max_rate(0, low_rps=0.0, high_rps=400.0)
     verdict = judge(*both(torn, max_rate(GPU_RPS)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,21 @@ def test_any_byte_may_stand_in_a_body_and_a_quote_in_a_header(tmp_path: Path) ->
     script = wrk.write_script(tmp_path / "one.lua", body, {"Tandem-Note": 'a "b" \\ c'})
     assert script.with_suffix(".body").read_bytes() == body
     assert r'wrk.headers["Tandem-Note"] = "a \"b\" \\ c"' in script.read_text()
+
+
+def test_a_process_ends_with_whoever_started_it_also_where_that_one_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from loadtest.bench.processes import running\n"
+        "with running(['sleep', '60'], Path(sys.argv[1]), lambda: True, 5.0) as process:\n"
+        "    print(process.pid, flush=True); time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        members = family(int(parent.stdout.readline()))
+        assert members
+        parent.kill()
+    end = time.monotonic() + 10
+    while still_there(members) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert still_there(members) == []

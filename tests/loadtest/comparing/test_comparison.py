@@ -153,6 +153,19 @@ def test_other_circumstances_are_warned_of(
     assert f"careful: {warning}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("is_local", "is_told"), [(True, False), (False, True)])
+def test_another_port_of_this_machine_is_no_other_circumstance(
+    is_local: bool, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = ("http://127.0.0.1:40001", "http://127.0.0.1:40002") if is_local else ("http://a:8080", "http://b:8080")
+    run(
+        CompareOptions(
+            *(results(tmp_path / str(number), url=url, is_local=is_local) for number, url in enumerate(urls))
+        )
+    )
+    assert ("url differs" in capsys.readouterr().out) is is_told
+
+
 def test_json_is_one_object_with_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(CompareOptions(results(tmp_path / "a"), results(tmp_path / "b", 0.02), as_json=True)) == 1
     told = json.loads(capsys.readouterr().out)

@@ -46,7 +46,16 @@ def test_settings_are_instances_times_threads() -> None:
     assert shapes("1x2, 2×1", "--settings") == (Shape(1, 2), Shape(2, 1))
 
 
-@pytest.mark.parametrize("text", ["", "2", "0x2", "2x0", "1x2x3", "ax2", "1000x1"])
+def test_settings_may_limit_batches_and_wait_for_fuller_ones() -> None:
+    both, batch, none = shapes("1x2/batch=8/delay=500us,2x1/batch=4,1x1/delay=0us", "--settings")
+    assert (both, batch, none) == (Shape(1, 2, 8, 500), Shape(2, 1, 4), Shape(1, 1, None, 0))
+    assert both.triton_options == ["--instances", "1", "--threads", "2", "--max-batch", "8", "--queue-delay-us", "500"]
+    assert [one.words for one in (both, batch)] == ["1x2/batch=8/delay=500us", "2x1/batch=4"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "0x2", "2x0", "1x2x3", "ax2", "1000x1", "1x2/batch=0", "1x2/delay=5ms", "1x2/delay=1us/batch=2"]
+)
 def test_settings_that_are_none_are_told(text: str) -> None:
     with pytest.raises(UserError, match="INSTANCESxTHREADS"):
         shapes(text, "--settings")

@@ -114,6 +114,11 @@ def test_a_missing_card_says_how_to_get_its_profile() -> None:
     )
 
 
+def test_the_command_that_measures_what_is_missing_has_the_rows_of_a_request() -> None:
+    said = wording.missing(Reason("missing", "gpu"), "digits", 8)
+    assert "`tandem profile digits --batch-size 8` on a machine with a card" in said
+
+
 def test_a_profile_for_another_objective_says_which_one_is_missing() -> None:
     other = replace(rate(6000), objective_s=0.1)
     card = gpu_profile(servers=(server("fp16", "cuda", "gpu", other, 0.002),))
