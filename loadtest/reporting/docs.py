@@ -65,9 +65,8 @@ def _one(name: str, raw: Any) -> Iterator[str]:
         facts.append(
             f"Sent: {payload['what'] or payload['data']}, {payload['encoding']}, {payload['batch_size']} to a request"
         )
-    if told.get("note"):
-        facts.append(told["note"])
-    yield "\n".join(f"- {fact}" for fact in (*facts, *raw["caveats"]))
+    remarks = [told["note"]] if told.get("note") else []
+    yield "\n".join(f"- {fact}" for fact in dict.fromkeys((*facts, *remarks, *raw["caveats"])))
 
 
 def _table(raw: Any) -> Iterator[str]:
