@@ -42,9 +42,12 @@ def judged(cells: Sequence[Cell], at_least: float | None, at_most: float | None)
 
 
 def answer(cells: Sequence[Cell]) -> str:
-    """Of cells that have their sides. What is not judged has no part in it."""
+    """Of cells that have their sides. What is not judged, or has too few rounds for an interval, has no part in it."""
     asked = [cell for cell in cells if cell.is_judged]
-    sides = {cell.side for cell in asked if cell.side is not None}
+    found = [cell for cell in asked if cell.side is not None]
+    sides = {cell.side for cell in found if cell.reading.low is not None and cell.reading.high is not None}
+    if found and not sides:
+        return INCONCLUSIVE
     if not sides:
         ran_elsewhere = any(cell.reading.absent == NOT_MEASURED_HERE for cell in asked)
         return NOT_MEASURED_HERE if ran_elsewhere else NOT_RUN

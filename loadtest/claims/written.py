@@ -18,7 +18,7 @@ METHOD = (
     "In process: ONNX Runtime alone, without Triton and gateway; all variants and engines of a net take turns, with new sessions in every "
     "round. A ratio against FP32 on the same device is of pairs from the same turns, a median for each round; other ratios are of rounds.",
     "Behind a median stands its 95 % interval: Student's t over rounds, on logarithms, as in all reports. With three rounds it is wide; "
-    "with fewer there is none, and then no claim holds or fails by the number.",
+    "with fewer there is none, and then the number has no part in an answer.",
     "Where the best batch size is taken, it is the best of the same rounds, which flatters it a little.",
     "An answer counts a number for one side only if its whole interval lies there. *depends*: some lie on one side, some on the other. "
     "*inconclusive*: an interval lies on both. *not measured here*: the device is not there; *not run*: it could not be, with the reason.",

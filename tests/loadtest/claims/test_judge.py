@@ -56,6 +56,8 @@ def test_a_number_counts_for_one_side_only_with_its_whole_interval(
         ([THREE, ABOUT_TWO], INCONCLUSIVE),
         ([ONE, ABOUT_TWO], INCONCLUSIVE),
         ([Reading(7)], INCONCLUSIVE),
+        ([THREE, Reading(1)], HOLDS),  # a number without an interval has no part in it
+        ([ONE, Reading(7)], DOES_NOT_HOLD),
         ([NO_CARD, NO_CARD], NOT_MEASURED_HERE),
         ([NO_CARD, TOO_SLOW], NOT_MEASURED_HERE),
         ([TOO_SLOW], NOT_RUN),
