@@ -123,7 +123,7 @@ def test_joules_of_a_card_and_of_a_processor_are_not_compared_without_a_word() -
 def test_a_server_whose_joules_nobody_measured_is_not_left_out_of_the_least_energy_in_silence() -> None:
     profiles = [profile(server("cpu", 150, joules_per_request=0.4)), profile(server("gpu", 1500))]
     (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
-    assert caveat == "not weighed: fp16 on cuda, 1 × 1: its joules were never measured"
+    assert caveat == "not weighed: fp16 on cuda, 1 × 1, waiting 100 µs for fuller ones: its joules were never measured"
 
 
 def test_the_command_that_is_told_measures_what_is_missing() -> None:
