@@ -24,7 +24,7 @@ from loadtest.bench.processes import TANDEM, CannotMeasure, Moment
 from loadtest.bench.result_file import result_file
 from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.stack import Server, stack
-from loadtest.bench.verdicts import Gain, Verdict, exit_code, table
+from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
 from loadtest.machine import head, this_machine
 from loadtest.sending.connection import Connection
 from serving.planning.machine import Machine
@@ -69,11 +69,13 @@ class Result:
         int8 = ("int8", "cpu")
         if any("vnni" in name for name in sets) and int8 in self.images_per_s:
             made.append(
-                Verdict("INT8 ÷ FP32, ONNX Runtime's own provider", self.gain(int8).median, Gain(INT8_WITH_VNNI))
+                Verdict(
+                    "INT8 ÷ FP32, ONNX Runtime's own provider", self.gain(int8).median, Reach(INT8_WITH_VNNI, "times")
+                )
             )
         if any(name.startswith("amx") for name in sets):
             best = max((self.gain(entry).median for entry in self.images_per_s), default=None)
-            made.append(Verdict("best variant and engine ÷ that FP32", best, Gain(BEST_WITH_AMX)))
+            made.append(Verdict("best variant and engine ÷ that FP32", best, Reach(BEST_WITH_AMX, "times")))
         return tuple(made)
 
     def to_json(self) -> dict[str, object]:

@@ -50,24 +50,8 @@ class AtLeast:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """How many times as fast as something else."""
-
-    limit: float
-    unit: str = ""
-
-    def __str__(self) -> str:
-        return f"≥ {number(self.limit)} times"
-
-    def judge(self, value: float) -> Outcome:
-        if value >= self.limit:
-            return Outcome.MET
-        return Outcome.MISSED if value >= self.limit / 2 else Outcome.FAILED
-
-
-@dataclass(frozen=True, slots=True)
 class Reach:
-    """A rate that is to be reached; less than half of it fails."""
+    """A rate, or how many times as fast as something else; less than half of it fails."""
 
     limit: float
     unit: str = ""
@@ -87,7 +71,7 @@ class Verdict:
 
     name: str
     value: float | None
-    aim: AtMost | AtLeast | Gain | Reach
+    aim: AtMost | AtLeast | Reach
     note: str = ""
 
     @property

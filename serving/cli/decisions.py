@@ -13,6 +13,40 @@ from serving.cli.words import FILE, JSON, MODEL_REPOSITORY, Finite
 
 # The names of the policies in planning/simulate/setting.py.
 SIMULATED = ("tandem", "cpu-only", "gpu-always", "no-bridge", "hold", "oracle")
+# What `plan` and `verdict` are both told of the load and of what may be rented.
+RATE = click.option(
+    "--rate", "rate_rps", type=Finite(0, 1e7, min_open=True), help="Requests per second, around the clock."
+)
+RATES = click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
+P99 = click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
+ROWS = click.option(
+    "--batch-size", default=1, show_default=True, type=click.IntRange(1, 65536), help="Rows of a request."
+)
+MAX_PRICE = click.option(
+    "--max-price", "max_price_per_hour", type=Finite(0, min_open=True), help="An hour, at the highest rate."
+)
+INSTANCE = click.option(
+    "--instance",
+    "instances",
+    multiple=True,
+    metavar="POOL=NAME",
+    help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
+)
+MIN_REPLICAS = click.option(
+    "--min-replicas",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Fewest servers of the pool that is always there.",
+)
+HEADROOM = click.option(
+    "--headroom",
+    "headroom_ratio",
+    default=0.7,
+    show_default=True,
+    type=Finite(0, 1, min_open=True),
+    help="Share of a server's highest rate that is planned with.",
+)
 
 
 @click.command()
@@ -156,12 +190,12 @@ def profile(
     required=True,
     help="Of `tandem profile`, or with published figures; several times for several machines.",
 )
-@click.option("--rate", "rate_rps", type=Finite(0, 1e7, min_open=True), help="Requests per second, around the clock.")
-@click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
-@click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
+@RATE
+@RATES
+@P99
 @click.option("--model", help="Which, if the profiles are of several.")
-@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1, 65536), help="Rows of a request.")
-@click.option("--max-price", "max_price_per_hour", type=Finite(0, min_open=True), help="An hour, at the highest rate.")
+@ROWS
+@MAX_PRICE
 @click.option(
     "--minimise",
     type=click.Choice(["price", "energy"]),
@@ -175,29 +209,10 @@ def profile(
     metavar="FILE",
     help="Price lists; a later one adds machines or replaces those of its names. 'shipped' is the one that comes with Tandem, the default.",
 )
-@click.option(
-    "--instance",
-    "instances",
-    multiple=True,
-    metavar="POOL=NAME",
-    help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
-)
-@click.option(
-    "--min-replicas",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, 10_000),
-    help="Fewest servers of the pool that is always there.",
-)
+@INSTANCE
+@MIN_REPLICAS
 @click.option("--max-replicas", type=click.IntRange(1, 10_000), help="Most servers of a pool that can be had.")
-@click.option(
-    "--headroom",
-    "headroom_ratio",
-    default=0.7,
-    show_default=True,
-    type=Finite(0, 1, min_open=True),
-    help="Share of a server's highest rate that is planned with.",
-)
+@HEADROOM
 @click.option(
     "--gateway-per-hour",
     default=0.0,
@@ -218,9 +233,9 @@ def plan(**options: Any) -> None:
 
 @click.command()
 @click.argument("model")
-@click.option("--rate", "rate_rps", type=Finite(0, 1e7, min_open=True), help="Requests per second, around the clock.")
-@click.option("--rates", type=FILE, help="A day instead: a CSV with lines of hours a day,requests per second.")
-@click.option("--p99", required=True, metavar="TIME", help="The 99th percentile that is wanted, as 20ms.")
+@RATE
+@RATES
+@P99
 @MODEL_REPOSITORY
 @click.option(
     "--profile",
@@ -230,31 +245,12 @@ def plan(**options: Any) -> None:
     help="Of another machine, or of this one, which is then not measured again; several times for several.",
 )
 @click.option("--prices", multiple=True, metavar="FILE", help="Price lists, as of `tandem plan`.")
-@click.option(
-    "--instance",
-    "instances",
-    multiple=True,
-    metavar="POOL=NAME",
-    help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
-)
+@INSTANCE
 @click.option("--data", help="What to send, as of `tandem profile`. Default: what the model's gate saw.")
-@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1, 65536), help="Rows of a request.")
-@click.option(
-    "--min-replicas",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, 10_000),
-    help="Fewest servers of the pool that is always there.",
-)
-@click.option(
-    "--headroom",
-    "headroom_ratio",
-    default=0.7,
-    show_default=True,
-    type=Finite(0, 1, min_open=True),
-    help="Share of a server's highest rate that is planned with.",
-)
-@click.option("--max-price", "max_price_per_hour", type=Finite(0, min_open=True), help="An hour, at the highest rate.")
+@ROWS
+@MIN_REPLICAS
+@HEADROOM
+@MAX_PRICE
 @click.option("--quick", "is_quick", is_flag=True, help="A first impression: too few runs for an answer.")
 @click.option(
     "--no-measure",

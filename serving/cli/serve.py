@@ -10,12 +10,25 @@ import click
 from serving.cli.rooms import room
 from serving.cli.words import FILE, MODEL_REPOSITORY, PORT
 
+HOST = click.option(
+    "--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on."
+)
+NO_AUTH = click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
+NO_MEASURE = click.option(
+    "--no-measure",
+    "may_measure",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not measure variants that are unmeasured on this processor.",
+)
+
 
 @click.command()
 @click.option(
     "--config", type=FILE, required=True, envvar="TANDEM_CONFIG", help="tandem.yaml: pools and their Tritons."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on.")
+@HOST
 @click.option(
     "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), envvar="TANDEM_PORT", help="Port."
 )
@@ -32,7 +45,7 @@ from serving.cli.words import FILE, MODEL_REPOSITORY, PORT
     envvar="TANDEM_ADMIN_PORT",
     help="Port of the admin listener: metrics and status.",
 )
-@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
+@NO_AUTH
 def gateway(**options: Any) -> None:
     """Run the gateway alone, in front of Tritons that run already."""
     serve = room("serving.gateway.serve")
@@ -58,18 +71,11 @@ def gateway(**options: Any) -> None:
     type=FILE,
     help="A tandem.yaml: prices, objectives, limits. Its pools need neither urls, if they are started here, nor a device.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on.")
+@HOST
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
 @MODEL_REPOSITORY
-@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
-@click.option(
-    "--no-measure",
-    "may_measure",
-    is_flag=True,
-    flag_value=False,
-    default=True,
-    help="Do not measure variants that are unmeasured on this processor.",
-)
+@NO_AUTH
+@NO_MEASURE
 def up(**options: Any) -> None:
     """Serve a model repository here: embedded Triton for each pool and the gateway, until Ctrl-C."""
     local = room("serving.local.up")
@@ -115,14 +121,7 @@ def up(**options: Any) -> None:
 @click.option(
     "--ready-file", type=FILE, help="Written once everything is loaded: the names of the models, a line each."
 )
-@click.option(
-    "--no-measure",
-    "may_measure",
-    is_flag=True,
-    flag_value=False,
-    default=True,
-    help="Do not measure variants that are unmeasured on this processor.",
-)
+@NO_MEASURE
 def triton(**options: Any) -> None:
     """Run one embedded Triton alone, as a container does."""
     local = room("serving.local.triton")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench.variants import Plan, Result, report
-from loadtest.bench.verdicts import Gain, Outcome, Verdict
+from loadtest.bench.verdicts import Outcome, Reach, Verdict
 from serving.planning.machine import Machine
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +27,7 @@ def result(*sets: str, net: str = "resnet50", int8: float = 31.0, bf16: float = 
     [(3.0, Outcome.MET), (2.9, Outcome.MISSED), (1.5, Outcome.MISSED), (1.4, Outcome.FAILED)],
 )
 def test_a_gain_fails_below_half_of_its_aim(value: float, outcome: Outcome) -> None:
-    assert Verdict("x", value, Gain(3.0)).outcome is outcome
+    assert Verdict("x", value, Reach(3.0, "times")).outcome is outcome
 
 
 @pytest.mark.parametrize(
