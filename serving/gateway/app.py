@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from serving.gateway import addresses
-from serving.gateway.addresses import LookUp
-from serving.gateway.candidates import Candidates
-from serving.gateway.catalogue import Catalogue
-from serving.gateway.control import State, add_admin, build_admin, build_public
-from serving.gateway.dispatch import Dispatch
-from serving.gateway.infer import Infer, Receive, Scope, Send
+from serving.gateway.asking.dispatch import Dispatch
+from serving.gateway.fleet import addresses
+from serving.gateway.fleet.addresses import LookUp
+from serving.gateway.fleet.candidates import Candidates
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.http.control import State, add_admin, build_admin, build_public
+from serving.gateway.http.infer import Infer, Receive, Scope, Send
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.settings import GatewaySettings
 

@@ -25,7 +25,7 @@ import uvloop
 
 from serving.errors import UserError
 from serving.gateway.app import Gateway
-from serving.gateway.connection import ClientConnection
+from serving.gateway.http.connection import ClientConnection
 from serving.settings import GatewaySettings, is_loopback, read_settings
 
 SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from serving.gateway.addresses import NoAddress, is_literal, look_up, one_family, split, url_of
 from serving.gateway.app import Gateway
+from serving.gateway.fleet.addresses import NoAddress, is_literal, look_up, one_family, split, url_of
 from serving.local.launch import free_ports
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running

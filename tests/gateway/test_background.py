@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from serving.gateway import background
-from serving.gateway.addresses import NoAddress, look_up
 from serving.gateway.background import forever
+from serving.gateway.fleet.addresses import NoAddress, look_up
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from serving.gateway.candidates import Candidates
-from serving.gateway.catalogue import Catalogue
-from serving.gateway.curves import DEFAULT
+from serving.gateway.fleet.candidates import Candidates
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.curves import DEFAULT
 from serving.scheduling.choice import Candidate
 from serving.settings import GatewaySettings
 from tests.local.harness import Served

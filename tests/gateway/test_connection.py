@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.connection import respond
-from serving.gateway.infer import Infer, decompress
+from serving.gateway.fleet.variants import NotRoutable, read_variant
+from serving.gateway.http.connection import respond
+from serving.gateway.http.infer import Infer, decompress
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge
-from serving.gateway.variants import NotRoutable, read_variant
 
 
 def test_a_connection_of_another_kind_is_left_alone() -> None:

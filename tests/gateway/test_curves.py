@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from serving.gateway.curves import UNKNOWN_SIZE, Facts, Input, made_up, measure, read_facts
-from serving.gateway.upstream import Answer, Lost
+from serving.gateway.fleet.curves import UNKNOWN_SIZE, Facts, Input, made_up, measure, read_facts
+from serving.gateway.fleet.upstream import Answer, Lost
 from serving.scheduling.curve import Curve
 
 CONFIG: dict[str, Any] = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from serving.gateway import catalogue
 from serving.gateway.app import Gateway
+from serving.gateway.fleet import catalogue
 from serving.local.environments import Environment
 from tests.gateway.conftest import digits_triton, gateway_before
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serving.gateway import candidates
-from serving.gateway.curves import DEFAULT
+from serving.gateway.fleet import candidates
+from serving.gateway.fleet.curves import DEFAULT
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
 
 

@@ -14,10 +14,10 @@ from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute
 
 from serving import errors
-from serving.gateway.catalogue import Catalogue
-from serving.gateway.control import State, add_admin, build_admin, build_public
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.http.control import State, add_admin, build_admin, build_public
+from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, document
 from serving.gateway.metrics import Metrics
-from serving.gateway.openapi import INFER_PATHS, RECEIPT_HEADERS, document
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.gateway.pages import HEADERS, read_files
+from serving.gateway.http.pages import HEADERS, read_files
 from tests.gateway.conftest import Running, gateway_before
 from tests.local.harness import free_ports
 

@@ -9,12 +9,12 @@ from time import perf_counter
 import pytest
 
 from serving.errors import UpstreamLost
-from serving.gateway.catalogue import Server
-from serving.gateway.dispatch import Asked, Sent
+from serving.gateway.asking.dispatch import Asked, Sent
+from serving.gateway.asking.route import Choice, Route
+from serving.gateway.asking.suspects import SAME_DEATH_S, Suspects
+from serving.gateway.fleet.catalogue import Server
+from serving.gateway.fleet.upstream import Target
 from serving.gateway.metrics import Series
-from serving.gateway.route import Choice, Route
-from serving.gateway.suspects import SAME_DEATH_S, Suspects
-from serving.gateway.upstream import Target
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
 from serving.scheduling.curve import Curve

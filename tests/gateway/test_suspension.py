@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
-from serving.gateway.catalogue import SUSPEND_S, Catalogue, Server
+from serving.gateway.fleet.catalogue import SUSPEND_S, Catalogue, Server
 from serving.settings import GatewaySettings
 
 

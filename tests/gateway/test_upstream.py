@@ -8,7 +8,7 @@ from time import perf_counter
 
 import pytest
 
-from serving.gateway.upstream import Answer, Lost, Target
+from serving.gateway.fleet.upstream import Answer, Lost, Target
 
 HEAD, LATER = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n", 30.0
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"

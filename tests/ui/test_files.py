@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.gateway.pages import TYPES, read_files
+from serving.gateway.http.pages import TYPES, read_files
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: text.decode() for name, text in read_files().items()}

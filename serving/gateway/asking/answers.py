@@ -11,9 +11,9 @@ import re
 import orjson
 
 from serving import errors
-from serving.gateway.dispatch import Asked
-from serving.gateway.route import Choice
-from serving.gateway.upstream import Answer
+from serving.gateway.asking.dispatch import Asked
+from serving.gateway.asking.route import Choice
+from serving.gateway.fleet.upstream import Answer
 from serving.protocol import v2
 
 REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text

@@ -15,12 +15,12 @@ from time import perf_counter
 
 import orjson
 
-from serving.gateway import addresses
-from serving.gateway.addresses import LOOK_S, LookUp, NoAddress
 from serving.gateway.background import forever
-from serving.gateway.curves import Facts, read_facts
-from serving.gateway.upstream import Answer, Lost, Target
-from serving.gateway.variants import NotRoutable, read_variant
+from serving.gateway.fleet import addresses
+from serving.gateway.fleet.addresses import LOOK_S, LookUp, NoAddress
+from serving.gateway.fleet.curves import Facts, read_facts
+from serving.gateway.fleet.upstream import Answer, Lost, Target
+from serving.gateway.fleet.variants import NotRoutable, read_variant
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import Fleet, Pool, Variant, declared_spaces
 from serving.settings import GatewaySettings

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from serving import errors
-from serving.gateway.candidates import Candidates
-from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.fleet.candidates import Candidates
+from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.http.responses import Headers
 from serving.gateway.metrics import Metrics, Series
-from serving.gateway.responses import Headers
 from serving.protocol import v2
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide

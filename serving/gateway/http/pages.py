@@ -13,7 +13,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse
 
 from serving import errors
-from serving.gateway.openapi import document
+from serving.gateway.http.openapi import document
 
 TYPES = {
     ".html": "text/html; charset=utf-8",

@@ -14,10 +14,10 @@ from itertools import chain, repeat
 from time import perf_counter, time
 from typing import Any
 
-from serving.gateway import curves
-from serving.gateway.catalogue import Catalogue, Server
-from serving.gateway.curves import Facts
-from serving.gateway.upstream import Answer
+from serving.gateway.fleet import curves
+from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.curves import Facts
+from serving.gateway.fleet.upstream import Answer
 from serving.planning.prices import EQUAL_PER_HOUR
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step

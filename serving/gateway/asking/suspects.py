@@ -11,8 +11,8 @@ import hashlib
 from time import perf_counter
 
 from serving import errors
-from serving.gateway.catalogue import Server
-from serving.gateway.dispatch import Asked, Sent
+from serving.gateway.asking.dispatch import Asked, Sent
+from serving.gateway.fleet.catalogue import Server
 from serving.scheduling.outliers import Deaths
 
 # A process that is gone still fails requests until it is loaded again, about a second later (`make prove`), which may be over before

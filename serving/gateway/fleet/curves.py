@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from serving.gateway.upstream import Answer, Lost
+from serving.gateway.fleet.upstream import Answer, Lost
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Full, Service
 

@@ -16,11 +16,11 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from serving import errors
+from serving.gateway.asking.route import Choice, Route
 from serving.gateway.background import forever
-from serving.gateway.candidates import Candidates
-from serving.gateway.catalogue import Catalogue, Server
-from serving.gateway.connection import tell_when_gone
-from serving.gateway.route import Choice, Route
+from serving.gateway.fleet.candidates import Candidates
+from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.http.connection import tell_when_gone
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, able, choose, retry_after_s, that_take, turn_of

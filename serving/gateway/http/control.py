@@ -20,11 +20,11 @@ from starlette.exceptions import HTTPException
 
 import serving
 from serving import errors
-from serving.gateway.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.upstream import Lost
+from serving.gateway.http.pages import add_pages
+from serving.gateway.http.responses import error_parts
 from serving.gateway.metrics import Metrics
-from serving.gateway.pages import add_pages
-from serving.gateway.responses import error_parts
-from serving.gateway.upstream import Lost
 from serving.scheduling.outliers import condition
 from serving.scheduling.routing import Decision, decide, preference_for
 

@@ -15,16 +15,16 @@ from time import perf_counter
 from typing import Any
 
 from serving import errors
-from serving.gateway.answers import error_of, has_died, renamed
-from serving.gateway.candidates import Candidates
-from serving.gateway.catalogue import Catalogue
-from serving.gateway.connection import respond
-from serving.gateway.dispatch import RETRY_AFTER_S, Asked, ClientGone, Dispatch, Sent
+from serving.gateway.asking.answers import error_of, has_died, renamed
+from serving.gateway.asking.dispatch import RETRY_AFTER_S, Asked, ClientGone, Dispatch, Sent
+from serving.gateway.asking.route import Route, Routes, as_on
+from serving.gateway.asking.suspects import Suspects
+from serving.gateway.fleet.candidates import Candidates
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.upstream import Answer, Lost
+from serving.gateway.http.connection import respond
+from serving.gateway.http.responses import Headers, error_response, outcome_of
 from serving.gateway.metrics import Metrics
-from serving.gateway.responses import Headers, error_response, outcome_of
-from serving.gateway.route import Route, Routes, as_on
-from serving.gateway.suspects import Suspects
-from serving.gateway.upstream import Answer, Lost
 from serving.protocol import v2
 from serving.scheduling.admission import DEFAULT, HIGHEST, LOWEST
 from serving.settings import LimitSettings
