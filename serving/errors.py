@@ -41,11 +41,15 @@ def exit_code(error: TandemError) -> int:
 
 
 class RequestError(TandemError):
-    """A request that gets no inference result. `retry_after_s` is None where trying again would not help."""
+    """A request that gets no inference result. `retry_after_s` is None where trying again would not help.
+
+    `receipt` are the response headers that say what worked on it, where something did.
+    """
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.receipt: list[tuple[bytes, bytes]] = []
 
 
 class BadRequest(RequestError):

@@ -132,8 +132,8 @@ def _encoder() -> Callable[[bytes, TextPreprocessing, list[str]], Arrays]:
 
 def _photographs() -> tuple[Callable[[bytes, ImagePreprocessing], Array], Callable[[int], list[bytes]]]:
     try:
-        from serving.export.data.images import decode
         from serving.export.recipes.photographs import calibration
+        from serving.preprocessing.images import decode
     except ModuleNotFoundError as error:
         raise _lacking("photographs", error) from None
     return decode, calibration

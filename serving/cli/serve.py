@@ -14,6 +14,10 @@ HOST = click.option(
     "--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on."
 )
 NO_AUTH = click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
+GRPC_PORT = click.option(
+    "--grpc-port", type=PORT, envvar="TANDEM_GRPC_PORT", help="Port of the v2 protocol over gRPC. Default: none."
+)
+KEYS = click.option("--keys", type=FILE, envvar="TANDEM_KEYS", help="API keys, as `tandem keys` writes them.")
 NO_MEASURE = click.option(
     "--no-measure",
     "may_measure",
@@ -44,6 +48,14 @@ NO_MEASURE = click.option(
     type=click.IntRange(1, 65535),
     envvar="TANDEM_ADMIN_PORT",
     help="Port of the admin listener: metrics and status.",
+)
+@GRPC_PORT
+@KEYS
+@click.option(
+    "--model-repository",
+    type=FILE,
+    envvar="TANDEM_MODEL_REPOSITORY",
+    help="Where preprocessing, tokenizers and labels of the served models lie: needed for /v1/embeddings and /v1/classify.",
 )
 @NO_AUTH
 def gateway(**options: Any) -> None:

@@ -6,30 +6,47 @@ what comes and goes with the fleet (servers, queues, candidates, routes) is made
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter
 
+from serving.gateway.access import Access
 from serving.gateway.asking.dispatch import Dispatch
+from serving.gateway.asking.inference import Inference
+from serving.gateway.assets import Assets
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.http.client import Receive, Scope, Send
 from serving.gateway.http.control import State, add_admin, build_admin, build_public
-from serving.gateway.http.infer import Infer, Receive, Scope, Send
+from serving.gateway.http.infer import Infer
 from serving.gateway.metrics import Metrics, PoolGauge
+from serving.gateway.preparing import Preparing
 from serving.settings import GatewaySettings
 
 
 class Gateway:
     """The ASGI app that clients reach; `admin` is the one of the admin listener. Made inside a running event loop."""
 
-    def __init__(self, settings: GatewaySettings, *, admin_here: bool, look_up: LookUp = addresses.look_up) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        *,
+        admin_here: bool,
+        repository: Path | None = None,
+        look_up: LookUp = addresses.look_up,
+    ) -> None:
         self._settings = settings
         self.state = State()
         self.catalogue = Catalogue(settings, self._fleet_changed, look_up)
         self.candidates = Candidates(settings, self.catalogue)
         self.dispatch = Dispatch(self.catalogue, self.candidates)
         self.metrics = Metrics(self._pool_gauges)
-        self.infer = Infer(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
+        self.access = Access()
+        self.assets = Assets(repository)
+        self.preparing = Preparing()
+        self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
+        self.infer = Infer(self.inference, self.access, settings.limits)
         required = list(settings.models)
         self._public = build_public(self.catalogue, self.state, required)
         if admin_here:
@@ -49,16 +66,17 @@ class Gateway:
     def close(self) -> None:
         """From now on not ready, and every answer closes its connection; requests are still served."""
         self.state.closing = True
-        self.infer.closing = True
+        self.inference.closing = True
 
     async def stop(self) -> None:
         await self.dispatch.stop()
         await self.candidates.stop()
         await self.catalogue.stop()
+        self.preparing.stop()
 
     def _fleet_changed(self) -> None:
         self.candidates.update()
-        self.infer.routes.forget()
+        self.inference.routes.forget()
         self.dispatch.fleet_changed()
 
     def _pool_gauges(self) -> list[PoolGauge]:

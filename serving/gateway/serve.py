@@ -36,13 +36,19 @@ KEEP_ALIVE_S = 75  # longer than the 60 s of common load balancers, which must b
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line of `tandem gateway`. `admin_port` is None where there is no admin listener."""
+    """The command line of `tandem gateway`. `admin_port` is None where there is no admin listener, `grpc_port` where no gRPC is spoken.
+
+    `keys` is the file of API keys, None where everybody may everything; `model_repository` where preprocessing, tokenizers and labels lie.
+    """
 
     config: Path
     host: str = "127.0.0.1"
     port: int = 8080
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None
+    grpc_port: int | None = None
+    keys: Path | None = None
+    model_repository: Path | None = None
     insecure_no_auth: bool = False
 
 
@@ -129,7 +135,7 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
 async def _serve(
     options: Options, settings: GatewaySettings, public: socket.socket, admin: socket.socket | None
 ) -> None:
-    gateway = Gateway(settings, admin_here=is_loopback(options.host))
+    gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository)
     servers = [(_Server(_config(gateway, settings)), public)]
     if admin is not None:
         servers.append((_Server(_config(gateway.admin, settings)), admin))

@@ -215,6 +215,7 @@ class Session:
         log = self._folder / "gateway.log"
         command = [*PROGRAM, "gateway", "--config", str(config)]
         command += ["--host", self._options.host, "--port", str(self._options.port)]
+        command += ["--model-repository", str(self._repository)]
         command += [] if self._admin_port is None else ["--admin-port", str(self._admin_port)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         self._parts.gateway = Part("gateway", nursery.start(command, os.environ, folder=here, log=log), log)

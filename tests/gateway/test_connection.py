@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from serving.gateway.asking.inference import Inference
 from serving.gateway.fleet.variants import NotRoutable, read_variant
+from serving.gateway.http.body import decompress
 from serving.gateway.http.connection import respond
-from serving.gateway.http.infer import Infer, decompress
+from serving.gateway.http.infer import Infer
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge
 
 
@@ -28,7 +30,8 @@ def test_the_asgi_way_says_the_same() -> None:
 
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\ntandem-pool: cpu\r\n"
     infer = Infer.__new__(Infer)
-    infer.closing = True
+    infer._inference = Inference.__new__(Inference)
+    infer._inference.closing = True
     asyncio.run(infer._respond_asgi(send, head, b"{}"))
     assert sent[0]["status"] == 200
     assert sent[0]["headers"] == [

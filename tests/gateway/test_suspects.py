@@ -23,7 +23,7 @@ from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import Decision, Variant
 
-ROUTE = Route("m", False, False, [], [], {}, 1, inf, True)
+ROUTE = Route("m", "m", False, False, [], [], {}, 1, inf, True)
 CANDIDATE = Candidate(PoolQueue("cpu"), Service(Curve(((1, 0.01),))), 1.0)
 VARIANT = Variant("m-fp32", "m", "fp32", "cpu", "00", "cpu")
 CHOICE = Choice(
@@ -33,7 +33,7 @@ SERVICE = Service(Curve(((1, 0.01),)))
 
 
 def request(body: bytes) -> Asked:
-    return Asked(ROUTE, body, [body], len(body), None, 1, 3, inf, inf, 0.0)
+    return Asked(ROUTE, body, [body], len(body), None, 1, 3, inf, inf, 0.0, CHOICE.series)
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.data import images
 from serving.export.data.class_names import ClassNames
 from serving.export.data.dataset import IMAGES, MAX_BYTES, NUMPY_TYPES, Dataset
 from serving.export.data.lines import read_lines
 from serving.export.data.reading import Warn
 from serving.export.progress import Progress
+from serving.preprocessing import images
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing
 

@@ -11,12 +11,13 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault
-from serving.export.data import IMAGES, Dataset, images
+from serving.export.data import IMAGES, Dataset
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages, photographs
 from serving.export.recipes.efficientnet_lite import NUM_CLASSES, SIZE, EfficientNetLite0, weights
 from serving.export.sources.pytorch import torch_export
+from serving.preprocessing import images
 from serving.repository.preprocessing import ImagePreprocessing
 from serving.repository.record import CLASSIFICATION
 

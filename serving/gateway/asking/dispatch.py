@@ -8,25 +8,24 @@ for good.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from serving import errors
+from serving.gateway.asking.client import Client
 from serving.gateway.asking.route import Choice, Route
 from serving.gateway.background import forever
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue, Server
-from serving.gateway.http.connection import tell_when_gone
+from serving.gateway.metrics import Series
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, able, choose, retry_after_s, that_take, turn_of
 from serving.scheduling.line import Ticket
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
 SWEEP_S = 0.25  # how late a server that was left out is tried again
@@ -46,7 +45,7 @@ class Waited(Enum):
 
 @dataclass(slots=True)
 class Asked:
-    """A request as it came: its JSON part, all its bytes, where binary tensors begin, and until when (perf_counter) it waits.
+    """A request as Triton will get it: its JSON part, all its bytes, where binary tensors begin, and until when (perf_counter) it waits.
 
     `give_up_at` is the gateway's own end of patience, `deadline` the earliest of that and of what client and objective say.
     """
@@ -61,6 +60,7 @@ class Asked:
     give_up_at: float
     deadline: float
     arrived: float
+    series: Series  # where it is counted: of its first choice, then of the one that worked on it
     tried: list[Server] = field(default_factory=list)  # that lost it
     waiting: asyncio.Future[Waited] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
@@ -110,7 +110,7 @@ class Dispatch:
             candidate = candidates[0]
             self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
 
-    async def place(self, asked: Asked, receive: Receive) -> Sent:
+    async def place(self, asked: Asked, client: Client) -> Sent:
         """A server for this request, when it is its turn there.
 
         Raises DeadlineExpired, Overloaded and NotReady, and ClientGone for one whose client left the queue.
@@ -124,7 +124,7 @@ class Dispatch:
             if ticket.in_line:
                 self.pump(queue, now)
             if ticket.in_line:
-                await self._wait(asked, ticket, queue, receive)
+                await self._wait(asked, ticket, queue, client)
             if asked.is_moved:
                 asked.is_moved = False
                 continue
@@ -221,13 +221,12 @@ class Dispatch:
             text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.3g} ms"
         return errors.Overloaded(text, retry_after_s=wait_s)
 
-    async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, receive: Receive) -> None:
+    async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, client: Client) -> None:
         """Until it is taken out of the queue; at its deadline it leaves by itself."""
         loop = asyncio.get_running_loop()
         waiting = asked.waiting = loop.create_future()
         timer = loop.call_later(asked.deadline - perf_counter(), _end, waiting, Waited.OVER)
-        tell = partial(_end, waiting, Waited.GONE)
-        watch = None if tell_when_gone(receive, tell) else asyncio.ensure_future(_until_gone(receive, tell))
+        client.listen(partial(_end, waiting, Waited.GONE))
         try:
             waited = await waiting
         except asyncio.CancelledError:
@@ -236,10 +235,7 @@ class Dispatch:
         finally:
             asked.waiting = None
             timer.cancel()
-            if watch is None:
-                tell_when_gone(receive, None)
-            else:
-                watch.cancel()
+            client.ignore()
         if waited is Waited.GONE:
             self._leave(ticket, queue)
             raise ClientGone
@@ -293,9 +289,3 @@ def _wake(asked: Asked) -> None:
 def _end(waiting: asyncio.Future[Waited], how: Waited) -> None:
     if not waiting.done():
         waiting.set_result(how)
-
-
-async def _until_gone(receive: Receive, tell: Callable[[], None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    tell()

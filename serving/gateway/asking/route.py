@@ -9,8 +9,8 @@ from math import inf
 from serving import errors
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue, Server
-from serving.gateway.http.responses import Headers
 from serving.gateway.metrics import Metrics, Series
+from serving.gateway.responses import Headers
 from serving.protocol import v2
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
@@ -39,6 +39,7 @@ class Route:
     """Where requests with one path and the same pins may go."""
 
     name: str  # that was asked for
+    model: str  # the public name that it belongs to
     versioned: bool
     is_pinned: bool
     choices: list[Choice]
@@ -68,6 +69,10 @@ class Routes:
     def forget(self) -> None:
         self._kept.clear()
 
+    def of(self, model: str, version: str = "", pool: bytes | None = None, variant: bytes | None = None) -> Route:
+        """By name and, where one is asked for, version and pins. Raises as `find`."""
+        return self.find(f"/v2/models/{model}{f'/versions/{version}' if version else ''}/infer", pool, variant)
+
     def find(self, path: str, pool: bytes | None, variant: bytes | None) -> Route:
         """Raises NotFound, NotReady or BadRequest, which are not kept."""
         route = self._kept.get((path, pool, variant))
@@ -91,6 +96,7 @@ class Routes:
         objective_s = self._catalogue.objective_s(decisions[0].variant.model)
         return Route(
             name,
+            decisions[0].variant.model,
             versioned=version is not None,
             is_pinned=decisions[0].reason == "pinned",
             choices=choices,

@@ -23,8 +23,8 @@ from serving import errors
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.http.pages import add_pages
-from serving.gateway.http.responses import error_parts
 from serving.gateway.metrics import Metrics
+from serving.gateway.responses import error_parts
 from serving.scheduling.outliers import condition
 from serving.scheduling.routing import Decision, decide, preference_for
 

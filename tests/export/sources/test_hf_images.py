@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 
 from serving.errors import UserError
-from serving.export.data import images
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.hugging_face import hugging_face
 from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.preprocessing import images
 from serving.repository.preprocessing import ImagePreprocessing
 
 from . import tiny

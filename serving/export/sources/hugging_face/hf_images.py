@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from serving.errors import UserError
-from serving.export.data import images
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.hugging_face import hf_heads, hf_loading
 from serving.export.sources.hugging_face.hf_folder import Folder
 from serving.export.sources.pytorch import torch_export
+from serving.preprocessing import images
 from serving.repository.preprocessing import ImagePreprocessing
 from serving.repository.record import CLASSIFICATION, OTHER
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving.export.data import images
-from serving.export.data.images import BadImage, decode
+from serving.preprocessing import images
+from serving.preprocessing.images import BadImage, decode
 from serving.repository.preprocessing import ImagePreprocessing
 
 PLAIN = ImagePreprocessing("image", 4, 6, None, "nearest", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))

@@ -1,0 +1,86 @@
+"""What lies beside a model in the model repository and the gateway needs to work for clients: preprocessing, tokenizer, labels.
+
+Everything else the gateway knows of a variant it reads from Triton. These files are too large for a configuration, so they are read from
+disk, where `tandem gateway --model-repository` says; whether they belong to what is served is told by digests: of each file, against the
+gate record, and of the record's model, against the one that Triton names. Rule: what does not match is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving import errors
+from serving.repository import PREPROCESSING_FILE, Record, Repository, Variant
+from serving.repository.preprocessing import Preprocessing, from_json
+from serving.scheduling import routing
+
+MAX_FILE_BYTES = 64 * 2**20  # the largest tokenizers in use have 35 MB; a guess at what nobody needs
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A variant's record and its directory, known to belong to what is served."""
+
+    variant: Variant
+
+    @property
+    def record(self) -> Record:
+        return self.variant.record
+
+    def file(self, path: str) -> bytes:
+        """A file of its directory, as the gate saw it. Raises Internal: it is not the client's to mend."""
+        name, digest = self.variant.name, self.record.files.get(path)
+        if digest is None:
+            raise errors.Internal(f"the gate record of '{name}' has no file {path}")
+        try:
+            file = self.variant.directory / path
+            if file.stat().st_size > MAX_FILE_BYTES:
+                raise errors.Internal(f"{path} of '{name}' is larger than {MAX_FILE_BYTES >> 20} MiB")
+            data = file.read_bytes()
+        except OSError as error:
+            raise errors.Internal(f"{path} of '{name}' cannot be read: {error.strerror}") from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise errors.Internal(f"{path} of '{name}' changed after its gate, so it is not used")
+        return data
+
+    def preprocessing(self) -> Preprocessing | None:
+        """None where the model has none: it takes tensors only."""
+        if self.record.preprocessing is None:
+            return None
+        text = self.file(self.record.preprocessing).decode("utf-8", "replace")
+        try:
+            return from_json(text, PREPROCESSING_FILE)
+        except errors.UserError as error:
+            raise errors.Internal(f"'{self.variant.name}': {error}") from None
+
+    def labels(self) -> tuple[str, ...] | None:
+        if self.record.labels is None:
+            return None
+        return tuple(self.file(self.record.labels).decode("utf-8", "replace").splitlines())
+
+
+class Assets:
+    """`repository` is None where the gateway was given none. Reads from disk: not on the event loop."""
+
+    def __init__(self, repository: Path | None) -> None:
+        self._repository = repository
+
+    def beside(self, served: routing.Variant) -> Beside:
+        """Raises Unsupported where the gateway has no repository or lacks the variant, Internal where it has another one."""
+        if self._repository is None:
+            raise errors.Unsupported(
+                "this gateway was started without --model-repository, so it can only pass tensors on; use /v2"
+            )
+        try:
+            variant = Repository(self._repository).variant(served.name)
+        except errors.UserError:
+            raise errors.Unsupported(
+                f"the gateway's model repository has no '{served.name}', so it can only pass tensors on; use /v2"
+            ) from None
+        if variant.digest != served.digest:
+            raise errors.Internal(
+                f"the gateway's model repository has another '{served.name}' than Triton serves (digests differ)"
+            )
+        return Beside(variant)
