@@ -53,8 +53,9 @@ image: ## Build the container images with docker or buildah
 chart: .venv/.dev ## Regenerate what is made from the chart: its values table and k8s/rendered/
 	$(PYTHON_HERE) scripts/chart.py write
 
-reference: .venv/.dev ## Regenerate docs/settings.md and docs/cli.md
+reference: .venv/.dev ## Regenerate docs/settings.md, docs/cli.md and docs/protocol.md
 	$(PYTHON_HERE) scripts/reference.py write
+	$(PYTHON_HERE) scripts/protocol_table.py write
 
 constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
 	$(PYTHON_HERE) -m pip install -q uv

@@ -83,6 +83,7 @@ def test_infer_carries_every_option_of_the_client(
     assert result.get_response()["id"] == "seven"
 
 
+@pytest.mark.protocol("v2 HTTP", "all datatypes in binary tensors, in and out, byte by byte", "supported", item=9)
 def test_every_type_comes_back_in_binary(client: sync.InferenceServerClient) -> None:
     feed = every_type()
     result = client.infer("types.any", inputs(sync, feed))
