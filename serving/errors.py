@@ -43,12 +43,14 @@ def exit_code(error: TandemError) -> int:
 class RequestError(TandemError):
     """A request that gets no inference result. `retry_after_s` is None where trying again would not help.
 
-    `receipt` are the response headers that say what worked on it, where something did.
+    `receipt` are the response headers that say what worked on it, where something did. `param` is the field of the body that is wrong,
+    where a protocol tells it apart from the message.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, param: str | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.param = param
         self.receipt: list[tuple[bytes, bytes]] = []
 
 
@@ -69,6 +71,10 @@ class Forbidden(RequestError):
 
 
 class NotFound(RequestError):
+    pass
+
+
+class NoSuchPath(NotFound):
     pass
 
 
@@ -112,6 +118,7 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
     Unauthenticated: (401, "unauthenticated"),
     Forbidden: (403, "forbidden"),
     NotFound: (404, "not_found"),
+    NoSuchPath: (404, "not_found"),
     RateLimited: (429, "rate_limited"),
     Overloaded: (503, "overloaded"),
     NotReady: (503, "not_ready"),

@@ -1,4 +1,7 @@
-"""How errors leave the gateway: v2's body `{"error": "<text>"}`, the status of `errors.HTTP`, and headers that say what to do."""
+"""How errors leave the gateway: the status of `errors.HTTP`, headers that say what to do, and the body of the protocol spoken there.
+
+That is v2's `{"error": "<text>"}`, and OpenAI's on its paths. Rule: whoever answers an error says at which path.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from typing import Any
 import orjson
 
 from serving import errors
+from serving.protocol import openai
 
 Headers = list[tuple[bytes, bytes]]
+OPENAI_PATHS = ("/v1/embeddings", "/v1/models")
 OUTCOMES = {
     errors.RateLimited: "rate_limited",
     errors.Overloaded: "shed",
@@ -25,10 +30,11 @@ def outcome_of(error: errors.RequestError) -> str:
     return OUTCOMES.get(type(error), "client_error")
 
 
-def error_parts(error: errors.RequestError) -> tuple[int, Headers, bytes]:
-    """Status, headers and body of an error."""
+def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Headers, bytes]:
+    """Status, headers and body of an error, as clients of the protocol spoken at `path` read it."""
     status, kind = errors.HTTP[type(error)]
-    body = orjson.dumps({"error": str(error)})
+    is_openai = path.startswith(OPENAI_PATHS)
+    body = openai.error_body(error) if is_openai else orjson.dumps({"error": str(error)})
     headers: Headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
@@ -36,6 +42,8 @@ def error_parts(error: errors.RequestError) -> tuple[int, Headers, bytes]:
     ]
     if error.retry_after_s is not None:
         headers += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
+    elif is_openai and status >= 500:  # OpenAI's clients try each of these again, unless they are told
+        headers.append((b"x-should-retry", b"false"))
     return status, headers, body
 
 
@@ -44,9 +52,10 @@ async def error_response(
     error: errors.RequestError,
     extra: Headers,
     *,
+    path: str = "",
     close: bool = False,
 ) -> None:
-    status, headers, body = error_parts(error)
+    status, headers, body = error_parts(error, path)
     headers += extra
     if close:
         headers.append((b"connection", b"close"))

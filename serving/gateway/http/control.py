@@ -1,7 +1,7 @@
 """Everything but inference: health, metadata, the index, metrics, status. FastAPI, because none of it is hot.
 
-Names are put right here too: a client sees the name it asked for, never the variant's. Bodies of errors are v2's, also for what
-FastAPI itself refuses.
+Names are put right here too: a client sees the name it asked for, never the variant's. Errors have the body of the path's protocol, also
+for what FastAPI itself refuses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STATISTICS = "What Triton counted for the variant that a name means now."
 MODEL_READY = "Whether a model can be asked at this moment."
 AWAY: dict[int | str, dict[str, Any]] = {503: {"description": "It is not; Retry-After says when to ask again."}}
 STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
-    404: errors.NotFound,
+    404: errors.NoSuchPath,
     405: errors.MethodNotAllowed,
     413: errors.TooLarge,
 }
@@ -101,18 +101,18 @@ def _app(title: str) -> FastAPI:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    def answer(error: errors.RequestError) -> Response:
-        status, headers, body = error_parts(error)
+    def answer(request: Request, error: errors.RequestError) -> Response:
+        status, headers, body = error_parts(error, request.url.path)
         return Response(body, status, {k.decode(): v.decode() for k, v in headers})
 
     @app.exception_handler(errors.RequestError)
-    async def ours(_: Request, error: errors.RequestError) -> Response:
-        return answer(error)
+    async def ours(request: Request, error: errors.RequestError) -> Response:
+        return answer(request, error)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        return answer(errors.BadRequest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+        return answer(request, errors.BadRequest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -120,13 +120,13 @@ def _handle_errors(app: FastAPI) -> None:
             404: f"there is nothing at {request.url.path}",
             405: f"{request.method} is not taken at {request.url.path}",
         }.get(error.status_code, str(error.detail))
-        response = answer(STATUS_ERRORS.get(error.status_code, errors.BadRequest)(text))
+        response = answer(request, STATUS_ERRORS.get(error.status_code, errors.BadRequest)(text))
         response.headers.update(error.headers or {})  # Allow
         return response
 
     @app.exception_handler(Exception)
-    async def internal(_: Request, __: Exception) -> Response:
-        return answer(errors.Internal("the gateway failed on this request; its log says why"))
+    async def internal(request: Request, _: Exception) -> Response:
+        return answer(request, errors.Internal("the gateway failed on this request; its log says why"))
 
 
 def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list[str]) -> None:

@@ -1,0 +1,33 @@
+"""Errors have the body of the protocol that is spoken at their path."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from serving import errors
+from serving.gateway.responses import error_parts
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/models", "/v1/models/minilm"])
+def test_openais_paths_have_openais_errors(path: str) -> None:
+    _, headers, body = error_parts(errors.Overloaded("full", retry_after_s=0.25), path)
+    assert orjson.loads(body)["error"] == {
+        "message": "full",
+        "type": "server_error",
+        "param": None,
+        "code": "overloaded",
+    }
+    assert dict(headers)[b"retry-after-ms"] == b"250"
+    assert b"x-should-retry" not in dict(headers)
+
+
+@pytest.mark.parametrize("path", ["", "/v2/models/digits/infer", "/v1/classify/digits", "/health/ready"])
+def test_all_others_have_a_sentence(path: str) -> None:
+    assert orjson.loads(error_parts(errors.BadRequest("wrong", param="input"), path)[2]) == {"error": "wrong"}
+
+
+@pytest.mark.parametrize("error", [errors.Unsupported("x"), errors.Internal("x"), errors.Overloaded("x")])
+def test_openais_clients_are_told_where_trying_again_is_no_use(error: errors.RequestError) -> None:
+    assert dict(error_parts(error, "/v1/embeddings")[1])[b"x-should-retry"] == b"false"
+    assert b"x-should-retry" not in dict(error_parts(error, "/v2/models/digits/infer")[1])
