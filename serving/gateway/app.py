@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from serving.gateway.access import Access
+from serving.gateway.asking.about import State
 from serving.gateway.asking.dispatch import Dispatch
 from serving.gateway.asking.inference import Inference
 from serving.gateway.assets import Assets
@@ -18,7 +19,7 @@ from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.client import Receive, Scope, Send
-from serving.gateway.http.control import State, add_admin, build_admin, build_public
+from serving.gateway.http.control import add_admin, build_admin, build_public
 from serving.gateway.http.infer import Infer
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.gateway.preparing import Preparing

@@ -14,8 +14,9 @@ from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute
 
 from serving import errors
+from serving.gateway.asking.about import State
 from serving.gateway.fleet.catalogue import Catalogue
-from serving.gateway.http.control import State, add_admin, build_admin, build_public
+from serving.gateway.http.control import add_admin, build_admin, build_public
 from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, document
 from serving.gateway.metrics import Metrics
 from serving.settings import GatewaySettings

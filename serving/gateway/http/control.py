@@ -6,7 +6,6 @@ for what FastAPI itself refuses.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from time import perf_counter
@@ -20,22 +19,16 @@ from starlette.exceptions import HTTPException
 
 import serving
 from serving import errors
-from serving.gateway.fleet.catalogue import Catalogue, Server
-from serving.gateway.fleet.upstream import Lost
+from serving.gateway.asking import about
+from serving.gateway.asking.about import State
+from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.pages import add_pages
 from serving.gateway.metrics import Metrics
 from serving.gateway.responses import error_parts
 from serving.scheduling.outliers import condition
-from serving.scheduling.routing import Decision, decide, preference_for
+from serving.scheduling.routing import decide, preference_for
 
-EXTENSIONS = ["binary_tensor_data", "parameters"]  # only what the gateway really carries
 OTHER_METHODS = ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"]  # than POST, on the inference path
-NOT_OFFERED = {
-    "trace": "tracing is set on Triton itself",
-    "logging": "logging is set on Triton itself",
-    "systemsharedmemory": "shared memory is not offered here; send tensors in the request",
-    "cudasharedmemory": "shared memory is not offered here; send tensors in the request",
-}
 LIVE = "Whether this process answers."
 METADATA = "The inputs and outputs of a model."
 CONFIG = "The configuration of the variant that a name means now."
@@ -47,14 +40,6 @@ STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
     405: errors.MethodNotAllowed,
     413: errors.TooLarge,
 }
-
-
-class State:
-    """What health answers depend on. `was_ready` latches: it drops only for shutdown (`closing`)."""
-
-    def __init__(self) -> None:
-        self.was_ready = False
-        self.closing = False
 
 
 def build_public(catalogue: Catalogue, state: State, required: list[str]) -> FastAPI:
@@ -139,14 +124,14 @@ def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list
         "/health/ready", tags=["health"], summary="Whether traffic may come: stays so until shutdown.", responses=AWAY
     )
     async def ready() -> JSONResponse:
-        state.was_ready = state.was_ready or _all_routable(catalogue, required)
+        state.was_ready = state.was_ready or about.all_routable(catalogue, required)
         return _ready(state.was_ready and not state.closing)
 
     @app.get(
         "/v2/health/ready", tags=["v2"], summary="Whether every model can be asked at this moment.", responses=AWAY
     )
     async def ready_now() -> JSONResponse:
-        return _ready(_all_routable(catalogue, required) and not state.closing)
+        return _ready(about.all_routable(catalogue, required) and not state.closing)
 
 
 def _ready(good: bool) -> JSONResponse:
@@ -154,47 +139,37 @@ def _ready(good: bool) -> JSONResponse:
     return JSONResponse({"ready": good}, 200 if good else 503, headers)
 
 
-def _all_routable(catalogue: Catalogue, required: list[str]) -> bool:
-    routable = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
-    wanted = frozenset(required) or catalogue.fleet.known
-    return bool(routable) and wanted <= routable
-
-
 def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     @app.get("/v2", tags=["v2"], summary="Name, version and extensions of the server.")
     @app.get("/v2/", include_in_schema=False)
     async def server() -> dict[str, Any]:
-        return {"name": "tandem", "version": serving.__version__, "extensions": EXTENSIONS}
+        return about.server_metadata()
 
     @app.post(
         "/v2/repository/index", tags=["v2"], summary="All names that can be asked for, and whether they can be now."
     )
     async def index() -> list[dict[str, str]]:
-        return _index(catalogue)
+        return about.index(catalogue)
 
     @app.get("/v2/models/{model}", tags=["v2"], summary=METADATA)
     @app.get("/v2/models/{model}/versions/{version}", tags=["v2"], summary=METADATA)
     async def metadata(model: str, version: str = "") -> Response:
-        return await _forward(catalogue, model, version, "")
+        return await _told(catalogue, model, version, about.METADATA)
 
     @app.get("/v2/models/{model}/config", tags=["v2"], summary=CONFIG)
     @app.get("/v2/models/{model}/versions/{version}/config", tags=["v2"], summary=CONFIG)
     async def config(model: str, version: str = "") -> Response:
-        return await _forward(catalogue, model, version, "/config")
+        return await _told(catalogue, model, version, about.CONFIG)
 
     @app.get("/v2/models/{model}/stats", tags=["v2"], summary=STATISTICS)
     @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"], summary=STATISTICS)
     async def statistics(model: str, version: str = "") -> Response:
-        return await _forward(catalogue, model, version, "/stats")
+        return await _told(catalogue, model, version, about.STATISTICS)
 
     @app.get("/v2/models/{model}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
     @app.get("/v2/models/{model}/versions/{version}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
     async def ready(model: str, version: str = "") -> JSONResponse:
-        try:
-            answer = await _fetch(catalogue, model, version, "/ready")
-        except errors.NotReady:
-            return _ready_model(model, False)
-        return _ready_model(model, answer[0] == 200)
+        return _ready_model(model, await about.is_model_ready(catalogue, model, version))
 
     @app.api_route("/v2/models/{model}/infer", methods=OTHER_METHODS, include_in_schema=False)
     @app.api_route(
@@ -207,20 +182,18 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
 
     def refuse(what: str) -> Callable[[], Any]:
         async def answer() -> None:
-            raise errors.Unsupported(NOT_OFFERED[what])
+            raise errors.Unsupported(about.NOT_OFFERED[what])
 
         return answer
 
-    for what in NOT_OFFERED:
+    for what in about.NOT_OFFERED:
         app.add_api_route(f"/v2/{what}/{{rest:path}}", refuse(what), methods=["GET", "POST"], include_in_schema=False)
     app.add_api_route("/v2/logging", refuse("logging"), methods=["GET", "POST"], include_in_schema=False)
 
     @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
     @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
     async def load(model: str) -> None:
-        raise errors.Forbidden(
-            f"'{model}' cannot be loaded or unloaded from here: only variants that passed their gates are served"
-        )
+        about.refuse_load(model)
 
 
 def _ready_model(model: str, good: bool) -> JSONResponse:
@@ -228,59 +201,8 @@ def _ready_model(model: str, good: bool) -> JSONResponse:
     return JSONResponse({"name": model, "ready": good}, 200 if good else 503, headers)
 
 
-async def _fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tuple[int, bytes, Decision]:
-    """Triton's answer about a model, from the first place that would serve it."""
-    if version and re.fullmatch(r"[0-9]{1,9}", version) is None:
-        raise errors.NotFound(f"'{version}' is not a version number")
-    for decision in decide(catalogue.fleet, model):
-        server: Server | None = catalogue.pick(decision.pool, decision.variant.name)
-        if server is None:
-            continue
-        path = f"/v2/models/{decision.variant.name}" + (f"/versions/{version}" if version else "") + what
-        try:
-            answer = await catalogue.fetch(server, b"GET", path)
-        except Lost:
-            continue
-        if answer.status in (400, 404) and version:  # Triton 2.51 says 400 for a version that is not there
-            raise errors.NotFound(f"'{model}' has no version {version}")
-        return answer.status, answer.body, decision
-    raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
-
-
-async def _forward(catalogue: Catalogue, model: str, version: str, what: str) -> Response:
-    status, body, decision = await _fetch(catalogue, model, version, what)
-    if status != 200:
-        raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
-    renamed = _rename(orjson.loads(body), decision.variant.name, model)
-    return Response(orjson.dumps(renamed), media_type="application/json")
-
-
-def _rename(value: Any, old: str, new: str) -> Any:
-    """The name in Triton's metadata, configuration (instances are `<name>_<number>`) or statistics as the client asked for it."""
-    if isinstance(value, dict):
-        return {k: _renamed(v, old, new) if k == "name" else _rename(v, old, new) for k, v in value.items()}
-    return [_rename(item, old, new) for item in value] if isinstance(value, list) else value
-
-
-def _renamed(name: Any, old: str, new: str) -> Any:
-    if isinstance(name, str) and (name == old or name.startswith(f"{old}_")):
-        return new + name[len(old) :]
-    return name
-
-
-def _index(catalogue: Catalogue) -> list[dict[str, str]]:
-    """Public names first, then the names that pin a variant."""
-    versions: dict[str, str] = {}
-    for variant in (v for pool in catalogue.fleet.pools for v in pool.variants):
-        for name in (variant.model, variant.name):
-            versions[name] = max(versions.get(name, "0"), variant.version, key=int)
-    ready = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
-    public = {v.model for pool in catalogue.fleet.pools for v in pool.variants}
-    rows = []
-    for name in sorted(catalogue.fleet.known, key=lambda n: (n not in public, n)):
-        state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": "no pool serves it now"}
-        rows.append({"name": name, "version": versions.get(name, "1"), **state})
-    return rows
+async def _told(catalogue: Catalogue, model: str, version: str, what: str) -> Response:
+    return Response(orjson.dumps(await about.of_model(catalogue, model, version, what)), media_type="application/json")
 
 
 def _status(catalogue: Catalogue, metrics: Metrics, state: State) -> dict[str, Any]:
