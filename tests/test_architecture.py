@@ -16,6 +16,7 @@ ROOMS = [
     "cluster",
     "local",
     "gateway",
+    "keys",
     "export",
     "replay",
     "plan",

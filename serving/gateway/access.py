@@ -1,20 +1,37 @@
 """Who may ask what: keys out of a request's headers become a `Caller`, and a caller says what it may.
 
-Which path needs which scope is decided where the path is served. Without keys everybody may everything, which the gateway only allows
-on a loopback bind or when told so (`serve.py`). Rule: what a refused caller is told says nothing of what there is.
+Which path needs which scope is in `http/guard.py` and where a protocol is spoken. Without keys everybody may everything, which the
+gateway only allows on a loopback bind or when told so (`serve.py`). Rules: handlers see the `Caller` and never a key; what a refused
+caller is told says nothing of what there is, and what an unknown key is told says nothing of which keys there are.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from math import inf
+from typing import NamedTuple
 
 from serving import errors
+from serving.keys.key import ADMIN, ID_END, INFER, LENGTH, METRICS, PREFIX, SCOPES, Key
 from serving.scheduling.admission import HIGHEST
+from serving.scheduling.routing import Fleet
 
-INFER = "infer"
-ADMIN = "admin"
-METRICS = "metrics"
-SCOPES = (INFER, ADMIN, METRICS)
+__all__ = ["ADMIN", "ANYBODY", "INFER", "METRICS", "SCOPES", "Access", "Caller", "require_name"]
+
+ASK = "ask whoever runs this gateway for one"
+NO_KEY = f"this gateway wants an API key, as 'Authorization: Bearer tdm_…' or 'X-API-Key: tdm_…'; {ASK}"
+NO_BEARER = "Authorization must be 'Bearer tdm_…'"
+NO_FORM = "this is not an API key of Tandem: these are tdm_, an id, _ and 64 hexadecimal digits"
+NOT_VALID = f"this API key is not valid; {ASK}"
+HAS_EXPIRED = f"this API key has expired; {ASK}"
+IS_REVOKED = f"this API key was revoked; {ASK}"
+TWO_KEYS = "Authorization and X-API-Key hold two different keys; send one of them"
+
+START = PREFIX.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +61,91 @@ class Caller:
 ANYBODY = Caller("anybody", frozenset(SCOPES))
 
 
+def require_name(caller: Caller, asked: str, fleet: Fleet) -> None:
+    """`Caller.require_model` before anything is said of a name: what nobody has is refused like what somebody else may ask.
+
+    Raises Forbidden. As long as the gateway has seen no model at all, only a public name can be judged, and whoever looks for it says so.
+    """
+    if caller.models is None or asked in caller.models or not fleet.known:
+        return
+    caller.require_model(public_name(fleet, asked) or asked, asked)
+
+
+def public_name(fleet: Fleet, name: str) -> str | None:
+    """The model that a name belongs to, which may be a variant's; None for one that was never seen."""
+    variants = (v for pool in fleet.pools for v in (*pool.variants, *pool.known))
+    return next((v.model for v in variants if name in (v.model, v.name)), None)
+
+
+class _Known(NamedTuple):
+    digest: bytes
+    caller: Caller
+    expires_s: float  # seconds of 1970
+    is_revoked: bool
+
+
+Table = Mapping[bytes, _Known]
+NOBODY = _Known(bytes(32), Caller("", frozenset()), inf, False)  # no text that anybody can find has this digest
+
+
+def table_of(keys: Iterable[Key]) -> Table:
+    return {
+        key.id.encode(): _Known(
+            key.digest,
+            Caller(key.name, key.scopes, key.models, key.highest_priority),
+            inf if key.expires is None else key.expires.timestamp(),
+            key.revoked is not None,
+        )
+        for key in keys
+    }
+
+
 class Access:
-    """Without keys: anybody, everything."""
+    """`table` None: without keys, so anybody may everything. It is replaced as a whole when the keys change."""
+
+    __slots__ = ("_now", "table")
+
+    def __init__(self, table: Table | None = None, now: Callable[[], float] = time.time) -> None:
+        self.table = table
+        self._now = now
 
     def caller(self, authorization: bytes | None, x_api_key: bytes | None) -> Caller:
-        """The values of the headers `authorization` and `x-api-key`, None where absent. Raises Unauthenticated."""
-        del authorization, x_api_key
-        return ANYBODY
+        """The values of the headers `authorization` and `x-api-key`, None where absent. Raises Unauthenticated, or BadRequest for two keys.
+
+        One look-up, one SHA-256 and one comparison whose time does not depend on where texts differ, for an id that nobody has too.
+        """
+        table = self.table
+        if table is None:
+            return ANYBODY
+        text = _sent(authorization, x_api_key)
+        if len(text) != LENGTH or text[:4] != START:
+            raise errors.Unauthenticated(NO_FORM)
+        known = table.get(text[4:ID_END], NOBODY)
+        if not compare_digest(sha256(text).digest(), known.digest):
+            raise errors.Unauthenticated(NOT_VALID)
+        if known.is_revoked:
+            raise errors.Unauthenticated(IS_REVOKED)
+        if known.expires_s <= self._now():
+            raise errors.Unauthenticated(HAS_EXPIRED)
+        return known.caller
 
     def caller_of(self, headers: dict[bytes, bytes]) -> Caller:
-        """By a request's headers, names in lower case. Raises Unauthenticated."""
+        """By a request's headers, names in lower case, none of ours twice. Raises as `caller`."""
         return self.caller(headers.get(b"authorization"), headers.get(b"x-api-key"))
+
+
+def _sent(authorization: bytes | None, x_api_key: bytes | None) -> bytes:
+    """The text of the key."""
+    if authorization is None:
+        if x_api_key is None:
+            raise errors.Unauthenticated(NO_KEY)
+        return x_api_key
+    scheme, _, text = authorization.partition(b" ")
+    if scheme.lower() != b"bearer":
+        if x_api_key is not None:
+            raise errors.BadRequest(TWO_KEYS)
+        raise errors.Unauthenticated(NO_BEARER)
+    text = text.strip(b" ")
+    if x_api_key is not None and x_api_key != text:
+        raise errors.BadRequest(TWO_KEYS)
+    return text
