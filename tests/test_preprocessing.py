@@ -10,11 +10,14 @@ import pytest
 from serving.repository.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing, from_json, to_json
 from serving.repository.record import RecordError
 
-IMAGE = ImagePreprocessing("image", 224, 224, 256, "bicubic", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+IMAGE = ImagePreprocessing(
+    "image", 224, 224, 256, "bicubic", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "RGB", "probabilities"
+)
+GREY = ImagePreprocessing("image", 8, 8, None, "box", (0.0,), (1.0,), "L", "logits")
 TEXT = TextPreprocessing("tokenizer.json", {"input_ids": "ids"}, 128, 0, "mean", is_normalised=True)
 
 
-@pytest.mark.parametrize("preprocessing", [IMAGE, TEXT])
+@pytest.mark.parametrize("preprocessing", [IMAGE, GREY, TEXT])
 def test_it_survives_being_written_and_read(preprocessing: Preprocessing) -> None:
     assert from_json(to_json(preprocessing)) == preprocessing
 
@@ -26,7 +29,10 @@ def test_it_survives_being_written_and_read(preprocessing: Preprocessing) -> Non
         (IMAGE, {"kind": "imag"}, "unknown kind 'imag', did you mean 'image'"),
         (IMAGE, {"heigth": 3}, "unknown key 'heigth', did you mean 'height'"),
         (IMAGE, {"interpolation": "cubic"}, "unknown interpolation 'cubic', did you mean 'bicubic'"),
-        (IMAGE, {"std": [1, 1]}, "three numbers each"),
+        (IMAGE, {"std": [1, 1]}, "mean and std are 3 numbers each for RGB"),
+        (IMAGE, {"mode": "L"}, "mean and std are 1 number each for L"),
+        (IMAGE, {"mode": "l"}, "unknown mode 'l'"),
+        (GREY, {"scores": "logit"}, "unknown scores 'logit', did you mean 'logits'"),
         (IMAGE, {"std": [1, 1, 0]}, "std above 0"),
         (IMAGE, {"height": 0}, "pixels, 1 or more"),
         (IMAGE, {"height": "x"}, "not supported between"),

@@ -75,7 +75,7 @@ def _of_images(given: Tensor, name: str, repository: Path) -> tuple[ImagePreproc
         if given.is_dynamic:
             raise PayloadError(f"{name} takes images of any size, and no {PREPROCESSING} says of which") from None
         remark = f"No {PREPROCESSING} lies beside {name}: the photographs were scaled as ImageNet's."
-        return ImagePreprocessing(given.name, height, width, None, "bicubic", MEAN, STD), remark
+        return ImagePreprocessing(given.name, height, width, None, "bicubic", MEAN, STD, "RGB", "none"), remark
     if not isinstance(says, ImagePreprocessing):
         raise PayloadError(f"{folder / PREPROCESSING} is not of images: {name} takes no photographs")
     if any(wanted not in (-1, has) for wanted, has in zip(given.shape[1:], (says.height, says.width), strict=True)):

@@ -1,29 +1,30 @@
-"""One image file's bytes -> what the model takes: decoded, turned upright, RGB, resized, cut, normalised.
+"""One image file's bytes -> what the model takes: decoded, turned upright, RGB or grey, resized, cut, normalised.
 
 Sizes and cuts are computed as transformers and torchvision compute them, resampling is Pillow's as theirs is, so that an
 answer here is the answer there. Folders of images are elsewhere. Rule: bytes come from strangers: only formats that
-decode inside Pillow itself, and never more pixels than `MAX_PIXELS`.
+decode inside Pillow itself, never more pixels than `max_pixels`, and no file of more parts than `containers` allows.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from serving.errors import UserError
+from serving.preprocessing.containers import BadImage, check_parts
 from serving.repository.preprocessing import ImagePreprocessing
 
 # Pillow reads more: EPS starts a program, and rare formats have had most of its holes
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+WEB_FORMATS = ("JPEG", "PNG", "WEBP")  # what clients of a service send; each reader more is one more to trust
 MAX_PIXELS = 89_478_485  # Pillow's own line, a quarter of a gigabyte as RGB; the largest common cameras stay under it
 
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
+    "box": Image.Resampling.BOX,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
@@ -34,48 +35,48 @@ _16_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # Pillow's conversion of the
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
-class BadImage(UserError):
-    """These bytes give no image. `reason` is for a sentence that names the file."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the image {reason}")
-        self.reason = reason
-
-
-def decode(data: bytes, preprocessing: ImagePreprocessing) -> NDArray[np.float32]:
-    """float32 [3, height, width]. Raises BadImage."""
+def decode(
+    data: bytes,
+    preprocessing: ImagePreprocessing,
+    *,
+    formats: tuple[str, ...] = FORMATS,
+    max_pixels: int = MAX_PIXELS,
+    out: NDArray[np.float32] | None = None,
+) -> NDArray[np.float32]:
+    """float32 [channels, height, width], in `out` where one is given. `max_pixels` is MAX_PIXELS or less. Raises BadImage."""
+    check_parts(data)
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(*image.size)
-            pixels = _fitted(_rgb(image), preprocessing)
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            _check_size(*image.size, max_pixels)
+            pixels = _fitted(_upright(image, preprocessing.mode), preprocessing, max_pixels)
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise _too_large() from None
+        raise _too_large(max_pixels) from None
     except UnidentifiedImageError:
-        raise BadImage(f"is none of {', '.join(FORMATS)}") from None
+        raise BadImage(f"is none of {', '.join(formats)}") from None
     except Exception as error:  # each format's reader raises its own: struct.error, SyntaxError, IndexError, zlib.error
         raise BadImage(f"does not decode: {(str(error).splitlines() or [type(error).__name__])[0][:200]}") from None
-    return _normalised(pixels, preprocessing)
+    return _normalised(pixels, preprocessing, out)
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    """Upright RGB, the first frame of several. Transparency is dropped, as both libraries drop it."""
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode in _16_BIT:
-        values = np.asarray(upright).astype(np.float64)
+def _upright(image: Image.Image, mode: str) -> Image.Image:
+    """In that mode, the first frame of several. Transparency is dropped, as both libraries drop it."""
+    ImageOps.exif_transpose(image, in_place=True)  # elsewhere it would copy what is upright already
+    if image.mode in _16_BIT:
+        values = np.asarray(image).astype(np.float64)
         if values.min() < 0 or values.max() > 65535:
             raise BadImage("holds 32-bit values, whose range nobody knows; save it with 8 or 16 bits")
-        return Image.fromarray((values / 257).round().astype(np.uint8)).convert("RGB")  # 65535 / 257 = 255
-    if upright.mode == "F":
+        image = Image.fromarray((values / 257).round().astype(np.uint8))  # 65535 / 257 = 255
+    if image.mode == "F":
         raise BadImage("holds floating-point values, whose range nobody knows; save it with 8 or 16 bits")
-    if upright.mode == "P":
-        upright = upright.convert("RGBA")  # a palette may hold transparency too
-    return upright.convert("RGB")
+    if image.mode == "P":
+        image = image.convert("RGBA")  # a palette may hold transparency too
+    return image if image.mode == mode else image.convert(mode)
 
 
-def _fitted(image: Image.Image, preprocessing: ImagePreprocessing) -> NDArray[np.uint8]:
-    """uint8 [height, width, 3]."""
+def _fitted(image: Image.Image, preprocessing: ImagePreprocessing, max_pixels: int) -> NDArray[np.uint8]:
+    """uint8 [height, width, channels]."""
     width, height = image.size
     if preprocessing.resize_shortest is None:
         new_width, new_height = preprocessing.width, preprocessing.height
@@ -83,9 +84,10 @@ def _fitted(image: Image.Image, preprocessing: ImagePreprocessing) -> NDArray[np
         shortest, longest = preprocessing.resize_shortest, max(width, height)
         along = int(shortest * longest / min(width, height))
         new_width, new_height = (shortest, along) if width <= height else (along, shortest)
-    _check_size(new_width, new_height)  # a line of 1 × 50,000 pixels is small until its short edge has 256
+    _check_size(new_width, new_height, max_pixels)  # a line of 1 × 50,000 pixels is small until its short edge has 256
     resized = image.resize((new_width, new_height), _RESAMPLING[preprocessing.interpolation])
-    return _centre(np.asarray(resized), preprocessing.height, preprocessing.width)
+    pixels = np.asarray(resized).reshape(new_height, new_width, preprocessing.channels)
+    return _centre(pixels, preprocessing.height, preprocessing.width)
 
 
 def _centre(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
@@ -98,16 +100,22 @@ def _centre(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.ui
     return pixels[top : top + height, left : left + width]
 
 
-def _normalised(pixels: NDArray[np.uint8], preprocessing: ImagePreprocessing) -> NDArray[np.float32]:
-    mean, std = (np.asarray(values, np.float32) for values in (preprocessing.mean, preprocessing.std))
-    scaled: NDArray[Any] = (pixels.astype(np.float32) / np.float32(255) - mean) / std
-    return np.ascontiguousarray(scaled.transpose(2, 0, 1))
+def _normalised(
+    pixels: NDArray[np.uint8], preprocessing: ImagePreprocessing, out: NDArray[np.float32] | None
+) -> NDArray[np.float32]:
+    """Channels first and then in place: a sixth of the time of doing it pixel by pixel, and the same bits."""
+    mean, std = (np.asarray(v, np.float32)[:, None, None] for v in (preprocessing.mean, preprocessing.std))
+    planes = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    scaled: NDArray[np.float32] = np.divide(planes, np.float32(255), out=out, dtype=np.float32)
+    scaled -= mean
+    scaled /= std
+    return scaled
 
 
-def _check_size(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise _too_large()
+def _check_size(width: int, height: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
+        raise _too_large(max_pixels)
 
 
-def _too_large() -> BadImage:
-    return BadImage(f"unpacks to more than {MAX_PIXELS / 1e6:.0f} million pixels, so it is not decoded")
+def _too_large(max_pixels: int) -> BadImage:
+    return BadImage(f"unpacks to more than {max_pixels / 1e6:.3g} million pixels, so it is not decoded")

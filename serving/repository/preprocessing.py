@@ -14,16 +14,20 @@ from typing import Any
 from serving.repository.record import RecordError, nearest
 
 VERSION = 1
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
+INTERPOLATIONS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
+CHANNELS = {"RGB": 3, "L": 1}  # mode -> how many; "L" is grey, by the weights of ITU-R 601, white 255
+PROBABILITIES, LOGITS, NO_SCORES = "probabilities", "logits", "none"
+SCORES = (PROBABILITIES, LOGITS, NO_SCORES)
 POOLINGS = ("none", "mean", "cls", "max")
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePreprocessing:
-    """RGB image -> float32 [3, height, width]: resize, cut the centre, divide by 255, subtract mean, divide by std.
+    """Image -> float32 [channels, height, width]: in `mode`, resized, the centre cut out, / 255, minus mean, / std.
 
     `resize_shortest` scales the shorter edge to that many pixels and keeps the aspect; None: straight to the size.
-    `mean` and `std` are per channel, for values 0..1.
+    `mean` and `std` are per channel, for values 0..1. `scores` says what the graph answers for each class: its probability
+    already, or a logit, which softmax makes one; "none": the answer is not one number for each class.
     """
 
     input: str
@@ -31,18 +35,34 @@ class ImagePreprocessing:
     width: int
     resize_shortest: int | None
     interpolation: str
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    mode: str
+    scores: str
 
     def __post_init__(self) -> None:
         if min(self.height, self.width, self.resize_shortest or 1) < 1:
             raise ValueError("height, width and resize_shortest are pixels, 1 or more")
-        if self.interpolation not in INTERPOLATIONS:
+        for what, value, known in (
+            ("interpolation", self.interpolation, INTERPOLATIONS),
+            ("mode", self.mode, tuple(CHANNELS)),
+            ("scores", self.scores, SCORES),
+        ):
+            if value not in known:
+                raise ValueError(f"unknown {what} {value!r}{nearest(value, known)}")
+        if not len(self.mean) == len(self.std) == self.channels or min(self.std) <= 0:
             raise ValueError(
-                f"unknown interpolation {self.interpolation!r}{nearest(self.interpolation, INTERPOLATIONS)}"
+                f"mean and std are {self.channels} number{'s'[: self.channels > 1]} each for {self.mode}, one per channel, and std above 0"
             )
-        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
-            raise ValueError("mean and std are three numbers each, one per channel, and std above 0")
+
+    @property
+    def channels(self) -> int:
+        return CHANNELS[self.mode]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one image as the model takes it."""
+        return self.channels, self.height, self.width
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,9 @@ def _begin(begin: str, repository: Path) -> None:
     onnx.save(graphs.convolution("n", 8), "fixed-images.onnx")
     exported = onnx_file.load(Path("fixed-images.onnx"), SourceOptions(), lambda *_: None)
     Path("fixed-images.onnx").write_bytes(exported.model)
-    takes = ImagePreprocessing("image", 8, 8, None, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    takes = ImagePreprocessing(
+        "image", 8, 8, None, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "RGB", "probabilities"
+    )
     exported = replace(exported, preprocessing=takes, labels=tuple("abcde"), task="classification")
     data = Dataset("drawn", {"image": np.random.default_rng(3).random((20, 3, 8, 8), np.float32)}, None)
     asked = Asked("model", precisions=("fp32",), seconds=0.01)

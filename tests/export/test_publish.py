@@ -28,7 +28,9 @@ NEW_MODEL = b"a new model"
 def new_record(repository: Path, name: str = "digits-int8") -> tuple[Record, dict[str, bytes]]:
     """A variant with another model file."""
     variant = Repository(repository).variant(name)
-    files = {path: (variant.directory / path).read_bytes() for path in ("labels.txt", "sample.json")}
+    files = {
+        path: (variant.directory / path).read_bytes() for path in ("labels.txt", "preprocessing.json", "sample.json")
+    }
     return replace(variant.record, source="a test"), {MODEL_FILE: NEW_MODEL, **files}
 
 

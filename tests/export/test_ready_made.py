@@ -94,7 +94,9 @@ def test_a_slower_variant_is_refused_and_kept_when_told_so(
 
 def test_a_clearly_faster_variant_passes(repository: Path, tmp_path: Path, fp32: bytes) -> None:
     baseline = Repository(repository).variant("digits-fp32")
-    files = {path: (baseline.directory / path).read_bytes() for path in ("labels.txt", "sample.json")}
+    files = {
+        path: (baseline.directory / path).read_bytes() for path in ("labels.txt", "preprocessing.json", "sample.json")
+    }
     with writing(repository):
         publish(repository, replace(baseline.record, speed=()), {MODEL_FILE: spoil.slowed(fp32), **files})
     (tmp_path / "fast.onnx").write_bytes(fp32)
@@ -176,7 +178,10 @@ def test_a_queue_delay_is_fp32s_unless_another_is_asked_for_and_0_is_another(
     repository: Path, int8: Path, fp32: bytes
 ) -> None:
     baseline = Repository(repository).variant("digits-fp32")
-    files = {path: (baseline.directory / path).read_bytes() for path in ("labels.txt", "sample.json", "gate.npz")}
+    files = {
+        path: (baseline.directory / path).read_bytes()
+        for path in ("labels.txt", "preprocessing.json", "sample.json", "gate.npz")
+    }
     with writing(repository):
         publish(repository, replace(baseline.record, queue_delay_us=500), {MODEL_FILE: fp32, **files})
     assert export(int8, repository).record.queue_delay_us == 500

@@ -35,7 +35,9 @@ PROVEN = Proven("fp32", b"onnx", "", GATE, {"cpu": PoolGate("passed", "cpu", "")
 
 
 def test_labels_and_preprocessing_are_files_and_the_sample_has_its_answer() -> None:
-    preprocessing = ImagePreprocessing("image", 8, 8, None, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    preprocessing = ImagePreprocessing(
+        "image", 8, 8, None, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "RGB", "probabilities"
+    )
     shared = belongings(replace(EXPORTED, preprocessing=preprocessing, files={"tokenizer.json": b"{}"}), DATA)
     assert shared.files["labels.txt"] == b"a\nb\nc\n"
     assert from_json(shared.files["preprocessing.json"].decode()) == preprocessing

@@ -325,7 +325,7 @@ def test_data_that_does_not_fit_the_model_is_the_users_to_mend(bare: Path, tmp_p
     with pytest.raises(UserError, match="unknown array 'picture'"):
         verify(bare, data=tmp_path / "x.npz")
     (tmp_path / "x.csv").write_text("text\na\n")
-    with pytest.raises(UserError, match=r"came without a tokenizer; give its inputs as \.npz"):
+    with pytest.raises(UserError, match=r"takes images; give its inputs as \.npz"):
         verify(bare, data=tmp_path / "x.csv")
 
 

@@ -10,6 +10,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -22,6 +23,7 @@ from serving.export.data.lines import read_lines
 from serving.export.data.reading import Warn
 from serving.export.progress import Progress
 from serving.preprocessing import images
+from serving.preprocessing.containers import BadImage
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing
 
@@ -75,7 +77,7 @@ def _the_input(folder: Path, inputs: tuple[Tensor, ...], preprocessing: ImagePre
         raise UserError(
             f"{folder} gives {preprocessing.input} alone, but the model takes {names}; give its inputs as .npz"
         )
-    tensor, shape = inputs[0], (3, preprocessing.height, preprocessing.width)
+    tensor, shape = inputs[0], preprocessing.shape
     fits = len(tensor.shape) == 3 and all(size in (-1, got) for size, got in zip(tensor.shape, shape, strict=True))
     if not fits or tensor.datatype not in ("FP32", "FP16"):
         raise UserError(
@@ -170,7 +172,7 @@ def _in_turns(found: Sequence[_Image]) -> list[_Image]:
 def _check_memory(
     folder: Path, num_images: int, preprocessing: ImagePreprocessing, dtype: np.dtype[np.generic]
 ) -> None:
-    one = 3 * preprocessing.height * preprocessing.width * dtype.itemsize
+    one = prod(preprocessing.shape) * dtype.itemsize
     if num_images * one > MAX_BYTES:
         raise UserError(
             f"{folder}: {num_images} images unpack to {num_images * one / 2**30:.1f} GiB; "
@@ -187,8 +189,8 @@ def _decoded(
     progress: Progress,
     warn: Warn,
 ) -> tuple[NDArray[np.generic], list[_Image]]:
-    """(values [n, 3, height, width], the images that they are of)."""
-    values = np.empty((len(found), 3, preprocessing.height, preprocessing.width), dtype)
+    """(values [n, channels, height, width], the images that they are of)."""
+    values = np.empty((len(found), *preprocessing.shape), dtype)
     good: list[_Image] = []
     bad: list[str] = []
     for done, image in enumerate(found):
@@ -196,7 +198,7 @@ def _decoded(
         try:
             values[len(good)] = images.decode(image.path.read_bytes(), preprocessing)
             good.append(image)
-        except images.BadImage as problem:
+        except BadImage as problem:
             bad.append(f"{image.path.relative_to(folder).as_posix()} {problem.reason}")
         except OSError as error:
             bad.append(f"{image.path.relative_to(folder).as_posix()} cannot be read: {error.strerror}")

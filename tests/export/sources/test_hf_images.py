@@ -101,6 +101,7 @@ NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
         (SQUARE, None, (32, 32), "bilinear", HALF),
         ({**SQUARE, "resample": 3, "size": {"height": 20, "width": 40}}, None, (20, 40), "bicubic", HALF),
         ({**SQUARE, "resample": 1}, None, (32, 32), "lanczos", HALF),
+        ({**SQUARE, "resample": 4}, None, (32, 32), "box", HALF),
         ({**SQUARE, "resample": 0, "do_normalize": False}, None, (32, 32), "nearest", NONE),
         ({**SQUARE, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}, None, (32, 32), "bilinear", ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))),
         ({**SQUARE, "rescale_factor": 1 / 127.5, "image_mean": [1] * 3, "image_std": [1] * 3}, None, (32, 32), "bilinear", HALF),
@@ -109,7 +110,7 @@ NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
         ({"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 56}, "crop_pct": 0.875}, 64, (56, 56), "bicubic", HALF),
         ({"image_processor_type": "EfficientNetImageProcessor", "size": {"height": 30, "width": 30}, "rescale_factor": 1 / 127.5, "rescale_offset": True, "image_mean": [0] * 3, "image_std": [0.5] * 3, "resample": 0}, None, (30, 30), "nearest", ((0.5, 0.5, 0.5), (0.125, 0.125, 0.125))),
     ],
-    ids=["square", "oblong", "lanczos", "raw", "three", "scaled", "old", "cut", "convnext", "efficientnet"],
+    ids=["square", "oblong", "lanczos", "box", "raw", "three", "scaled", "old", "cut", "convnext", "efficientnet"],
 )  # fmt: skip
 def test_what_a_processor_does_is_found_out(
     tmp_path: Path, settings: Any, shortest: int | None, size: tuple[int, int], interpolation: str, mean_and_std: Any
@@ -134,7 +135,7 @@ def test_what_a_processor_does_is_found_out(
     [
         {"image_processor_type": "MobileViTImageProcessor", "size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}},
         {"image_processor_type": "DeiTImageProcessor", "size": {"height": 40, "width": 40}, "crop_size": {"height": 32, "width": 32}},
-        {**SQUARE, "resample": 4},
+        {**SQUARE, "resample": 5},
         {**SQUARE, "do_resize": False},
         {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 40}, "do_center_crop": False},
     ],

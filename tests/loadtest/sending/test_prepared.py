@@ -51,7 +51,14 @@ def words(repository: Path, **changes: Any) -> Path:
 def net(repository: Path, **changes: Any) -> Path:
     (repository / "net-fp32").mkdir(parents=True)
     told = {"version": 1, "kind": "image", "input": "other", "height": 32, "width": 48, "resize_shortest": None}
-    told |= {"interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.25] * 3, **changes}
+    told |= {
+        "interpolation": "bilinear",
+        "mean": [0.5] * 3,
+        "std": [0.25] * 3,
+        "mode": "RGB",
+        "scores": "none",
+        **changes,
+    }
     (repository / "net-fp32" / "preprocessing.json").write_text(json.dumps(told))
     return repository
 

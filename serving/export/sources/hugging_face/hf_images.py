@@ -24,13 +24,19 @@ from serving.export.sources.hugging_face import hf_heads, hf_loading
 from serving.export.sources.hugging_face.hf_folder import Folder
 from serving.export.sources.pytorch import torch_export
 from serving.preprocessing import images
-from serving.repository.preprocessing import ImagePreprocessing
+from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing
 from serving.repository.record import CLASSIFICATION, OTHER
 
 INPUT = "pixel_values"
 
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # the second since transformers 5, for some models
-_INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which settings hold
+_INTERPOLATIONS = {
+    0: "nearest",
+    1: "lanczos",
+    2: "bilinear",
+    3: "bicubic",
+    4: "box",
+}  # Pillow's numbers, which settings hold
 _SHAPES = ((100, 75), (70, 110), (90, 90))  # width and height of the images that are tried, scaled to the model's size
 _TOLERANCE = 1.01 / 255  # of a pixel's 0..1: two libraries may round to neighbouring steps
 _NUM_EXAMPLES = 6
@@ -40,7 +46,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
     config = hf_loading.config_of(folder, options)
     output, activation = hf_loading.scores(config, is_raw)
     labels = None if is_raw else hf_loading.labels_of(config)
-    preprocessing = _preprocessing(folder, options)
+    preprocessing = replace(_preprocessing(folder, options), scores=hf_loading.meaning_of(config, is_raw))
     model = hf_loading.model_of(transformers.AutoModelForImageClassification, folder, config, options)
     module = hf_heads.ImageClassifier(model, activation).eval()
     example = {INPUT: _examples(preprocessing)}
@@ -104,6 +110,8 @@ def _measured(processor: Any) -> ImagePreprocessing | None:
             interpolation=_INTERPOLATIONS.get(int(processor.resample), "nearest"),
             mean=_rounded(mean),
             std=_rounded(std),
+            mode="RGB",
+            scores=NO_SCORES,  # what the net answers is not the processor's to say
         )
         if all(_agree(processor, candidate, shape) for shape in _SHAPES):
             return candidate

@@ -19,6 +19,7 @@ from serving.export.sources.hugging_face import hf_folder, hf_heads
 from serving.export.sources.hugging_face.hf_folder import Folder
 from serving.export.sources.pytorch import torch_faults
 from serving.export.sources.pytorch.torch_export import quiet
+from serving.repository.preprocessing import LOGITS, NO_SCORES, PROBABILITIES
 
 
 def config_of(folder: Folder, options: SourceOptions) -> Any:
@@ -63,6 +64,14 @@ def scores(config: Any, is_raw: bool) -> tuple[str, hf_heads.Activation]:
     if config.problem_type == "multi_label_classification":
         return "probabilities", hf_heads.sigmoid
     return "probabilities", hf_heads.softmax
+
+
+def meaning_of(config: Any, is_raw: bool) -> str:
+    """Of that output, in the words of preprocessing.json."""
+    if not is_raw:
+        return PROBABILITIES
+    is_single_choice = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
+    return LOGITS if is_single_choice else NO_SCORES  # softmax of anything else would be no probability
 
 
 def labels_of(config: Any) -> tuple[str, ...]:
