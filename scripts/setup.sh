@@ -2,6 +2,7 @@
 # Makes an environment: finds a Python 3.11 or 3.12 that can carry Tandem, or says what to install, and installs the project.
 #
 #   scripts/setup.sh ENVIRONMENT EXTRAS        e.g. scripts/setup.sh .venv local,loadtest
+#   scripts/setup.sh ENVIRONMENT FOLDER/       what FOLDER/requirements.txt names, pinned by FOLDER/constraints.txt, and not the project
 #
 # PYTHON=/path/to/python3.12 chooses the interpreter. Needs nothing but that and a POSIX shell.
 set -eu
@@ -60,8 +61,15 @@ if [ ! -d "$environment" ]; then
   echo "tandem: making $environment with $($chosen --version)"
   "$chosen" -m venv "$environment" || { rm -rf "$environment"; stop "$chosen could not make a virtual environment; see the lines above."; }
 fi
+mirror="Behind a proxy or a mirror, set it in pip's own configuration (pip config) and run this again."
+install() { "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+case $extras in */)
+  echo "tandem: installing what ${extras}requirements.txt names into $environment (a minute or two the first time)"
+  install -c "${extras}constraints.txt" -r "${extras}requirements.txt" || stop "pip could not install it; see the lines above. $mirror"
+  exit 0
+  ;;
+esac
 echo "tandem: installing the project with [$extras] into $environment (a few minutes the first time)"
-install() { "$environment/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@"; }
 # What builds the project comes first: left to itself, pip fetches it unpinned.
-install hatchling editables && install --no-build-isolation -e ".[$extras]" ||
-  stop "pip could not install the project; see the lines above. Behind a proxy or a mirror, set it in pip's own configuration (pip config) and run this again."
+install -c constraints.txt hatchling editables && install -c constraints.txt --no-build-isolation -e ".[$extras]" ||
+  stop "pip could not install the project; see the lines above. $mirror"

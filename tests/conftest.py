@@ -9,3 +9,5 @@ import signal
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+collect_ignore = ["clients"]  # outside clients, in an environment of their own: `make test-clients`

@@ -1,0 +1,108 @@
+"""A gateway before an embedded Triton, as `tandem up` starts it, for clients that know nothing of Tandem.
+
+Runs in the clients' own environment: nothing here imports the project, which is started by its own interpreter. Asked over the network
+only. Two gateways: one that lets everybody in, and one with API keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv" / "bin" / "python"
+LIMIT_S = 90.0  # the two servers are ready after four seconds, on a busy machine ten times that
+SAMPLE = json.loads((ROOT / "model_repo" / "digits-fp32" / "sample.json").read_text())["inputs"][0]
+LABEL = 2  # of the sample
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Addresses as clients take them, host:port."""
+
+    http: str
+    grpc: str
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.http}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Secrets: one for everything, one without the scope `infer`, one for another model, one that was revoked."""
+
+    everything: str
+    without_infer: str
+    of_digits: str
+    revoked: str
+
+
+def pytest_configure() -> None:
+    if not PYTHON.exists():
+        raise pytest.UsageError(f"{PYTHON} is missing: run `make test-clients`, which makes it")
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([PYTHON, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+@contextlib.contextmanager
+def up(folder: Path, repository: Path, *options: str) -> Iterator[Gateway]:
+    http, grpc = free_ports(2)
+    command = [PYTHON, "-m", "serving", "up", "--model-repository", repository, "--no-measure", "--port", str(http)]
+    command += [*options]
+    log = folder / "up.log"
+    environment = {**os.environ, "TANDEM_STATE": str(folder / "state")}
+    with log.open("wb") as output:
+        program = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
+    try:
+        wait_until_ready(http, program, log)
+        yield Gateway(f"127.0.0.1:{http}", f"127.0.0.1:{grpc}")
+    finally:
+        program.terminate()
+        program.wait(LIMIT_S)
+
+
+def wait_until_ready(port: int, program: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        assert program.poll() is None, log.read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready") as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"not ready after {LIMIT_S} s: {log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repository")
+    run("tests/clients/repository.py", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gateway(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with up(tmp_path_factory.mktemp("gateway"), repository) as running:
+        yield running
