@@ -40,10 +40,11 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Secrets: one for everything, one without the scope `infer`, one for another model, one that was revoked."""
+    """What clients send: keys for inference, for metrics alone, for digits alone, and one that was revoked."""
 
-    everything: str
-    without_infer: str
+    file: Path
+    infer: str
+    metrics: str
     of_digits: str
     revoked: str
 
@@ -105,4 +106,23 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def gateway(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with up(tmp_path_factory.mktemp("gateway"), repository) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    file = tmp_path_factory.mktemp("keys") / "keys.json"
+
+    def made(*options: str) -> str:
+        return run("-m", "serving", "keys", "add", "--keys", str(file), "--name", "tests", *options).strip()
+
+    infer, metrics = made("--scope", "infer"), made("--scope", "metrics")
+    of_digits, revoked = made("--scope", "infer", "--model", "digits"), made("--scope", "infer")
+    run("-m", "serving", "keys", "revoke", "--keys", str(file), revoked.split("_")[1])
+    return Keys(file, infer, metrics, of_digits, revoked)
+
+
+@pytest.fixture(scope="session")
+def keyed(repository: Path, keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with up(tmp_path_factory.mktemp("keyed"), repository, "--keys", str(keys.file)) as running:
         yield running
