@@ -10,7 +10,7 @@ import sys
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, models, serve
+from serving.cli import campaigns, cluster, decisions, keys, models, serve
 from serving.cli.rooms import lacking, stop
 from serving.errors import EnvironmentFault, TandemError, exit_code
 from serving.settings import check_environment
@@ -36,6 +36,7 @@ for verb in (
     decisions.verdict,
     campaigns.campaign,
     campaigns.compare,
+    keys.keys,
     cluster.cluster,
 ):
     cli.add_command(verb)

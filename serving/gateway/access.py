@@ -20,7 +20,7 @@ from serving.keys.key import ADMIN, ID_END, INFER, LENGTH, METRICS, PREFIX, SCOP
 from serving.scheduling.admission import HIGHEST
 from serving.scheduling.routing import Fleet
 
-__all__ = ["ADMIN", "ANYBODY", "INFER", "METRICS", "SCOPES", "Access", "Caller", "require_name"]
+__all__ = ["ADMIN", "ANYBODY", "INFER", "METRICS", "SCOPES", "Access", "Caller", "is_allowed", "require_name"]
 
 ASK = "ask whoever runs this gateway for one"
 NO_KEY = f"this gateway wants an API key, as 'Authorization: Bearer tdm_…' or 'X-API-Key: tdm_…'; {ASK}"
@@ -29,6 +29,7 @@ NO_FORM = "this is not an API key of Tandem: these are tdm_, an id, _ and 64 hex
 NOT_VALID = f"this API key is not valid; {ASK}"
 HAS_EXPIRED = f"this API key has expired; {ASK}"
 IS_REVOKED = f"this API key was revoked; {ASK}"
+NOT_THIS_MODEL = "this key may not ask '{}'"
 TWO_KEYS = "Authorization and X-API-Key hold two different keys; send one of them"
 
 START = PREFIX.encode()
@@ -55,7 +56,7 @@ class Caller:
     def require_model(self, model: str, asked: str) -> None:
         """Raises Forbidden. `asked` is the name that the client used."""
         if not self.may_ask(model):
-            raise errors.Forbidden(f"this key may not ask '{asked}'")
+            raise errors.Forbidden(NOT_THIS_MODEL.format(asked))
 
 
 ANYBODY = Caller("anybody", frozenset(SCOPES))
@@ -66,9 +67,13 @@ def require_name(caller: Caller, asked: str, fleet: Fleet) -> None:
 
     Raises Forbidden. As long as the gateway has seen no model at all, only a public name can be judged, and whoever looks for it says so.
     """
-    if caller.models is None or asked in caller.models or not fleet.known:
-        return
-    caller.require_model(public_name(fleet, asked) or asked, asked)
+    if fleet.known and not is_allowed(caller, asked, fleet):
+        raise errors.Forbidden(NOT_THIS_MODEL.format(asked))
+
+
+def is_allowed(caller: Caller, name: str, fleet: Fleet) -> bool:
+    """Whether the caller may ask a public name, or the name of a variant."""
+    return caller.models is None or name in caller.models or public_name(fleet, name) in caller.models
 
 
 def public_name(fleet: Fleet, name: str) -> str | None:

@@ -20,7 +20,9 @@ from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.client import Receive, Scope, Send
 from serving.gateway.http.control import add_admin, build_admin, build_public
+from serving.gateway.http.guard import App, Guard
 from serving.gateway.http.infer import Infer
+from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.gateway.preparing import Preparing
 from serving.settings import GatewaySettings
@@ -35,6 +37,7 @@ class Gateway:
         *,
         admin_here: bool,
         repository: Path | None = None,
+        keys: KeyWatch | None = None,
         look_up: LookUp = addresses.look_up,
     ) -> None:
         self._settings = settings
@@ -42,17 +45,20 @@ class Gateway:
         self.catalogue = Catalogue(settings, self._fleet_changed, look_up)
         self.candidates = Candidates(settings, self.catalogue)
         self.dispatch = Dispatch(self.catalogue, self.candidates)
-        self.metrics = Metrics(self._pool_gauges)
-        self.access = Access()
+        self._keys = keys
+        self.metrics = Metrics(self._pool_gauges, None if keys is None else lambda: keys.is_readable)
+        self.access = Access() if keys is None else keys.access
         self.assets = Assets(repository)
         self.preparing = Preparing()
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits)
         required = list(settings.models)
-        self._public = build_public(self.catalogue, self.state, required)
+        public = build_public(self.catalogue, self.state, required)
         if admin_here:
-            add_admin(self._public, self._public, self.catalogue, self.metrics, self.state)
-        self.admin = build_admin(self._public, self.catalogue, self.metrics, self.state, required)
+            add_admin(public, public, self.catalogue, self.metrics, self.state)
+        admin = build_admin(public, self.catalogue, self.metrics, self.state, required)
+        self._public = self._guarded(public)
+        self.admin = self._guarded(admin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith("/infer"):
@@ -63,6 +69,8 @@ class Gateway:
     def start(self) -> None:
         self.catalogue.start()
         self.dispatch.start()
+        if self._keys is not None:
+            self._keys.start()
 
     def close(self) -> None:
         """From now on not ready, and every answer closes its connection; requests are still served."""
@@ -70,10 +78,15 @@ class Gateway:
         self.inference.closing = True
 
     async def stop(self) -> None:
+        if self._keys is not None:
+            await self._keys.stop()
         await self.dispatch.stop()
         await self.candidates.stop()
         await self.catalogue.stop()
         self.preparing.stop()
+
+    def _guarded(self, app: App) -> Guard:
+        return Guard(app, self.access, lambda: self.catalogue.fleet)
 
     def _fleet_changed(self) -> None:
         self.candidates.update()

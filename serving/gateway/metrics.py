@@ -87,8 +87,11 @@ POOL_STATES = ("cold", "waking", "warming", "ready", "draining", "down")
 class Metrics:
     """The counts, and their text for Prometheus."""
 
-    def __init__(self, pools: Callable[[], list[PoolGauge]]) -> None:
+    def __init__(
+        self, pools: Callable[[], list[PoolGauge]], are_keys_readable: Callable[[], bool] | None = None
+    ) -> None:
         self.pools = pools
+        self._are_keys_readable = are_keys_readable
         self._series: dict[tuple[str, str, str], Series] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -150,6 +153,12 @@ class Metrics:
         yield demand
         yield only
         yield states
+        if self._are_keys_readable is not None:
+            yield GaugeMetricFamily(
+                "tandem_keys_readable",
+                "1 where the API keys in force are those of the file as it is now, 0 where it cannot be read.",
+                float(self._are_keys_readable()),
+            )
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)
         yield build

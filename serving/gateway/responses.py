@@ -40,6 +40,8 @@ def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Header
         (b"content-length", b"%d" % len(body)),
         (b"tandem-error", kind.encode()),
     ]
+    if isinstance(error, errors.Unauthenticated):
+        headers.append((b"www-authenticate", b"Bearer"))
     if error.retry_after_s is not None:
         headers += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
     elif is_openai and status >= 500:  # OpenAI's clients try each of these again, unless they are told

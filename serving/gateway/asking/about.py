@@ -13,6 +13,7 @@ import orjson
 
 import serving
 from serving import errors
+from serving.gateway.access import ANYBODY, Caller, is_allowed
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
 from serving.scheduling.routing import Decision, decide
@@ -83,8 +84,8 @@ async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tu
     raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
 
 
-def index(catalogue: Catalogue) -> list[dict[str, str]]:
-    """Public names first, then the names that pin a variant."""
+def index(catalogue: Catalogue, caller: Caller = ANYBODY) -> list[dict[str, str]]:
+    """Of what the caller may ask, public names first, then the names that pin a variant."""
     versions: dict[str, str] = {}
     for variant in (v for pool in catalogue.fleet.pools for v in pool.variants):
         for name in (variant.model, variant.name):
@@ -92,7 +93,8 @@ def index(catalogue: Catalogue) -> list[dict[str, str]]:
     ready = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
     public = {v.model for pool in catalogue.fleet.pools for v in pool.variants}
     rows = []
-    for name in sorted(catalogue.fleet.known, key=lambda n: (n not in public, n)):
+    names = (name for name in catalogue.fleet.known if is_allowed(caller, name, catalogue.fleet))
+    for name in sorted(names, key=lambda n: (n not in public, n)):
         state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": "no pool serves it now"}
         rows.append({"name": name, "version": versions.get(name, "1"), **state})
     return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from serving import errors
+from serving.gateway.access import ANYBODY, Caller, require_name
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.metrics import Metrics, Series
@@ -69,8 +70,22 @@ class Routes:
     def forget(self) -> None:
         self._kept.clear()
 
-    def of(self, model: str, version: str = "", pool: bytes | None = None, variant: bytes | None = None) -> Route:
-        """By name and, where one is asked for, version and pins. Raises as `find`."""
+    def require(self, caller: Caller, path: str) -> None:
+        """To be called before `find` where a caller may not ask every model. Raises Forbidden."""
+        if match := PATH.fullmatch(path):
+            require_name(caller, match[1], self._catalogue.fleet)
+
+    def of(
+        self,
+        model: str,
+        version: str = "",
+        pool: bytes | None = None,
+        variant: bytes | None = None,
+        *,
+        caller: Caller = ANYBODY,
+    ) -> Route:
+        """By name and, where one is asked for, version and pins. Raises as `find`; Forbidden for what the caller may not ask."""
+        require_name(caller, model, self._catalogue.fleet)
         return self.find(f"/v2/models/{model}{f'/versions/{version}' if version else ''}/infer", pool, variant)
 
     def find(self, path: str, pool: bytes | None, variant: bytes | None) -> Route:

@@ -22,6 +22,7 @@ from serving import errors
 from serving.gateway.asking import about
 from serving.gateway.asking.about import State
 from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.http.guard import caller_of
 from serving.gateway.http.pages import add_pages
 from serving.gateway.metrics import Metrics
 from serving.gateway.responses import error_parts
@@ -148,8 +149,8 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     @app.post(
         "/v2/repository/index", tags=["v2"], summary="All names that can be asked for, and whether they can be now."
     )
-    async def index() -> list[dict[str, str]]:
-        return about.index(catalogue)
+    async def index(request: Request) -> list[dict[str, str]]:
+        return about.index(catalogue, caller_of(request))
 
     @app.get("/v2/models/{model}", tags=["v2"], summary=METADATA)
     @app.get("/v2/models/{model}/versions/{version}", tags=["v2"], summary=METADATA)

@@ -25,6 +25,7 @@ from serving.gateway.responses import error_response, outcome_of
 from serving.protocol import v2
 from serving.settings import LimitSettings
 
+CLOSING = (errors.TooLarge, errors.Unauthenticated)  # a body may follow that is not worth reading, or from a stranger
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%btandem-reason: %b\r\nserver-timing: %b\r\n"
 BINARY_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: %d\r\n%btandem-reason: %b\r\nserver-timing: %b\r\n"
@@ -49,6 +50,8 @@ class Infer:
                 require_once(scope["headers"])
             caller = self._access.caller_of(headers)
             caller.require(INFER)
+            if caller.models is not None:
+                inference.routes.require(caller, scope["path"])
             route = inference.routes.find(scope["path"], headers.get(b"tandem-pool"), headers.get(b"tandem-variant"))
             caller.require_model(route.model, route.name)
             series = route.choices[0].series
@@ -67,7 +70,7 @@ class Infer:
             receipt = error.receipt
             if receipt:
                 receipt = [*receipt, (b"server-timing", b"total;dur=%.3f" % ((perf_counter() - arrived) * 1000))]
-            await error_response(send, error, receipt, close=inference.closing or isinstance(error, errors.TooLarge))
+            await error_response(send, error, receipt, close=inference.closing or isinstance(error, CLOSING))
             return
         body, length = answer.body, answer.header_length
         if choice.rename is not None:

@@ -1,0 +1,360 @@
+"""Who gets in: every path with no key, with each kind of bad key and with a good one, and what becomes of keys while a gateway runs."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from serving.gateway.app import Gateway
+from serving.gateway.http.guard import OPEN, SCOPE_OF, Guard
+from serving.keys import changes
+from serving.keys.key import SCOPES, make_text
+from serving.settings import GatewaySettings
+from tests.gateway.conftest import SAMPLE, Reply, Running, gateway_before
+from tests.local.harness import Served, wait_until
+
+NOW = datetime.now(UTC)
+PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(days=1)
+EMBEDDING = json.dumps({"model": "digits", "input": "x"}).encode()
+BODIES = {"infer": SAMPLE, "index": b"{}", "load": b"{}", "unload": b"{}", "embeddings": EMBEDDING, "classify": b"{}"}
+UNNAMED = [
+    "/nothing",
+    "/v2/nothing",
+    "/v1",
+    "/v1/chat/completions",
+    "/admin",
+    "/admin/nothing",
+    "/metrics/",
+    "/ui/",
+    "/v3/infer",
+]
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A gateway with keys, and the keys by what is the matter with them."""
+
+    running: Running
+    file: Path
+    keys: Mapping[str, str]
+
+    def ask(self, path: str, key: str | None = None, body: bytes | None = None, **headers: str) -> Reply:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.running.ask(path, body, sent | ({} if key is None else {"Authorization": f"Bearer {key}"}))
+
+    def make(self, *scopes: str, **more: Any) -> str:
+        return changes.add(self.file, "test", frozenset(scopes), NOW, **more).text
+
+
+def write_keys(file: Path) -> dict[str, str]:
+    """Of each scope one that has it alone and one that lacks it alone, and the bad ones, which have all scopes."""
+
+    def make(*scopes: str, **more: Any) -> str:
+        return changes.add(file, "test", frozenset(scopes), NOW, **more).text
+
+    keys = {f"only {scope}": make(scope) for scope in SCOPES}
+    keys |= {f"all but {scope}": make(*set(SCOPES) - {scope}) for scope in SCOPES}
+    keys |= {"expired": make(*SCOPES, expires=PAST), "revoked": make(*SCOPES), "all": make(*SCOPES)}
+    keys |= {"digits alone": make(*SCOPES, models=frozenset({"digits"}))}
+    keys |= {"another model": make(*SCOPES, models=frozenset({"types.any"}))}
+    changes.revoke(file, keys["revoked"], NOW)
+    keys["wrong secret"] = keys["all"][:-1] + ("0" if keys["all"][-1] != "0" else "1")
+    keys["unknown"] = make_text()
+    return keys
+
+
+@pytest.fixture(scope="module")
+def keyed(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    folder = tmp_path_factory.mktemp("keyed")
+    keys = write_keys(folder / "keys.json")
+    pools = {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
+    with gateway_before(folder, pools, "--keys", str(folder / "keys.json")) as running:
+        made = Keyed(running, folder / "keys.json", keys)
+        wait_until(
+            lambda: b"types.any" in made.ask("/v2/repository/index", keys["all"], b"").body, "both pools are seen"
+        )
+        yield made
+
+
+# -- the matrix -----------------------------------------------------------------------------------------------------------
+
+CLOSED = [path for path, needed in SCOPE_OF.items() if needed != OPEN]
+
+
+def filled(path: str) -> tuple[str, bytes | None]:
+    """A path that is asked, and with what body."""
+    asked = path.replace("{model}", "digits").replace("{version}", "1").replace("{rest:path}", "status")
+    asked = asked.replace("{name}", "page.js")
+    body = BODIES.get("classify" if "classify" in path else path.rsplit("/", 1)[1])
+    return asked, body
+
+
+@pytest.mark.parametrize("path", CLOSED)
+def test_a_path_is_refused_without_a_good_key_and_answered_with_one(keyed: Keyed, path: str) -> None:
+    asked, body = filled(path)
+    needed = SCOPE_OF[path]
+    strangers = {None: None, "malformed": "x"} | {
+        name: keyed.keys[name] for name in ("unknown", "wrong secret", "expired", "revoked")
+    }
+    for name, key in strangers.items():
+        reply = keyed.ask(asked, key, body)
+        assert (reply.status, reply.headers["Tandem-Error"]) == (401, "unauthenticated"), name
+        assert reply.headers["WWW-Authenticate"] == "Bearer"
+        assert message(asked, reply)
+    wrong = {"scope": f"all but {needed}"} | ({"model": "another model"} if "{model}" in path else {})
+    for name, key in wrong.items():
+        reply = keyed.ask(asked, keyed.keys[key], body)
+        assert (reply.status, reply.headers["Tandem-Error"]) == (403, "forbidden"), name
+        assert message(asked, reply).startswith("this key ")
+    for key in (f"only {needed}", "all", "digits alone"):
+        reply = keyed.ask(asked, keyed.keys[key], body)
+        assert reply.status != 401, key
+        assert reply.status != 403 or "load" in path, key
+        assert keyed.ask(asked, None, body, X_API_Key=keyed.keys[key]).status == reply.status
+
+
+def message(path: str, reply: Reply) -> str:
+    """Out of the body that the path's protocol has."""
+    said = reply.json()["error"]
+    if not path.startswith(("/v1/embeddings", "/v1/models")):
+        return str(said)
+    assert said["code"] == {401: "invalid_api_key", 403: "insufficient_permissions"}[reply.status]
+    return str(said["message"])
+
+
+@pytest.mark.parametrize("path", [path for path, needed in SCOPE_OF.items() if needed == OPEN])
+@pytest.mark.parametrize("key", [None, "expired", "all"])
+def test_health_and_the_pages_own_files_need_no_key(keyed: Keyed, path: str, key: str | None) -> None:
+    assert keyed.ask(filled(path)[0], key and keyed.keys[key]).status == 200
+
+
+@pytest.mark.parametrize("path", UNNAMED)
+def test_a_path_that_nobody_has_named_needs_a_key_before_it_is_not_found(keyed: Keyed, path: str) -> None:
+    assert keyed.ask(path).status == 401
+    assert keyed.ask(path, keyed.keys["expired"], b"{}").status == 401
+    assert keyed.ask(path, keyed.keys["only infer"]).status == 404
+
+
+def test_every_route_of_the_apps_has_its_row_and_every_row_a_scope() -> None:
+    settings = {"version": 1, "pools": {"cpu": {"urls": ["http://127.0.0.1:9"], "device": "cpu"}}}
+
+    async def routes() -> set[str]:
+        gateway = Gateway(GatewaySettings.model_validate(settings), admin_here=True)
+        found: set[str] = set()
+        for guard in (gateway._public, gateway.admin):
+            assert isinstance(guard, Guard)
+            assert isinstance(guard.app, FastAPI)
+            found |= {getattr(route, "path", repr(route)) for route in guard.app.routes}
+        await gateway.stop()
+        return found
+
+    found = asyncio.run(routes())
+    assert "/metrics" in found
+    assert found <= set(SCOPE_OF)
+    assert set(SCOPE_OF.values()) <= {OPEN, *SCOPES}
+
+
+# -- what is said ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_key_and_a_wrong_secret_are_told_the_same(keyed: Keyed) -> None:
+    unknown, wrong = (keyed.ask("/v2", keyed.keys[name]).json() for name in ("unknown", "wrong secret"))
+    assert unknown == wrong
+
+
+def test_that_a_key_expired_or_was_revoked_is_told_to_who_has_its_secret_alone(keyed: Keyed) -> None:
+    for name in ("expired", "revoked"):
+        key = keyed.keys[name]
+        other = key[:-1] + ("0" if key[-1] != "0" else "1")
+        assert name in keyed.ask("/v2", key).json()["error"]
+        assert keyed.ask("/v2", other).json() == keyed.ask("/v2", keyed.keys["unknown"]).json()
+
+
+def test_a_key_for_some_models_learns_of_no_others(keyed: Keyed) -> None:
+    key = keyed.keys["digits alone"]
+    names = {row["name"] for row in keyed.ask("/v2/repository/index", key, b"").json()}
+    assert names == {"digits", "digits-fp32", "digits-int8"}
+    assert len(keyed.ask("/v2/repository/index", keyed.keys["all"], b"").json()) > len(names)
+    for what in ("", "/config", "/stats", "/ready", "/infer"):
+        body = SAMPLE if what == "/infer" else None
+        texts = []
+        for name in ("types.any", "types", "nobody-has-this", "digit"):
+            reply = keyed.ask(f"/v2/models/{name}{what}", key, body)
+            assert reply.status == 403, (name, what)
+            texts.append(reply.json()["error"].replace(name, "NAME"))
+        assert len(set(texts)) == 1
+        for name in ("digits", "digits-int8"):
+            assert keyed.ask(f"/v2/models/{name}{what}", key, body).status == 200
+
+
+def test_a_refused_key_is_in_no_answer_and_in_no_log(keyed: Keyed) -> None:
+    for name, key in keyed.keys.items():
+        for path in ("/v2", "/metrics", "/admin/status", "/v1/models", f"/v2/models/{key}", f"/{key}?key={key}"):
+            reply = keyed.ask(path, key)
+            assert key[17:].encode() not in reply.body or key in path, (name, path)
+    log = "\n".join(keyed.running.program.lines())
+    assert not [name for name, key in keyed.keys.items() if key[17:] in log]
+    assert "sha256" not in log
+
+
+# -- how a key is sent ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/digits/infer", "/admin/status", "/metrics"])
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ("Authorization: Bearer KEY", 200),
+        ("authorization: bearer KEY", 200),
+        ("AUTHORIZATION: BEARER    KEY  ", 200),
+        ("X-Api-Key:KEY", 200),
+        ("Authorization: Bearer KEY\r\nX-API-Key: KEY", 200),
+        ("Authorization: Bearer KEY\r\nX-API-Key: tdm_other", 400),
+        ("Authorization: Basic KEY\r\nX-API-Key: KEY", 400),
+        ("Authorization: Bearer KEY\r\nAuthorization: Bearer KEY", 400),
+        ("X-API-Key: KEY\r\nX-API-Key: KEY", 400),
+        ("Authorization: Basic KEY", 401),
+        ("Authorization: KEY", 401),
+        ("Authorization: Bearer", 401),
+        ("Authorization: Bearer ", 401),
+        ("Authorization:", 401),
+        ("X-API-Key: Bearer KEY", 401),
+        ("X-API-Key:", 401),
+        ("Authorization: Bearer KEYKEY", 401),
+        ("Authorization: Bearer KEY0", 401),
+        ("Authorization: Bearer KEY, Bearer KEY", 401),
+        ("Authorization: BearerKEY", 401),
+        ("Authorization: Bearer\tKEY", 401),
+        ("Authorization: Bearer \xe9\xff" + "\x80" * 79, 401),
+        ("Authorization: Bearer " + "a" * 30_000, 401),
+        ("Cookie: Authorization=KEY", 401),
+        ("Proxy-Authorization: Bearer KEY", 401),
+        ("X-Forwarded-Authorization: Bearer KEY", 401),
+        ("Authorization_: Bearer KEY", 401),
+    ],
+)
+def test_a_key_counts_where_it_belongs_and_nowhere_else(keyed: Keyed, path: str, lines: str, status: int) -> None:
+    body = SAMPLE if path.endswith("infer") else b""
+    method = "POST" if body else "GET"
+    head = f"{method} {path}?api_key=KEY HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{lines}\r\n\r\n"
+    reply = raw(keyed, head.replace("KEY", keyed.keys["all"]).encode("latin-1") + body)
+    assert reply.split(b" ", 2)[1] == str(status).encode(), reply[:300]
+
+
+def raw(keyed: Keyed, request: bytes, *, is_whole: bool = False) -> bytes:
+    """What comes first; the whole until the gateway closes, if that is asked for."""
+    with socket.create_connection(("127.0.0.1", keyed.running.port), timeout=10) as connection:
+        connection.sendall(request)
+        answer = connection.recv(65536)
+        while is_whole and (more := connection.recv(65536)):
+            answer += more
+        return answer
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/models/digits/infer", "/v2/repository/index", "/v1/embeddings", "/v1/classify/digits"]
+)
+def test_a_strangers_body_is_not_waited_for_and_the_connection_is_closed(keyed: Keyed, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n"
+    answer = raw(keyed, head.encode(), is_whole=True)  # and not a byte of the body
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in answer.lower()
+
+
+def test_a_request_smuggled_behind_a_stranger_is_not_answered(keyed: Keyed) -> None:
+    second = f"GET /admin/status HTTP/1.1\r\nHost: x\r\nX-API-Key: {keyed.keys['all']}\r\n\r\n"
+    answer = raw(keyed, f"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n{second}".encode(), is_whole=True)
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+# -- priorities -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_priority_better_than_the_keys_is_no_mistake_and_a_wrong_one_is(keyed: Keyed) -> None:
+    for priority, status in (("1", 200), ("5", 200), ("0", 400), ("6", 400), ("x", 400)):
+        reply = keyed.ask("/v2/models/digits/infer", keyed.keys["only infer"], SAMPLE, Tandem_Priority=priority)
+        assert reply.status == status
+
+
+# -- while it runs ------------------------------------------------------------------------------------------------------------
+
+
+def status_of(keyed: Keyed, key: str) -> int:
+    return keyed.ask("/v2", key).status
+
+
+def test_added_revoked_and_expired_keys_count_within_two_seconds(keyed: Keyed) -> None:
+    key = keyed.make("infer")
+    wait_until(lambda: status_of(keyed, key) == 200, "the new key counts", 3)
+    short = keyed.make("infer", expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3))
+    wait_until(lambda: status_of(keyed, short) == 200, "the new key counts", 3)
+    revoked = time.monotonic()
+    changes.revoke(keyed.file, key, NOW)
+    wait_until(lambda: status_of(keyed, key) == 401, "the revoked key is refused", 3)
+    assert time.monotonic() - revoked < 2
+    wait_until(lambda: status_of(keyed, short) == 401, "the key expires", 4)
+
+
+def test_a_file_that_breaks_or_vanishes_takes_no_key_away_and_is_told_in_log_and_metrics(keyed: Keyed) -> None:
+    key, good = keyed.keys["all"], keyed.file.read_bytes()
+
+    def is_readable() -> float:
+        text = keyed.ask("/metrics", key).body.decode()
+        return float(text.split("\ntandem_keys_readable ")[1].split("\n")[0])
+
+    assert is_readable() == 1
+    for number, (breaking, says) in enumerate(
+        [
+            (lambda: keyed.file.write_bytes(good[:-20]), "not a file of API keys"),
+            (keyed.file.unlink, "No such file"),
+            (lambda: keyed.file.write_bytes(good.replace(b'"expires"', b'"expire"', 1)), "did you mean 'expires'"),
+            (lambda: keyed.file.write_bytes(good.replace(b'"version": 1', b'"version": 2', 1)), "newer Tandem"),
+        ]
+    ):
+        breaking()
+        wait_until(lambda: is_readable() == 0, "the metric says so", 3)
+        assert status_of(keyed, key) == 200
+        assert status_of(keyed, keyed.keys["unknown"]) == 401
+        time.sleep(1.2)  # it is looked at once more, and not said again
+        said = [line for line in keyed.running.program.lines() if says in line]
+        assert len(said) == 1, (number, keyed.running.program.lines())
+        assert "stay in force" in said[0]
+    keyed.file.write_bytes(good)
+    wait_until(lambda: is_readable() == 1, "it is read again", 3)
+
+
+def test_a_link_that_is_turned_is_noticed_as_a_secret_in_a_cluster_is(digits: str, tmp_path: Path) -> None:
+    first, second, data = tmp_path / "..1", tmp_path / "..2", tmp_path / "..data"
+    keys = []
+    for folder in (first, second):
+        folder.mkdir()
+        keys.append(changes.add(folder / "keys.json", "test", frozenset({"infer"}), NOW).text)
+    data.symlink_to(first.name)
+    (tmp_path / "keys.json").symlink_to("..data/keys.json")
+    with gateway_before(tmp_path, {"cpu": [digits]}, "--keys", str(tmp_path / "keys.json")) as running:
+        keyed = Keyed(running, tmp_path / "keys.json", {})
+        assert [status_of(keyed, key) for key in keys] == [200, 401]
+        fresh = tmp_path / "..new"
+        fresh.symlink_to(second.name)
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
+        connection.putrequest("POST", "/v2/models/digits/infer")
+        connection.putheader("Authorization", f"Bearer {keys[0]}")
+        connection.putheader("Content-Length", str(len(SAMPLE)))
+        connection.endheaders(SAMPLE[:10])  # this one is let in, and is answered whatever becomes of its key
+        time.sleep(0.1)
+        fresh.replace(data)
+        wait_until(lambda: [status_of(keyed, key) for key in keys] == [401, 200], "the other file counts", 3)
+        connection.send(SAMPLE[10:])
+        assert connection.getresponse().status == 200
+        connection.close()
