@@ -58,7 +58,23 @@ class BadRequest(RequestError):
     pass
 
 
+class TooSlow(BadRequest):
+    """The client's sending, not the model."""
+
+
+class ExpectationFailed(BadRequest):
+    pass
+
+
 class TooLarge(RequestError):
+    pass
+
+
+class TargetTooLong(TooLarge):
+    pass
+
+
+class HeadTooLarge(TooLarge):
     pass
 
 
@@ -106,6 +122,10 @@ class Unsupported(RequestError):
     pass
 
 
+class VersionNotSupported(Unsupported):
+    """Of HTTP."""
+
+
 class Internal(RequestError):
     pass
 
@@ -114,7 +134,11 @@ class Internal(RequestError):
 HTTP: dict[type[RequestError], tuple[int, str]] = {
     BadRequest: (400, "bad_request"),
     MethodNotAllowed: (405, "bad_request"),
+    TooSlow: (408, "bad_request"),
+    ExpectationFailed: (417, "bad_request"),
     TooLarge: (413, "too_large"),
+    TargetTooLong: (414, "too_large"),
+    HeadTooLarge: (431, "too_large"),
     Unauthenticated: (401, "unauthenticated"),
     Forbidden: (403, "forbidden"),
     NotFound: (404, "not_found"),
@@ -125,6 +149,7 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
     UpstreamLost: (503, "upstream_lost"),
     DeadlineExpired: (504, "deadline_expired"),
     Unsupported: (501, "unsupported"),
+    VersionNotSupported: (505, "unsupported"),
     Internal: (500, "internal"),
 }
 

@@ -145,6 +145,37 @@ class LimitSettings(Strict):
         gt=0,
         description="Largest request body, and largest after decompression; Triton's own default.",
     )
+    max_buffered_bytes: int = Field(
+        default=256 * 2**20,
+        gt=0,
+        description="Most bytes of request bodies held at once on one listener, of those that do not come in one read; over it a request is "
+        "503 and tried again. Half of what the chart lets a gateway have, four of the largest bodies.",
+    )
+    max_head_bytes: int = Field(
+        default=32 * 2**10,
+        ge=1024,
+        description="Largest head of a request: its first line and headers; nginx's four buffers of 8 KiB.",
+    )
+    max_headers: int = Field(default=100, ge=1, description="Most headers of a request; Apache's LimitRequestFields.")
+    head_timeout_s: float = Field(
+        default=20.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Longest time for the head of a request from its first byte, and for a new connection to send one; the first bound of "
+        "Apache's RequestReadTimeout.",
+    )
+    body_pause_s: float = Field(
+        default=20.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Longest pause between two pieces of a body; the bound of Apache's RequestReadTimeout.",
+    )
+    body_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Longest time for a whole body: the largest at 1.8 Mbit/s. A guess, not measured.",
+    )
     upstream_timeout_s: float = Field(
         default=60.0,
         gt=0,

@@ -17,6 +17,7 @@ import socket
 import struct
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import uvloop
 
 from serving.errors import UserError
 from serving.gateway.app import Gateway
+from serving.gateway.http.arriving import Intake
 from serving.gateway.http.connection import ClientConnection
 from serving.settings import GatewaySettings, is_loopback, read_settings
 
@@ -119,7 +121,7 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="none",
-        http=ClientConnection,
+        http=partial(ClientConnection, intake=Intake(settings.limits)),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",

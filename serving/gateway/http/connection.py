@@ -1,9 +1,10 @@
-"""The client's connection, as uvicorn has it: a small response in one go, and a word when the client has gone.
+"""The client's connection, as uvicorn has it, made strict: what its head may be, how long it may take, what is said to one refused.
 
-The ASGI way costs two calls, a look at every header and two writes, hence one system call and one packet more, per request:
-about a fifth of what a request costs the gateway (`make bench`); and a task beside each request that waits, to hear of its client's end.
-Where the connection is not one that this file knows, or the client is slow, `respond` and `tell_when_gone` say so and the caller does it
-the ASGI way, so that a change in uvicorn costs speed and nothing else.
+Beside that a small response in one go, and a word when the client has gone. The ASGI way costs two calls, a look at every header and two
+writes, hence one system call and one packet more, per request: about a fifth of what a request costs the gateway (`make bench`); and a
+task beside each request that waits, to hear of its client's end. Where the connection is not one that this file knows, or the client is
+slow, `respond` and `tell_when_gone` say so and the caller does it the ASGI way. Rule: a request that comes whole in one read, as nearly
+all do, makes no timer and no object here; the others have `arriving.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from serving import errors
+from serving.gateway.http import head
+from serving.gateway.http.arriving import Arriving, Intake
+from serving.gateway.responses import error_parts
 
 MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and needs ASGI's flow control
+# Who is refused while it still sends gets this long, and may send this much, so that it comes to read why: closed at once, its system
+# would throw the answer away. nginx waits 30 s; the bytes are those of the largest body. Guesses, not measured.
+LINGER_S = 10.0
+LINGER_BYTES = 64 * 2**20
+H2C = frozenset({b"h2c"})  # what Java's client offers first; RFC 9110, 7.8: an upgrade may be ignored
+OF_AN_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
 def respond(send: Callable[..., Any], head: bytes, body: bytes, *, close: bool) -> bool:
@@ -44,21 +57,254 @@ def respond(send: Callable[..., Any], head: bytes, body: bytes, *, close: bool) 
     return True
 
 
+class _Lingering:
+    """The transport of a response that comes before its request's end: closing it waits for the client to have read the answer."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection.transport, name)
+
+    def close(self) -> None:
+        self._connection.linger()
+
+
+class _NoCycle:
+    """Stands for a request whose upgrade is ignored, until the parser has ended with it."""
+
+    response_complete = True
+
+
 class ClientConnection(HttpToolsProtocol):
     """Answers one request after the other, so that one at most waits to hear that its client has gone."""
 
     on_gone: Callable[[], None] | None = None
 
+    def __init__(self, *args: Any, intake: Intake, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._intake = intake
+        self._max_head = intake.limits.max_head_bytes
+        self._max_headers = intake.limits.max_headers
+        self._arriving: Arriving | None = None  # the head or body that has begun and not ended
+        self._holding: list[Arriving] = []  # those whose bodies are held until they are answered
+        self._refusal: errors.RequestError | None = None  # to be said after the answers that are under way
+        self._deaf = False  # what comes is thrown away
+        self._is_lingering = False  # all is said, and the client has not left
+        self._num_thrown = 0
+        self._read_size = 0
+
+    # -- uvicorn's protocol -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self._intake.limits.head_timeout_s, self.timeout_keep_alive_handler
+        )
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        if self._arriving is not None:
+            self._arriving.release()
+        for arriving in self._holding:
+            arriving.release()
         if self.on_gone is not None:
             self.on_gone()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            self._throw_away(len(data))
+            return
+        self._unset_keepalive_if_required()
+        before = self.cycle
+        self._read_size = len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(before, data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            self._malformed(error)
+            return
+        cycle = self.cycle
+        if cycle is before or self._arriving is not None or cycle.more_body or cycle.scope is not self.scope:
+            self._come_in_part(before, len(data))
+
+    def on_headers_complete(self) -> None:
+        if (
+            self._read_size > self._max_head
+            or self._arriving is not None
+            or len(self.headers) > self._max_headers
+            or len(self.url) > head.MAX_TARGET_BYTES
+        ):
+            self._check_size()
+        parser = self.parser
+        head.check(parser.get_http_version(), parser.get_method(), self.url, self.headers)
+        if parser.should_upgrade():
+            upgrade = dict(self.headers).get(b"upgrade", b"")
+            if upgrade.lower() not in H2C:
+                raise errors.Unsupported(f"an upgrade to {upgrade[:40].decode('latin-1')!r} is not offered")
+            self.cycle = _NoCycle()  # type: ignore[assignment]
+            return
+        super().on_headers_complete()
+        self.headers = []  # what comes after the body as a trailer is no header
+
+    def on_response_complete(self) -> None:
+        if self._is_lingering:
+            self.server_state.total_requests += 1
+            return
+        super().on_response_complete()
+        if self._refusal is not None and self.cycle.response_complete:
+            self._say(self._refusal)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        for arriving in self._holding:
+            arriving.keep_alive = False
+
+    # -- what does not come whole -------------------------------------------------------------------------------------
+
+    def _come_in_part(self, before: RequestResponseCycle | None, size: int) -> None:
+        """After a read that did not just bring whole requests."""
+        arriving, cycle = self._arriving, self.cycle
+        if arriving is not None:
+            arriving.took(size)
+            if arriving.trouble is not None or not self._has_ended(arriving, before):
+                return
+            arriving.whole()
+            self._arriving = None
+        if cycle is not None and cycle.scope is self.scope:
+            if cycle.more_body and not cycle.response_complete:
+                self._begin_body(cycle)
+            elif cycle.response_complete:  # empty lines, which belong to no request
+                self._begin_head(size)
+        else:
+            self._begin_head(size if cycle is before else 0)  # or else of which some belongs to the request before
+
+    def _has_ended(self, arriving: Arriving, before: RequestResponseCycle | None) -> bool:
+        if arriving.cycle is None:
+            if self.cycle is not before:
+                return True
+            if arriving.came > self._max_head:
+                arriving.stop(self._too_large())
+            return False
+        if arriving.cycle.more_body:
+            return False
+        arriving.cycle.keep_alive = arriving.keep_alive
+        arriving.cycle.transport = self.transport
+        return True
+
+    def _begin_head(self, size: int) -> None:
+        self._arriving = Arriving(self._intake, self)
+        self._arriving.took(size)
+        if size > self._max_head:
+            self._arriving.stop(self._too_large())
+
+    def _begin_body(self, cycle: RequestResponseCycle) -> Arriving:
+        """An answer before its end closes the connection, or what is left would be read as the next request."""
+        if self._arriving is not None:
+            self._arriving.whole()
+        arriving = self._arriving = Arriving(self._intake, self, cycle)
+        self._holding = [one for one in self._holding if one.holds]
+        self._holding.append(arriving)
+        cycle.keep_alive = False
+        cycle.transport = _Lingering(self)  # type: ignore[assignment]
+        return arriving
+
+    def _check_size(self) -> None:
+        """Raises TargetTooLong or HeadTooLarge."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._max_head or len(self.url) > head.MAX_TARGET_BYTES:
+            raise self._too_large()
+        if len(self.headers) > self._max_headers:
+            raise errors.HeadTooLarge(f"the request has more than {self._max_headers} headers")
+
+    def _too_large(self) -> errors.RequestError:
+        if self.scope is not None and len(self.url) > head.MAX_TARGET_BYTES:
+            return errors.TargetTooLong(f"the path and query have more than {head.MAX_TARGET_BYTES} bytes")
+        return errors.HeadTooLarge(f"the head of the request has more than {self._max_head} bytes")
+
+    # -- what is refused ----------------------------------------------------------------------------------------------
+
+    def fail(self, error: errors.RequestError, *, app_knows: bool) -> None:
+        """Nothing more is read, and the client is told: by the app, where it waits for the body that this is about."""
+        self._deaf = True
+        if app_knows:
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._refusal = error
+        elif isinstance(error, errors.TooSlow) and not self._has_begun():
+            self.transport.close()
+        else:
+            self._say(error)
+
+    def _has_begun(self) -> bool:
+        return self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
+
+    def _malformed(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, errors.RequestError):
+            refusal = cause
+        elif isinstance(error, httptools.HttpParserCallbackError):
+            self.logger.error("a request could not be taken", exc_info=cause or error)
+            refusal = errors.BadRequest("the request could not be understood")
+        elif str(error).startswith(("Pause on PRI", "Invalid HTTP version")):
+            refusal = errors.VersionNotSupported(head.OTHER_PROTOCOLS)
+        else:
+            refusal = errors.BadRequest(f"this is not HTTP as it must be: {error}")
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope and cycle.more_body and not cycle.response_complete:
+            arriving = self._arriving
+            (arriving if arriving is not None and arriving.cycle is cycle else self._begin_body(cycle)).stop(refusal)
+        else:
+            if self._arriving is not None:
+                self._arriving.whole()
+            self.fail(refusal, app_knows=False)
+
+    def _ignore_upgrade(self, before: RequestResponseCycle | None, rest: bytes) -> None:
+        """The parser leaves off after a head that asks for an upgrade: it reads the same head again, which does not."""
+        self.cycle = before  # type: ignore[assignment]
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name not in OF_AN_UPGRADE]
+        method = self.parser.get_method()
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, b"".join(lines), rest))
+
+    def _say(self, error: errors.RequestError) -> None:
+        """Writes an error that no app knows of, and ends the connection."""
+        if self.transport.is_closing():
+            return
+        self._refusal = None
+        status, headers, body = error_parts(error)
+        lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
+        told = b"".join(b"%b: %b\r\n" % line for line in lines)
+        self.transport.write(STATUS_LINE[status] + told + b"\r\n" + body)
+        self.linger()
+
+    def linger(self) -> None:
+        """Ends our side, and the connection once the client has ended its own, or was given long enough to."""
+        if self.transport.is_closing() or self._is_lingering:
+            return
+        self._deaf = self._is_lingering = True
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(LINGER_S, self.transport.abort)
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
+    def _throw_away(self, size: int) -> None:
+        self._num_thrown += size
+        if self._num_thrown > LINGER_BYTES:
+            self.transport.abort()
 
 
 def tell_when_gone(receive: Callable[..., Any], tell: Callable[[], None] | None) -> bool:
     """`tell` is called when the client of `receive` has gone; None: no longer. False where that cannot be heard of this way."""
     cycle = getattr(receive, "__self__", None)
-    connection = getattr(getattr(cycle, "on_response", None), "__self__", None)
+    if type(cycle) is Arriving:
+        connection: Any = cycle.connection
+        cycle = cycle.cycle
+    else:
+        connection = getattr(getattr(cycle, "on_response", None), "__self__", None)
     if type(cycle) is not RequestResponseCycle or type(connection) is not ClientConnection:
         return False
     if tell is None:

@@ -1,0 +1,155 @@
+"""One request that does not come whole in one read: how long that may take, how much of it may come, and what all of them may hold.
+
+Its body goes to the app as uvicorn has it; what is wrong with the rest of it is raised where the app waits for it, so that it is
+answered and counted as every other refusal. Rule: nothing here is made for a request that comes in one read, as nearly all do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from serving import errors
+from serving.settings import LimitSettings
+
+# Bytes of framing (chunk sizes, extensions, trailers) beside the body: 16 KiB as Node.js allows, and 8 for each byte of the body, since
+# a chunk of one byte has 5.
+MAX_FRAMING_BYTES = 16 * 1024
+MAX_FRAMING_RATIO = 8
+RETRY_AFTER_S = 1.0  # until others have sent theirs; a guess, not measured
+
+
+@dataclass(slots=True)
+class Intake:
+    """What one listener takes in. `held`: bytes of the bodies of all its requests that did not come in one read."""
+
+    limits: LimitSettings
+    held: int = 0
+
+
+class Connection(Protocol):
+    flow: FlowControl
+
+    def fail(self, error: errors.RequestError, *, app_knows: bool) -> None: ...
+
+    def on_response_complete(self) -> None: ...
+
+
+class Arriving:
+    """A head (`cycle` is None), or a body until its request is answered. Times are the loop's.
+
+    The connection's `fail` is told what is wrong, once, and nothing more is taken after that.
+    """
+
+    def __init__(self, intake: Intake, connection: Connection, cycle: RequestResponseCycle | None = None) -> None:
+        self.connection = connection
+        self.cycle = cycle
+        self.trouble: errors.RequestError | None = None
+        self._intake = intake
+        self._loop = asyncio.get_running_loop()
+        self._began = self._last = self._loop.time()
+        self._timer = self._loop.call_at(self._due(), self._look)
+        self._came = 0  # bytes, with the framing of a body
+        self._taken = 0  # bytes of the body that the app has
+        self._held = 0
+        self.keep_alive = cycle is not None and cycle.keep_alive  # what the client wants, once all is here
+        if cycle is not None:
+            cycle.receive = self.receive  # type: ignore[method-assign]
+            cycle.on_response = self._answered
+            self.took(len(cycle.body))
+
+    @property
+    def came(self) -> int:
+        """Bytes so far."""
+        return self._came
+
+    @property
+    def holds(self) -> bool:
+        """Whether it still counts against the memory of all."""
+        return self._held > 0
+
+    def took(self, size: int) -> None:
+        """`size` more bytes have come off the wire."""
+        self._last = self._loop.time()
+        self._came += size
+        if self.cycle is not None:
+            self._held += size
+            self._intake.held += size
+            self._check_body(self._taken + len(self.cycle.body))
+
+    def whole(self) -> None:
+        """Nothing is waited for any more; what is held stays so until the answer."""
+        self._timer.cancel()
+
+    def release(self) -> None:
+        self._timer.cancel()
+        self._intake.held -= self._held
+        self._held = 0
+
+    def stop(self, error: errors.RequestError) -> None:
+        """The rest will not be read; the first that is wrong counts."""
+        if self.trouble is None:
+            self._timer.cancel()
+            self.trouble = error
+            self.connection.fail(error, app_knows=self.cycle is not None)
+            if self.cycle is not None:
+                self.cycle.message_event.set()
+
+    async def receive(self) -> Any:
+        """ASGI's. Raises RequestError."""
+        assert self.cycle is not None
+        message: Any = await RequestResponseCycle.receive(self.cycle)
+        if self.trouble is not None and message["type"] == "http.request":
+            raise self.trouble
+        self._taken += len(message.get("body", b""))
+        return message
+
+    def _answered(self) -> None:
+        self.release()
+        self.connection.on_response_complete()
+
+    def _check_body(self, body: int) -> None:
+        limits = self._intake.limits
+        if body > limits.max_body_bytes:
+            self.stop(
+                errors.TooLarge(f"the body has more than {limits.max_body_bytes} bytes, the most that is taken here")
+            )
+        elif self._came > MAX_FRAMING_BYTES + (1 + MAX_FRAMING_RATIO) * body:
+            self.stop(errors.BadRequest("the body has more framing of chunks than bytes"))
+        elif self._intake.held > limits.max_buffered_bytes:
+            self.stop(
+                errors.Overloaded(
+                    "the bodies that arrive at this moment take all the memory there is for them; try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+            )
+
+    def _due(self) -> float:
+        limits = self._intake.limits
+        if self.cycle is None:
+            return self._began + limits.head_timeout_s
+        return min(self._last + limits.body_pause_s, self._began + limits.body_timeout_s)
+
+    def _look(self) -> None:
+        """One timer for each request, however many reads it has: it looks when the time would be over, had nothing come since."""
+        now = self._loop.time()
+        if self.connection.flow.read_paused:  # the client waits for us: none of this is its time
+            self._began += now - self._last
+            self._last = now
+        due = self._due()
+        if now < due:
+            self._timer = self._loop.call_at(due, self._look)
+        else:
+            self.stop(errors.TooSlow(self._late(now)))
+
+    def _late(self, now: float) -> str:
+        limits = self._intake.limits
+        if self.cycle is None:
+            return f"the head of the request took more than {limits.head_timeout_s:g} seconds"
+        if now >= self._began + limits.body_timeout_s:
+            return f"the body took more than {limits.body_timeout_s:g} seconds"
+        return f"nothing of the body came for {limits.body_pause_s:g} seconds"

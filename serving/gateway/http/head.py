@@ -1,0 +1,94 @@
+"""Whether the head of an HTTP request means one thing only: its version, method, target and the headers that frame its body.
+
+Sans-I/O. What is malformed the parser (llhttp, in its strict mode) has refused before; here is what it lets pass and two readers could
+read differently. Rule: nothing here is repaired; a head is taken as it came, or refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from serving import errors
+
+# RFC 9110, 4.1: at least 8000 octets are to be taken. Apache's LimitRequestLine.
+MAX_TARGET_BYTES = 8190
+METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS"})
+VERSIONS = frozenset({"1.1", "1.0"})
+# Of two that differ each reader would believe another (Content-Length, of which the parser takes one only, is not among them).
+FRAMING = (b"host", b"transfer-encoding", b"expect", b"content-type", b"content-encoding")
+HOST = re.compile(rb"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})?")
+NEVER_ENCODED = frozenset(b"/\\%\x7f") | frozenset(
+    range(0x20)
+)  # what a second decoding, or another reader, would make a path of
+OTHER_PROTOCOLS = "this server speaks HTTP/1.1"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def check(version: str, method: bytes, target: bytes, headers: Headers) -> None:
+    """`headers` have their names in small letters. Raises BadRequest or what fits better."""
+    if method not in METHODS:
+        raise errors.Unsupported(f"the method {method.decode('latin-1')} is not offered")
+    if version not in VERSIONS:
+        raise errors.VersionNotSupported(f"HTTP/{version} is not spoken here; {OTHER_PROTOCOLS}")
+    if len(target) > MAX_TARGET_BYTES:
+        raise errors.TargetTooLong(f"the path and query have more than {MAX_TARGET_BYTES} bytes")
+    check_target(target)
+    by_name = dict(headers)
+    if len(by_name) < len(headers):
+        _require_once(headers)
+    host = by_name.get(b"host")
+    if host is None:
+        if version == "1.1":
+            raise errors.BadRequest("a request in HTTP/1.1 needs the header Host")
+    elif host and HOST.fullmatch(host) is None:
+        raise errors.BadRequest("Host is not a name or an address with a port")
+    encoding = by_name.get(b"transfer-encoding")
+    if encoding is not None:
+        _check_transfer_encoding(encoding, version)
+    expect = by_name.get(b"expect")
+    if expect is not None and expect.lower() != b"100-continue":
+        raise errors.ExpectationFailed("of Expect, 100-continue alone is understood")
+
+
+def _require_once(headers: Headers) -> None:
+    names = [name for name, _ in headers]
+    for name in FRAMING:
+        if names.count(name) > 1:
+            raise errors.BadRequest(f"{name.decode().title()} came more than once")
+
+
+def _check_transfer_encoding(encoding: bytes, version: str) -> None:
+    if version == "1.0":
+        raise errors.BadRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length")
+    if encoding.strip().lower() != b"chunked":
+        raise errors.Unsupported("of Transfer-Encoding, chunked alone is offered; compress with Content-Encoding")
+
+
+def check_target(target: bytes) -> None:
+    """A path that begins with `/`, and a query. Raises BadRequest."""
+    if target[:1] != b"/":
+        raise errors.BadRequest("the target must be a path that begins with /; this is no proxy")
+    if target.find(b"#") >= 0:
+        raise errors.BadRequest("a target has no fragment; # is written %23 in a query")
+    path = target.partition(b"?")[0]
+    if path.find(b"%") >= 0:
+        _check_encoded(path)
+    if path.find(b"/.") >= 0 and {b".", b".."} & set(path.split(b"/")):
+        raise errors.BadRequest("the path has . or .. as a segment; send it as it is meant")
+
+
+def _check_encoded(path: bytes) -> None:
+    for found in ENCODED.finditer(path):
+        if found[1] is None:
+            raise errors.BadRequest("the path has a % that two hexadecimal digits do not follow")
+        if int(found[1], 16) in NEVER_ENCODED:
+            raise errors.BadRequest(f"the path has {found[0].decode()}, which can be read in two ways")
+    plain = ENCODED.sub(lambda found: bytes([int(found[1], 16)]), path)
+    try:
+        plain.decode()
+    except UnicodeDecodeError:
+        raise errors.BadRequest("the path is not UTF-8 once its % are decoded") from None
+    if {b".", b".."} & set(plain.split(b"/")):
+        raise errors.BadRequest("the path has . or .. as a segment; send it as it is meant")
