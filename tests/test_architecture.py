@@ -47,7 +47,7 @@ KEEPERS = {
     "tokenizers": {"preprocessing", "export"},
     "PIL": {"preprocessing", "export"},
     "simdjson": {"protocol"},
-    "tritonclient": {"local", "gateway", "loadtest/profile/asking.py"},
+    "tritonclient": {"local", "gateway", "protocol", "loadtest/profile/asking.py"},
     "pydantic": {"settings", "gateway", "plan"},
 }
 PURE = {

@@ -1,0 +1,183 @@
+"""`inference.GRPCInferenceService`: what each RPC but inference answers, and how whatever goes wrong is told.
+
+What is told of server and models is what HTTP tells (`asking/about.py`). Rule: an RPC that is not offered says why with HTTP's sentence,
+and nothing that was not foreseen shows its text to a client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
+from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
+
+from serving import errors
+from serving.gateway.access import ADMIN, INFER, Access, Caller, require_name
+from serving.gateway.asking import about
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.grpc import health
+from serving.gateway.grpc.infer import GrpcInfer
+from serving.gateway.grpc.metadata import as_metadata, metadata_in
+from serving.gateway.grpc.status import code_of, metadata_of
+from serving.protocol.grpc_v2 import parsed
+
+NAME = "inference.GRPCInferenceService"
+REFUSED = {
+    "SystemSharedMemoryStatus": "systemsharedmemory",
+    "SystemSharedMemoryRegister": "systemsharedmemory",
+    "SystemSharedMemoryUnregister": "systemsharedmemory",
+    "CudaSharedMemoryStatus": "cudasharedmemory",
+    "CudaSharedMemoryRegister": "cudasharedmemory",
+    "CudaSharedMemoryUnregister": "cudasharedmemory",
+    "TraceSetting": "trace",
+    "LogSettings": "logging",
+}
+Answer = Callable[[bytes, Any], Awaitable[bytes]]
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """`required` are the models that must have answered before the server is ready."""
+
+    def __init__(
+        self, infer: GrpcInfer, access: Access, catalogue: Catalogue, state: about.State, required: list[str]
+    ) -> None:
+        self._infer = infer
+        self._access = access
+        self._catalogue = catalogue
+        self._state = state
+        self._required = required
+
+    def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
+        """Messages stay bytes on their way here and back: gRPC's own parsing tells a client nothing of what was wrong."""
+        answers: dict[str, Answer] = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._model_config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+            "ModelInfer": self._infer.unary,
+            **{name: _refuse(what) for name, what in REFUSED.items()},
+        }
+        methods = {name: grpc.unary_unary_rpc_method_handler(_told(answer)) for name, answer in answers.items()}
+        methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._infer.stream)
+        checks = {"Check": grpc.unary_unary_rpc_method_handler(_told(self._check))}
+        return (
+            grpc.method_handlers_generic_handler(NAME, methods),
+            grpc.method_handlers_generic_handler(health.NAME, checks),
+        )
+
+    # -- health: needs no key -----------------------------------------------------------------------------------------
+
+    async def _live(self, message: bytes, _: Any) -> bytes:
+        parsed(pb.ServerLiveRequest, message)
+        return _bytes(pb.ServerLiveResponse(live=True))
+
+    async def _ready(self, message: bytes, _: Any) -> bytes:
+        parsed(pb.ServerReadyRequest, message)
+        good = about.all_routable(self._catalogue, self._required) and not self._state.closing
+        return _bytes(pb.ServerReadyResponse(ready=good))
+
+    async def _check(self, message: bytes, _: Any) -> bytes:
+        state = self._state
+        state.was_ready = state.was_ready or about.all_routable(self._catalogue, self._required)
+        return health.checked(message, NAME, is_ready=state.was_ready and not state.closing)
+
+    async def _model_ready(self, message: bytes, _: Any) -> bytes:
+        request = parsed(pb.ModelReadyRequest, message)
+        try:
+            good = await about.is_model_ready(self._catalogue, request.name, request.version)
+        except errors.NotFound:  # Triton's own answer, on which clients wait for a model to come
+            good = False
+        return _bytes(pb.ModelReadyResponse(ready=good))
+
+    # -- about server and models --------------------------------------------------------------------------------------
+
+    async def _server_metadata(self, message: bytes, context: Any) -> bytes:
+        parsed(pb.ServerMetadataRequest, message)
+        self._caller(context, INFER)
+        return _from_json(about.server_metadata(), pb.ServerMetadataResponse())
+
+    async def _model_metadata(self, message: bytes, context: Any) -> bytes:
+        told = await self._of_model(parsed(pb.ModelMetadataRequest, message), context, about.METADATA)
+        return _from_json(told, pb.ModelMetadataResponse())
+
+    async def _model_config(self, message: bytes, context: Any) -> bytes:
+        told = await self._of_model(parsed(pb.ModelConfigRequest, message), context, about.CONFIG)
+        return _from_json({"config": told}, pb.ModelConfigResponse())
+
+    async def _statistics(self, message: bytes, context: Any) -> bytes:
+        told = await self._of_model(parsed(pb.ModelStatisticsRequest, message), context, about.STATISTICS)
+        return _from_json(told, pb.ModelStatisticsResponse())
+
+    async def _of_model(self, request: Any, context: Any, what: str) -> dict[str, Any]:
+        require_name(self._caller(context, INFER), request.name, self._catalogue.fleet)
+        return await about.of_model(self._catalogue, request.name, request.version, what)
+
+    async def _index(self, message: bytes, context: Any) -> bytes:
+        request = parsed(pb.RepositoryIndexRequest, message)
+        self._caller(context, INFER)
+        rows = [row for row in about.index(self._catalogue) if not request.ready or row["state"] == "READY"]
+        return _from_json({"models": rows}, pb.RepositoryIndexResponse())
+
+    async def _load(self, message: bytes, context: Any) -> bytes:
+        request = parsed(pb.RepositoryModelLoadRequest, message)
+        self._caller(context, ADMIN)
+        about.refuse_load(request.model_name)
+        return b""
+
+    async def _unload(self, message: bytes, context: Any) -> bytes:
+        request = parsed(pb.RepositoryModelUnloadRequest, message)
+        self._caller(context, ADMIN)
+        about.refuse_load(request.model_name)
+        return b""
+
+    def _caller(self, context: Any, scope: str) -> Caller:
+        """Raises Unauthenticated or Forbidden."""
+        caller = self._access.caller_of(metadata_in(context))
+        caller.require(scope)
+        return caller
+
+
+def _told(answer: Answer) -> Answer:
+    """The same, and an error becomes the RPC's status."""
+
+    async def tell(message: bytes, context: Any) -> bytes:
+        try:
+            return await answer(message, context)
+        except errors.RequestError as known:
+            error = known
+        except Exception:
+            log.exception("a gRPC request failed")
+            error = errors.Internal("the gateway failed on this request; its log says why")
+        context.set_code(code_of(error))
+        context.set_details(str(error))
+        context.set_trailing_metadata(as_metadata(metadata_of(error)))
+        return b""
+
+    return tell
+
+
+def _refuse(what: str) -> Answer:
+    async def answer(_: bytes, __: Any) -> bytes:
+        raise errors.Unsupported(about.NOT_OFFERED[what])
+
+    return answer
+
+
+def _from_json(told: dict[str, Any], into: Any) -> bytes:
+    """v2's JSON as the message of the same names. A newer Triton may tell more than these messages hold."""
+    return _bytes(ParseDict(told, into, ignore_unknown_fields=True))
+
+
+def _bytes(message: Any) -> bytes:
+    made: bytes = message.SerializeToString()
+    return made

@@ -1,0 +1,40 @@
+"""How errors leave the gateway over gRPC: a status code, a sentence, and trailing metadata that say what to do.
+
+The words are HTTP's (`errors.HTTP`), the metadata its headers in lower case. Rule: every kind of RequestError has a code here; a test
+walks them all.
+"""
+
+from __future__ import annotations
+
+import grpc  # type: ignore[import-untyped]
+
+from serving import errors
+from serving.gateway.responses import Headers
+
+CODES: dict[type[errors.RequestError], grpc.StatusCode] = {
+    errors.BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.MethodNotAllowed: grpc.StatusCode.UNIMPLEMENTED,
+    errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,  # as gRPC itself says of a message over its limit
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.Forbidden: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.RateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Overloaded: grpc.StatusCode.UNAVAILABLE,
+    errors.NotReady: grpc.StatusCode.UNAVAILABLE,
+    errors.UpstreamLost: grpc.StatusCode.UNAVAILABLE,
+    errors.DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Unsupported: grpc.StatusCode.UNIMPLEMENTED,
+    errors.Internal: grpc.StatusCode.INTERNAL,
+}
+
+
+def code_of(error: errors.RequestError) -> grpc.StatusCode:
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def metadata_of(error: errors.RequestError) -> Headers:
+    """Trailing metadata: what kind it is, when to come again, and what worked on it where something did."""
+    told = [(b"tandem-error", errors.HTTP[type(error)][1].encode())]
+    if error.retry_after_s is not None:
+        told += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
+    return [*told, *error.receipt]
