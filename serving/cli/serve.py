@@ -86,6 +86,7 @@ def gateway(**options: Any) -> None:
 @HOST
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
 @MODEL_REPOSITORY
+@KEYS
 @NO_AUTH
 @NO_MEASURE
 def up(**options: Any) -> None:

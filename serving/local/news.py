@@ -47,19 +47,20 @@ def _demand(pool: Mapping[str, Any]) -> Demand:
     return Demand(pool["demand_replicas"], pool["demand_only_replicas"], num_ready)
 
 
-def read_pools_status(url: str, timeout_s: float = GIVE_UP_S) -> dict[str, Any]:
-    """`pools` of the status of a gateway. Raises OSError or ValueError where it does not answer."""
-    with urllib.request.urlopen(f"{url}/admin/status", timeout=timeout_s) as answer:
+def read_pools_status(url: str, timeout_s: float = GIVE_UP_S, key: str | None = None) -> dict[str, Any]:
+    """`pools` of the status of a gateway, with an API key if it wants one. Raises OSError or ValueError where it does not answer."""
+    request = urllib.request.Request(f"{url}/admin/status", headers={} if key is None else {"X-API-Key": key})
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         pools: dict[str, Any] = json.load(answer)["pools"]
         return pools
 
 
-async def tell(url: str, settings: GatewaySettings, say: Callable[[str], None]) -> None:
-    """Until it is cancelled."""
+async def tell(url: str, settings: GatewaySettings, say: Callable[[str], None], key: str | None = None) -> None:
+    """Until it is cancelled. `key`: an API key, if the gateway wants one."""
     news = News(settings)
     while True:
         with contextlib.suppress(OSError, ValueError):  # its end is told by others
-            pools = await asyncio.to_thread(read_pools_status, url)
+            pools = await asyncio.to_thread(read_pools_status, url, GIVE_UP_S, key)
             for line in news.lines(pools, time.monotonic()):
                 say(line)
         await asyncio.sleep(EVERY_S)

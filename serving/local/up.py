@@ -23,6 +23,8 @@ from rich.console import Console
 from rich.status import Status
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
+from serving.keys.key_file import read
+from serving.keys.own import OWN_KEY, make_own
 from serving.local import news, welcome
 from serving.local.devices import device_name, gpu_name
 from serving.local.launch import free_ports, require_free
@@ -58,6 +60,7 @@ class UpOptions:
     emulate: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8080
+    keys: Path | None = None
     insecure_no_auth: bool = False
     may_measure: bool = True
 
@@ -91,6 +94,8 @@ def run(options: UpOptions) -> int:
         values = told.values(options.pools, options.emulate)
         pools = read_pools(values, has_gpu=gpu_name() is not None, emulate=options.emulate)
         settings = told.settings(pools)
+        if options.keys is not None:
+            read(options.keys)  # what is wrong with it is told before anything is started
         require_free(options.host, options.port, "--port")
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
@@ -161,6 +166,10 @@ class Session:
         self._url = welcome.base_url(options.host, options.port)
         self._admin_port = None if is_loopback(options.host) else free_ports(1)[0]
         self._admin_url = self._url if self._admin_port is None else welcome.base_url("127.0.0.1", self._admin_port)
+        self._key: str | None = None  # with which we ask our gateway, if it wants keys
+        self._for_gateway: dict[str, str] = {}
+        if options.keys is not None:
+            self._key, self._for_gateway[OWN_KEY] = make_own()
         self._folder = run_folder()
 
     async def run(self, console: Console) -> int:
@@ -217,8 +226,10 @@ class Session:
         command += ["--host", self._options.host, "--port", str(self._options.port)]
         command += ["--model-repository", str(self._repository)]
         command += [] if self._admin_port is None else ["--admin-port", str(self._admin_port)]
+        command += [] if self._options.keys is None else ["--keys", str(self._options.keys)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
-        self._parts.gateway = Part("gateway", nursery.start(command, os.environ, folder=here, log=log), log)
+        environment = os.environ | self._for_gateway
+        self._parts.gateway = Part("gateway", nursery.start(command, environment, folder=here, log=log), log)
 
     async def _wait_ready(self) -> bool:
         """False when it was told to stop before. Raises what made a child end."""
@@ -240,7 +251,7 @@ class Session:
 
     def _nothing_routable(self) -> UserError:
         """Why no model of Tritons that run already gets a request: the gateway knows."""
-        pools = news.read_pools_status(self._admin_url, REMOTE_READY_S)
+        pools = news.read_pools_status(self._admin_url, REMOTE_READY_S, self._key)
         refused = {
             name: why
             for pool in pools.values()
@@ -260,12 +271,15 @@ class Session:
             if not ready.exists():
                 return False
             names.update(ready.read_text().split())
-        return all([await status(f"{self._url}/v2/models/{name}/ready") == 200 for name in sorted(names)])
+        urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
+        return all([await status(url, key=self._key) == 200 for url in urls])
 
     def _welcome(self) -> list[str]:
         described = [(pool.name, self._describe(pool)) for pool in self._pools]
         took_s = time.monotonic() - self._began_s
-        return welcome.lines(self._url, described, self._variants(), self._folder, took_s)
+        return welcome.lines(
+            self._url, described, self._variants(), self._folder, took_s, wants_key=self._key is not None
+        )
 
     def _describe(self, pool: Pool) -> str:
         what = f"no device, times of {pool.curves}" if pool.curves else device_name(pool.name)
@@ -296,7 +310,7 @@ class Session:
         """Says what happens to the pools meanwhile."""
         ends = [asyncio.ensure_future(part.child.wait()) for part in self._parts]
         stopped = asyncio.ensure_future(self._stop.wait())
-        telling = asyncio.ensure_future(news.tell(self._admin_url, self._settings, say))
+        telling = asyncio.ensure_future(news.tell(self._admin_url, self._settings, say, self._key))
         await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
         for task in (*ends, stopped, telling):
             task.cancel()

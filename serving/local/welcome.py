@@ -18,8 +18,9 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def curl_command(url: str, variants: Iterable[Variant]) -> str:
+def curl_command(url: str, variants: Iterable[Variant], *, wants_key: bool = False) -> str:
     """A real input of the first model that has one; else a question that every server answers."""
+    key = ' -H "Authorization: Bearer $TANDEM_API_KEY"' if wants_key else ""
     for variant in variants:
         sample = variant.record.sample
         if sample is None:
@@ -29,8 +30,8 @@ def curl_command(url: str, variants: Iterable[Variant]) -> str:
         compact = json.dumps(json.loads(body), separators=(",", ":"))
         data = compact if len(compact) <= MAX_INLINE_BYTES else f"@{file}"
         target = f"{url}/v2/models/{variant.record.model}/infer"
-        return f"curl -s {target} -H 'Content-Type: application/json' -d {shlex.quote(data)}"
-    return f"curl -s {url}/v2"
+        return f"curl -s {target}{key} -H 'Content-Type: application/json' -d {shlex.quote(data)}"
+    return f"curl -s {url}/v2{key}"
 
 
 def expected_answer(variants: Iterable[Variant]) -> str | None:
@@ -41,10 +42,19 @@ def expected_answer(variants: Iterable[Variant]) -> str | None:
     return None
 
 
-def lines(url: str, pools: Iterable[tuple[str, str]], variants: list[Variant], logs: Path, took_s: float) -> list[str]:
+def lines(
+    url: str,
+    pools: Iterable[tuple[str, str]],
+    variants: list[Variant],
+    logs: Path,
+    took_s: float,
+    *,
+    wants_key: bool = False,
+) -> list[str]:
     said = [f"ready in {took_s:.1f} s: {url}"]
     said += [f"  {name} pool: {what}" for name, what in pools]
-    said += ["", "try it:", f"  {curl_command(url, variants)}"]
+    said += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
+    said.append(f"  {curl_command(url, variants, wants_key=wants_key)}")
     if right := expected_answer(variants):
         said += [f"  ({right})"]
     return [*said, "", f"logs: {logs}", "Ctrl-C stops it"]

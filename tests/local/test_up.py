@@ -13,11 +13,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from serving.keys import changes
 from serving.local import welcome
 from serving.local.devices import gpu_name
 from serving.local.launch import free_ports
@@ -227,14 +229,19 @@ def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(
 
 
 @pytest.mark.triton
-def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(start: Callable[..., Program]) -> None:
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(
+    start: Callable[..., Program], tmp_path: Path, with_keys: bool
+) -> None:
+    keys = tmp_path / "keys.json"
+    key = changes.add(keys, "test", frozenset({"infer"}), datetime.now(UTC)).text
     triton_ports, port = free("triton"), free("up")[1]
     triton = start("triton", *triton_ports, "--model-repository", str(COMMITTED), "--no-measure")
     triton.wait_for("ready:")
     words = [
         "--host",
         "0.0.0.0",
-        "--insecure-no-auth",
+        *(["--keys", str(keys)] if with_keys else ["--insecure-no-auth"]),
         "--port",
         port,
         "--pool",
@@ -242,8 +249,15 @@ def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(s
     ]
     program = start("up", *words)
     program.wait_for("Ctrl-C stops it")
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/admin/status", timeout=10)
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/admin/status", headers={"X-API-Key": key})
+    with pytest.raises(urllib.error.HTTPError, match="403" if with_keys else "404"):
+        urllib.request.urlopen(asked, timeout=10)
+    if with_keys:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2", timeout=10)
+        commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in program.family()]
+        assert not any(b"tdm_" in command for command in commands)
+    assert any("$TANDEM_API_KEY" in line for line in program.lines()) == with_keys
     triton.end()
     program.wait_for("cpu: down")
 
