@@ -31,6 +31,9 @@ ENVIRONMENT = {
     "TANDEM_PORT": "Port the gateway listens on, as `--port`.",
     "TANDEM_ADMIN_HOST": "Address of the admin listener, as `--admin-host`.",
     "TANDEM_ADMIN_PORT": "Port of the admin listener, as `--admin-port`.",
+    "TANDEM_KEYS": "File of API keys, as `--keys`.",
+    "TANDEM_API_KEY": "The key that Tandem's own load tests send to a gateway that wants one.",
+    "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
@@ -175,6 +178,19 @@ class LimitSettings(Strict):
         gt=0,
         allow_inf_nan=False,
         description="Longest time for a whole body: the largest at 1.8 Mbit/s. A guess, not measured.",
+    )
+    max_images: int = Field(
+        default=32,
+        ge=1,
+        le=1024,
+        description="Most images of a request to /v1/classify; the largest batch that a model is exported for unless told otherwise.",
+    )
+    max_image_pixels: int = Field(
+        default=25_000_000,
+        ge=1,
+        le=89_478_485,  # what the decoder itself allows
+        description="Largest image of a request to /v1/classify, in pixels: twice a phone's usual 12 million. Decoding takes up to 16 bytes "
+        "for each, on each thread: 400 MB with this.",
     )
     upstream_timeout_s: float = Field(
         default=60.0,

@@ -14,6 +14,8 @@ from serving.gateway.asking.about import State
 from serving.gateway.asking.dispatch import Dispatch
 from serving.gateway.asking.inference import Inference
 from serving.gateway.assets import Assets
+from serving.gateway.classify.classify import PREFIX, Classify
+from serving.gateway.classify.models import Classifiers
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
@@ -52,6 +54,8 @@ class Gateway:
         self.preparing = Preparing()
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits)
+        classifiers = Classifiers(self.assets, self.preparing)
+        self.classify = Classify(self.inference, self.access, classifiers, self.preparing, settings.limits)
         required = list(settings.models)
         public = build_public(self.catalogue, self.state, required)
         if admin_here:
@@ -63,6 +67,8 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith("/infer"):
             await self.infer(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"].startswith(PREFIX):
+            await self.classify(scope, receive, send)
         else:
             await self._public(scope, receive, send)
 

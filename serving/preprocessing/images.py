@@ -13,6 +13,9 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import JpegImagePlugin as _Jpeg  # noqa: F401  # here, or the first image would wait 50 ms for its reader
+from PIL import PngImagePlugin as _Png  # noqa: F401
+from PIL import WebPImagePlugin as _Webp  # noqa: F401
 
 from serving.preprocessing.containers import BadImage, check_parts
 from serving.repository.preprocessing import ImagePreprocessing

@@ -52,7 +52,7 @@ class Asked:
 
     route: Route
     head: bytes
-    chunks: list[bytes]
+    chunks: Sequence[bytes | memoryview]
     size: int
     header_length: int | None
     rows: float  # of the usual length, where rows may have any

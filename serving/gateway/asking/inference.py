@@ -7,6 +7,7 @@ and each object here is paid for by every request: measure with `make bench` bef
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from time import perf_counter
@@ -67,7 +68,7 @@ class Inference:
         self,
         route: Route,
         head: bytes,
-        chunks: list[bytes],
+        chunks: Sequence[bytes | memoryview],
         header_length: int | None,
         *,
         wait_s: float = inf,

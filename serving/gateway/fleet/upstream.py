@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    def ask(self, head: bytes, chunks: Sequence[bytes], give_up_at: float) -> asyncio.Future[Answer]:
+    def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float) -> asyncio.Future[Answer]:
         """Sends a request; the head goes out in one write, because Triton mistakes one that is split inside the path."""
         answer = self.answer = self.target.loop.create_future()
         self.target.busy.add(self)
@@ -126,7 +126,7 @@ class Target:
         self.idle: list[Connection] = []
         self.busy: set[Connection] = set()
 
-    async def ask(self, head: bytes, chunks: Sequence[bytes], give_up_at: float, *, fresh: bool = False) -> Answer:
+    async def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, *, fresh: bool = False) -> Answer:
         """Sends a request and waits for the answer, at most until `give_up_at` (perf_counter); `fresh` on a new connection.
 
         Raises Lost.

@@ -1,0 +1,224 @@
+"""`POST /v1/classify/{model}`, as raw ASGI: from a request's bytes to labels.
+
+What a body may look like is in `serving/protocol/classify.py`, how an image becomes a model's input in `serving/preprocessing/images.py`;
+admission, sending and second tries are those of every inference. Rule: nothing that takes longer than a small body's parsing is done on the
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from serving import errors
+from serving.gateway.access import INFER, Access
+from serving.gateway.asking.client import Client, Shared
+from serving.gateway.asking.dispatch import ClientGone
+from serving.gateway.asking.inference import Inference, Reply
+from serving.gateway.asking.route import Route
+from serving.gateway.classify.answers import labels_of, receipt_of, request_head
+from serving.gateway.classify.images import Batch, prepare
+from serving.gateway.classify.models import Classifier, Classifiers
+from serving.gateway.http.body import read_body
+from serving.gateway.http.client import HttpClient, Receive, Scope, Send
+from serving.gateway.http.infer import CLOSING
+from serving.gateway.http.request_headers import priority, require_once, wait_s
+from serving.gateway.metrics import Series
+from serving.gateway.preparing import Preparing
+from serving.gateway.responses import Headers, error_response, outcome_of
+from serving.protocol import classify
+from serving.settings import LimitSettings
+
+PREFIX = "/v1/classify/"
+READ_HERE_BYTES = 64 * 1024  # a body of that much is taken apart in 0.1 ms; larger ones on a thread
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request that is in order. `wait_s`, `priority`, `arrived`: as `Inference.asked` takes them."""
+
+    route: Route
+    classifier: Classifier
+    images: Sequence[classify.Image]
+    top_k: int
+    wait_s: float
+    priority: int
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A batch that is with the model, or has been. `prepared`: when it was ready (perf_counter)."""
+
+    batch: Batch
+    prepared: float
+    reply: Reply
+
+
+class Classify:
+    def __init__(
+        self,
+        inference: Inference,
+        access: Access,
+        classifiers: Classifiers,
+        preparing: Preparing,
+        limits: LimitSettings,
+    ) -> None:
+        self._inference = inference
+        self._access = access
+        self._classifiers = classifiers
+        self._preparing = preparing
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = perf_counter()
+        series: Series | None = self._inference.unresolved  # where it is counted; None once inference counts
+        try:
+            headers, route, highest = self._route(scope)
+            series = route.choices[0].series
+            asking = await self._read(scope, headers, route, highest, receive, arrived)
+            if asking is None:
+                series.outcomes["cancelled"] += 1
+                return
+            counted, series = series, None
+            status, extra, body = await self._classified(asking, HttpClient(receive), counted)
+        except ClientGone:
+            return
+        except (errors.RequestError, asyncio.CancelledError) as caught:
+            await self._refuse(scope, send, self._inference.refusal(caught), series, arrived)
+            return
+        out = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *extra]
+        if self._inference.closing:
+            out.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": out})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _refuse(
+        self, scope: Scope, send: Send, error: errors.RequestError, series: Series | None, arrived: float
+    ) -> None:
+        if series is not None:
+            series.outcomes[outcome_of(error)] += 1
+        extra: Headers = list(error.receipt)
+        if extra:
+            extra.append((b"server-timing", b"total;dur=%.3f" % ((perf_counter() - arrived) * 1000)))
+        if isinstance(error, errors.MethodNotAllowed):
+            extra.append((b"allow", b"POST"))
+        close = self._inference.closing or isinstance(error, CLOSING)
+        await error_response(send, error, extra, path=scope["path"], close=close)
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+
+    def _route(self, scope: Scope) -> tuple[dict[bytes, bytes], Route, int]:
+        """Headers, where it may go, and the highest priority that counts. Raises RequestError."""
+        headers = dict(scope["headers"])
+        if len(headers) < len(scope["headers"]):
+            require_once(scope["headers"])
+        caller = self._access.caller_of(headers)
+        caller.require(INFER)
+        if scope["method"] != "POST":
+            raise errors.MethodNotAllowed(f"{scope['method']} is not taken at {scope['path']}")
+        name = scope["path"].removeprefix(PREFIX)
+        if "/" in name or not name:
+            raise errors.NotFound("the path is not /v1/classify/MODEL")
+        pool, variant = headers.get(b"tandem-pool"), headers.get(b"tandem-variant")
+        route = self._inference.routes.of(name, pool=pool, variant=variant, caller=caller)
+        return headers, route, caller.highest_priority
+
+    async def _read(
+        self, scope: Scope, headers: dict[bytes, bytes], route: Route, highest: int, receive: Receive, arrived: float
+    ) -> Asking | None:
+        """The whole request, checked; None if the client left."""
+        limits = self._limits
+        wait, urgency = wait_s(headers.get(b"tandem-deadline-ms")), priority(headers.get(b"tandem-priority"), highest)
+        classifier = await self._classifiers.of(route.choices[0].decision.variant, route.name)
+        chunks = await read_body(headers, receive, limits.max_body_bytes)
+        if chunks is None:
+            return None
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        read = partial(
+            classify.read, body, headers.get(b"content-type"), scope.get("query_string", b""), limits.max_images
+        )
+        request = read() if len(body) <= READ_HERE_BYTES else await self._preparing.run(read)
+        top_k = request.top_k or min(classify.DEFAULT_TOP_K, classifier.num_classes)
+        if top_k > classifier.num_classes:
+            raise errors.BadRequest(f"top_k is {top_k}, and '{route.name}' has {classifier.num_classes} classes")
+        return Asking(route, classifier, request.images, top_k, wait, urgency, arrived)
+
+    # -- and the answer -----------------------------------------------------------------------------------------------
+
+    async def _classified(self, asking: Asking, client: Client, series: Series) -> tuple[int, Headers, bytes]:
+        """Status, headers and body. Raises RequestError, ClientGone or CancelledError, counted."""
+        batches, asked = await self._asked(asking, client, series)
+        results: list[dict[str, Any]] = [{}] * len(asking.images)
+        for batch in batches:
+            for place, problem in batch.problems.items():
+                results[place] = {"error": problem}
+        for one in asked:
+            found = labels_of(one.reply, asking.classifier, len(one.batch.places), asking.top_k)
+            for place, result in zip(one.batch.places, found, strict=True):
+                results[place] = result
+        body = classify.body(asking.route.name, results)
+        if not asked:
+            series.outcomes[outcome_of(errors.BadRequest(""))] += 1
+            status, kind = errors.HTTP[errors.BadRequest]
+            return status, [(b"tandem-error", kind.encode())], body
+        receipt = receipt_of([one.reply for one in asked])
+        return 200, [*receipt, (b"server-timing", _timing(asking, asked))], body
+
+    async def _asked(self, asking: Asking, client: Client, series: Series) -> tuple[list[Batch], list[Asked]]:
+        """Batch after batch is made ready, and each is sent on while the next is made."""
+        size = asking.route.max_rows if asking.classifier.has_batch else 1
+        if len(asking.images) <= size:
+            batch = await self._prepared(asking, 0, size, series)
+            return [batch], [await self._infer(asking, batch, client)] if batch.places else []
+        shared, batches, tasks = Shared(client), [], []
+        try:
+            for first in range(0, len(asking.images), size):
+                batches.append(batch := await self._prepared(asking, first, size, series))
+                if batch.places:
+                    tasks.append(asyncio.create_task(self._infer(asking, batch, shared.share())))
+        finally:
+            ended = await asyncio.gather(*tasks, return_exceptions=True)  # what began is not cancelled
+        for end in ended:
+            if isinstance(end, BaseException):
+                raise end
+        return batches, [end for end in ended if isinstance(end, Asked)]
+
+    async def _prepared(self, asking: Asking, first: int, size: int, series: Series) -> Batch:
+        images, how = asking.images[first : first + size], asking.classifier.preprocessing
+        try:
+            return await prepare(images, first, how, self._limits.max_image_pixels, self._preparing)
+        except errors.RequestError as error:
+            series.outcomes[outcome_of(error)] += 1
+            raise
+        except asyncio.CancelledError:
+            series.outcomes["cancelled"] += 1
+            raise
+
+    async def _infer(self, asking: Asking, batch: Batch, client: Client) -> Asked:
+        prepared = perf_counter()
+        head = request_head(asking.classifier, len(batch.places))
+        asked = self._inference.asked(
+            asking.route,
+            head,
+            [head, batch.pixels.data.cast("B")],
+            len(head),
+            wait_s=asking.wait_s,
+            priority=asking.priority,
+            arrived=asking.arrived,
+        )
+        return Asked(batch, prepared, await self._inference.infer(asked, client))
+
+
+def _timing(asking: Asking, asked: Sequence[Asked]) -> bytes:
+    """Of several batches, each time of the one that took longest."""
+    return b"prepare;dur=%.3f, queue;dur=%.3f, backend;dur=%.3f, total;dur=%.3f" % (
+        (max(one.prepared for one in asked) - asking.arrived) * 1000,
+        max(one.reply.began - one.prepared for one in asked) * 1000,
+        max(one.reply.answered - one.reply.began for one in asked) * 1000,
+        (perf_counter() - asking.arrived) * 1000,
+    )

@@ -1,0 +1,84 @@
+"""The files of one request, made into batches as a model takes them: on threads, each batch in one array that is sent as it is.
+
+A bad image leaves its batch and says why; the others stay in the client's order. Rule: one request decodes on so many threads as there are,
+and no more of it waits for one, so that another request's image comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.gateway.preparing import Preparing
+from serving.preprocessing.containers import BadImage
+from serving.preprocessing.images import WEB_FORMATS, decode
+from serving.protocol.classify import Image, file_of
+from serving.repository.preprocessing import ImagePreprocessing
+
+JOB_BYTES = 32 * 1024  # of files decoded in one go: a digit takes 30 µs, which is what handing it to a thread costs
+
+Pixels = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """float32 [n, channels, height, width]. `places`: in the request, of each row; `problems`: place -> why there is no row of it."""
+
+    pixels: Pixels
+    places: Sequence[int]
+    problems: dict[int, str]
+
+
+async def prepare(
+    images: Sequence[Image], first: int, how: ImagePreprocessing, max_pixels: int, preparing: Preparing
+) -> Batch:
+    """`first` is the place of the first of these in the request. Raises Overloaded."""
+    pixels = np.empty((len(images), *how.shape), np.float32)
+    problems: dict[int, str] = {}
+    jobs = deque(_jobs(images))
+
+    async def work() -> None:
+        try:
+            while jobs:
+                job = partial(_decode, images, jobs.popleft(), how, max_pixels, pixels)
+                problems.update(await preparing.run(job))
+        except BaseException:
+            jobs.clear()  # whoever waits for this request is told why; nobody needs the rest
+            raise
+
+    await asyncio.gather(*(work() for _ in range(min(len(jobs), preparing.num_threads))))
+    good = [place for place in range(len(images)) if place not in problems]
+    return Batch(
+        pixels if len(good) == len(images) else pixels[good],
+        [first + place for place in good],
+        {first + place: problem for place, problem in problems.items()},
+    )
+
+
+def _jobs(images: Sequence[Image]) -> Iterator[range]:
+    """Places that are decoded in one go: neighbours, until they have so many bytes together."""
+    start, size = 0, 0
+    for place, image in enumerate(images):
+        size += len(image or b"")
+        if size >= JOB_BYTES or place == len(images) - 1:
+            yield range(start, place + 1)
+            start, size = place + 1, 0
+
+
+def _decode(
+    images: Sequence[Image], places: range, how: ImagePreprocessing, max_pixels: int, pixels: Pixels
+) -> dict[int, str]:
+    """On a thread: into their rows. Returns why there is none, by place."""
+    problems = {}
+    for place in places:
+        try:
+            decode(file_of(images[place]), how, formats=WEB_FORMATS, max_pixels=max_pixels, out=pixels[place])
+        except BadImage as problem:
+            problems[place] = str(problem)
+    return problems

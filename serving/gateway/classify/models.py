@@ -1,0 +1,89 @@
+"""What a served model is to images: how they become its input, what its answers are called, and whether it classifies them at all.
+
+Read once for each model file, off the event loop. Rule: what the record or the preprocessing does not say is not guessed; such a model is
+asked over /v2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serving import errors
+from serving.gateway.assets import Assets
+from serving.gateway.preparing import Preparing
+from serving.repository import Record
+from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing, Preprocessing
+from serving.scheduling import routing
+
+MAX_KEPT = 256  # models: what a fleet serves, so that only one whose models are replaced all the time gets there
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """`labels` None: its classes have no names. `has_batch` False: it takes one image at a time, without a dimension for more."""
+
+    preprocessing: ImagePreprocessing
+    output: str
+    num_classes: int
+    labels: tuple[str, ...] | None
+    has_batch: bool
+
+
+class Classifiers:
+    def __init__(self, assets: Assets, preparing: Preparing) -> None:
+        self._assets = assets
+        self._preparing = preparing
+        self._kept: dict[tuple[str, str], Classifier | str] = {}  # (name in Triton, digest) -> it, or why it is none
+
+    async def of(self, served: routing.Variant, asked: str) -> Classifier:
+        """Raises BadRequest for a model that classifies no images, and as `Assets.beside`. `asked` is the name that the client used."""
+        key = served.name, served.digest
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            found = self._kept[key] = await self._preparing.run(lambda: self._read(served))
+        if isinstance(found, str):
+            raise errors.BadRequest(
+                f"'{asked}' classifies no images: {found}; send it tensors at /v2/models/{asked}/infer"
+            )
+        return found
+
+    def _read(self, served: routing.Variant) -> Classifier | str:
+        beside = self._assets.beside(served)
+        record, preprocessing = beside.record, beside.preprocessing()
+        why = _unfit(record, preprocessing)
+        if why is not None or not isinstance(preprocessing, ImagePreprocessing):
+            return why or ""
+        (output,) = record.outputs
+        (num_classes,) = output.shape
+        labels = beside.labels()
+        if labels is not None and len(labels) != num_classes:
+            raise errors.Internal(
+                f"'{served.name}' has {num_classes} classes and {len(labels)} labels; export it again"
+            )
+        return Classifier(preprocessing, output.name, num_classes, labels, record.max_batch_size > 0)
+
+
+def _unfit(record: Record, preprocessing: Preprocessing | None) -> str | None:
+    """Why its answers to images cannot be read; None where they can."""
+    if preprocessing is None:
+        return "nothing beside it says how an image becomes its input (preprocessing.json, written at export)"
+    if not isinstance(preprocessing, ImagePreprocessing):
+        return "it takes texts"
+    if preprocessing.scores == NO_SCORES:
+        return "its answers are no scores of classes"
+    takes = [(tensor.name, tensor.datatype, tensor.shape) for tensor in record.inputs]
+    if len(takes) != 1 or not _fits(takes[0], preprocessing):
+        return "its input is not what preprocessing.json says"
+    gives = record.outputs
+    if len(gives) != 1 or gives[0].datatype != "FP32" or len(gives[0].shape) != 1 or gives[0].shape[0] < 1:
+        return "it does not answer with one FP32 score for each class"
+    return None
+
+
+def _fits(taken: tuple[str, str, tuple[int, ...]], preprocessing: ImagePreprocessing) -> bool:
+    name, datatype, shape = taken
+    return (name, datatype, len(shape)) == (preprocessing.input, "FP32", 3) and all(
+        size in (-1, got) for size, got in zip(shape, preprocessing.shape, strict=True)
+    )
