@@ -54,6 +54,12 @@ def test_a_timeout_is_read_in_microseconds() -> None:
         (request(datatype="INT32", data=[2**31]), "INT32"),
         (request(datatype="UINT32", data=[-1]), "UINT32"),
         (request(datatype="UINT64", data=[2**64]), "UINT64"),
+        (request(shape=[2**32 + 1, 4], data=[1, 2, 3, 4]), "dimension over 2147483647"),
+        (request(shape=[2**64, 4]), "'shape'"),
+        (request(shape=[99_999, 99_999]), "more than a body of"),
+        (request(shape=[999_999_999], data=[]), "more than a body of"),
+        (request(shape=[0, 2**40]), "dimension over"),
+        (request(shape=[1.0, 2], id="\\u0041"), "'shape'"),
         (request(datatype="INT64", data=[1.5]), "is not an integer"),
         (request(parameters={"shared_memory_region": "r"}), "shared memory"),
         (request(parameters={"Shared_Memory_Offset": 1}), "shared memory"),
@@ -70,6 +76,27 @@ def test_what_must_not_reach_triton_is_refused_with_its_place(bad: object, said:
     with pytest.raises(BadRequest) as error:
         v2.check_head(body(bad))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[NaN]}]}', "NaN"),
+        (b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[-Infinity]}]}', "Infinity"),
+        (b"\xef\xbb\xbf" + body(request()), "byte-order mark"),
+        (body(request())[:-1] + b',"id":"\xff"}', "UTF-8"),
+        (b"[]", "an array"),
+        (b'"inputs"', "a string"),
+    ],
+)
+def test_what_triton_takes_and_json_does_not_have_is_refused(bad: bytes, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        v2.check_head(bad)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "INT", "shape", 'a "shape":[9999999999] b', "é"])
+def test_such_words_inside_strings_are_fine(name: str) -> None:
+    assert v2.check_head(json.dumps({**request(name=name), "id": name}, ensure_ascii=False).encode()).timeout_us is None
 
 
 @pytest.mark.parametrize("name", sorted(v2.SEQUENCE_PARAMETERS))
@@ -122,6 +149,9 @@ def test_of_two_equal_keys_triton_gets_the_one_that_was_checked(twice: bytes) ->
         ({"binary_data": "x"}, "binary_data must be true or false"),
         ({"priority": "x"}, "priority must be a whole number"),
         ({"binary_data_size": "8"}, "binary_data_size must be a number"),
+        ({"binary_data_size": -1}, "binary_data_size must be 0 or more"),
+        ({"classification": 2**40}, "classification must be 2147483647 or less"),
+        ({"priority": -1}, "priority must be 0 or more"),
     ],
 )
 def test_parameters_of_the_wrong_type_are_the_clients_mistake(parameters: dict[str, Any], said: str) -> None:
