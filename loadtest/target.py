@@ -27,6 +27,7 @@ import psutil
 from loadtest.errors import TargetError
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import address
+from loadtest.sending.credentials import VARIABLE, credentials
 
 LEASH = Path(__file__).resolve().parent.parent / "serving" / "local" / "leash.py"  # a script of its own
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -44,9 +45,13 @@ _COUNTER = re.compile(r"^tandem_requests_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway by its URL. Methods answer None, or False, where it does not."""
+    """A gateway by its URL, or a Triton. Methods answer None, or False, where it does not.
+
+    `has_key`: whether it is sent the key of `credentials`, which is for gateways and for no Triton.
+    """
 
     url: str
+    has_key: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -115,6 +120,16 @@ class Gateway:
         except (ValueError, KeyError, TypeError):
             return f"the gateway answers {status}"
 
+    def refusal_of_key(self) -> str | None:
+        """Why it does not let us in; None where it does."""
+        answer = self._get("/v2", TIMEOUT_S)
+        if answer is None or answer[0] not in (401, 403):
+            return None
+        try:
+            return str(json.loads(answer[1])["error"])
+        except (ValueError, KeyError, TypeError):
+            return f"status {answer[0]}"
+
     def get_text(self, path: str, timeout_s: float = TIMEOUT_S) -> str | None:
         answer = self._get(path, timeout_s)
         return answer[1].decode("utf-8", "replace") if answer and answer[0] == 200 else None
@@ -131,7 +146,8 @@ class Gateway:
     def _get(
         self, path: str, timeout_s: float, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes] | None:
-        request = urllib.request.Request(self.url + path, body, headers or {})
+        sent = (credentials() if self.has_key else {}) | (headers or {})
+        request = urllib.request.Request(self.url + path, body, sent)
         try:
             with _DIRECT.open(request, timeout=timeout_s) as response:
                 return int(response.status), response.read()
@@ -188,12 +204,16 @@ def not_run_reason(status: dict[str, Any] | None, model: str, variant: str, pool
 
 def find_gateway(url: str | None) -> Gateway | None:
     """The gateway that was named, or the one at the default address if it is there. Raises TargetError if the named one is not."""
-    gateway = Gateway((url or DEFAULT_URL).rstrip("/"))
+    gateway = Gateway((url or DEFAULT_URL).rstrip("/"), has_key=True)
     try:
         address(gateway.url)
     except ValueError as error:
         raise TargetError(f"{error}.") from None
     if gateway.is_ready():
+        if (refused := gateway.refusal_of_key()) is not None:
+            raise TargetError(
+                f"the gateway at {gateway.url} answers: {refused}; put a key with scope infer into {VARIABLE}."
+            )
         return gateway
     if url is not None:
         raise TargetError(
@@ -214,7 +234,7 @@ def own_gateway(log: Path, repository: Path | None = None) -> Iterator[Gateway]:
         process = subprocess.Popen(
             leashed(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
         )
-    gateway = Gateway(f"http://127.0.0.1:{port}")
+    gateway = Gateway(f"http://127.0.0.1:{port}", has_key=True)
     try:
         _wait(process, gateway, log)
         _settle(process, log)

@@ -22,6 +22,7 @@ from loadtest.profile.statistics import counting
 from loadtest.profile.wording import rows
 from loadtest.reporting.summaries import milliseconds
 from loadtest.sending.bodies import encode
+from loadtest.sending.credentials import credentials
 from serving.export.speed.process import WorkerLost, WorkerProcess
 from serving.local.engines import installed
 from serving.planning.profile import Rung
@@ -96,7 +97,7 @@ def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack)
             ground.aside(f"no JSON for {name} with {rows(size)}: {error}")
             continue
         to_triton: Target = (direct, served.triton.url, name, {})
-        to_gateway: Target = (through, served.gateway.url, model, pins)
+        to_gateway: Target = (through, served.gateway.url, model, pins | credentials())
         if is_large := len(body.data) > MOST_BYTES:
             ground.aside(
                 f"{name} with {rows(size)} is not measured by {through}: its request has {len(body.data):,} bytes, and the gateway takes "

@@ -89,7 +89,7 @@ def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: s
     )
     planned = Planned(arm, rate_rps, place + 1, load.seed + place, f"{RUNS}/{place:03d}.csv")
     started = datetime.now().astimezone().isoformat(timespec="seconds")
-    gateway = Gateway(aim.gateway)
+    gateway = Gateway(aim.gateway, has_key=True)
     with watching(gateway, aim.model, aim.variant, aim.pool) as readings:
         state, reason = generate(campaign, planned, aim.gateway, aim.folder, progress, title)
     if state == "interrupted":

@@ -121,7 +121,7 @@ class Study:
         label = "" if shape is None else f", {shape.words}"
         self.say(f"starting Triton and a gateway for {', '.join(v.name for v in self.variants)}{label}")
         with stack(repository, folder / "logs", pool=self.options.pool, device=self._device, options=triton) as served:
-            gateway = Gateway(served.gateway.url)
+            gateway = Gateway(served.gateway.url, has_key=True)
             self.versions |= gateway.versions()
             here = self._served(gateway, served)
             if not here:

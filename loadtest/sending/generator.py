@@ -23,6 +23,7 @@ from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 from loadtest.records import Row, write_json, write_rows
 from loadtest.sending.bodies import HEADER_LENGTH, Body, check, signature, top1
 from loadtest.sending.connection import Answer, Connection, request_bytes
+from loadtest.sending.credentials import credentials
 from loadtest.sending.inputs import bodies, named, share
 
 # A request that takes longer is an error (`timeout`). Longer than the gateway's own limit on work it has started (guess: 10 s would do).
@@ -173,7 +174,7 @@ def ordinary() -> None:
 def _requests(task: Task) -> list[tuple[bytes, Body]]:
     """Whole requests, made before the clock starts."""
     connection = Connection(task.host, NETWORK_TIMEOUT_S)
-    answer = connection.send(request_bytes("GET", task.host, f"/v2/models/{task.model}", {}))
+    answer = connection.send(request_bytes("GET", task.host, f"/v2/models/{task.model}", credentials()))
     connection.close()
     if answer.status != 200:
         raise ValueError(f"no model {task.model} ({answer.status})")
@@ -183,7 +184,10 @@ def _requests(task: Task) -> list[tuple[bytes, Body]]:
     path = f"/v2/models/{task.model}/infer"
     made = bodies(model, given, task.encoding, task.batch_size)
     own = share(made, task.part, task.num_parts)
-    return [(request_bytes("POST", task.host, path, {**body.headers, **pins}, body.data), body) for body in own]
+    return [
+        (request_bytes("POST", task.host, path, {**body.headers, **pins, **credentials()}, body.data), body)
+        for body in own
+    ]
 
 
 def dropped(due_s: float, lag_s: float) -> Row:
