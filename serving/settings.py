@@ -192,6 +192,14 @@ class LimitSettings(Strict):
         description="Largest image of a request to /v1/classify, in pixels: twice a phone's usual 12 million. Decoding takes up to 16 bytes "
         "for each, on each thread: 400 MB with this.",
     )
+    max_texts: int = Field(
+        default=2048, ge=1, description="Most texts of one request for embeddings; OpenAI's own limit."
+    )
+    max_tokens: int = Field(
+        default=300_000,
+        ge=1,
+        description="Most tokens of one request for embeddings, over all texts; OpenAI's own limit.",
+    )
     upstream_timeout_s: float = Field(
         default=60.0,
         gt=0,

@@ -26,6 +26,8 @@ from serving.gateway.http.guard import App, Guard
 from serving.gateway.http.infer import Infer
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
+from serving.gateway.openai import embeddings
+from serving.gateway.openai.models import add_openai
 from serving.gateway.preparing import Preparing
 from serving.settings import GatewaySettings
 
@@ -54,10 +56,14 @@ class Gateway:
         self.preparing = Preparing()
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits)
+        self.embeddings = embeddings.Embeddings(
+            self.inference, self.access, self.assets, self.preparing, settings.limits
+        )
         classifiers = Classifiers(self.assets, self.preparing)
         self.classify = Classify(self.inference, self.access, classifiers, self.preparing, settings.limits)
         required = list(settings.models)
         public = build_public(self.catalogue, self.state, required)
+        add_openai(public, lambda: self.catalogue.fleet, self.assets, self.preparing)
         if admin_here:
             add_admin(public, public, self.catalogue, self.metrics, self.state)
         admin = build_admin(public, self.catalogue, self.metrics, self.state, required)
@@ -69,6 +75,8 @@ class Gateway:
             await self.infer(scope, receive, send)
         elif scope["type"] == "http" and scope["path"].startswith(PREFIX):
             await self.classify(scope, receive, send)
+        elif scope["type"] == "http" and scope["method"] == "POST" and scope["path"] == embeddings.PATH:
+            await self.embeddings(scope, receive, send)
         else:
             await self._public(scope, receive, send)
 

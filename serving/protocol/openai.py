@@ -1,18 +1,26 @@
-"""OpenAI's bodies, sans-I/O: what an error looks like.
+"""OpenAI's bodies, sans-I/O: what a client asks of `/v1/embeddings`, what it is answered, what an error looks like.
 
-Types and codes are those that OpenAI's own API gives, so that clients that look at them decide as they would there; what it has no code
-for has the word of `Tandem-Error`. Rule: the message is ours and says the way out; nothing is in a code alone.
+Types and codes of errors are those that OpenAI's own API gives, so that clients that look at them decide as they would there; what it
+has no code for has the word of `Tandem-Error`. What a text is to a model is not known here. Rules: every error names the field and the
+way out; no element of a vector or a list is touched in Python, because a request may hold a million.
 """
 
 from __future__ import annotations
 
+import binascii
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from serving import errors
+from serving.repository.record import nearest
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
-# class -> (`type`, `code`); None where OpenAI has no code either
+# class -> (`type`, `code`), for its subclasses too; None where OpenAI has no code either
 ERRORS: dict[type[errors.RequestError], tuple[str, str | None]] = {
     errors.BadRequest: (INVALID, None),
     errors.MethodNotAllowed: (INVALID, "method_not_supported"),
@@ -29,8 +37,115 @@ ERRORS: dict[type[errors.RequestError], tuple[str, str | None]] = {
     errors.Unsupported: (SERVER, "unsupported"),
     errors.Internal: (SERVER, "internal"),
 }
+FIELDS = ("model", "input", "encoding_format", "dimensions", "user", "truncate")
+FORMATS = ("float", "base64")
+INPUTS = "a text, an array of texts, an array of token ids, or an array of arrays of token ids"
 
 
 def error_body(error: errors.RequestError) -> bytes:
-    kind, code = ERRORS[type(error)]
+    kind, code = next(ERRORS[cls] for cls in type(error).__mro__ if cls in ERRORS)
     return orjson.dumps({"error": {"message": str(error), "type": kind, "param": error.param, "code": code}})
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsRequest:
+    """Either `texts` or `ids` (tokens of the model's own tokenizer), at least one of them, none empty.
+
+    `cut`: texts that are too long are cut. Whether there are so many `dimensions` the model knows.
+    """
+
+    model: str
+    texts: list[str] | None
+    ids: list[list[int]] | None
+    is_base64: bool
+    dimensions: int | None
+    cut: bool
+
+
+def read_embeddings(body: bytes, max_texts: int) -> EmbeddingsRequest:
+    """The body of `POST /v1/embeddings`. Raises BadRequest with the field in `param`."""
+    try:
+        request = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise errors.BadRequest(f"the request is not valid JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise errors.BadRequest('the request must be a JSON object, such as {"model": "…", "input": "…"}')
+    for name in request:
+        if name not in FIELDS:
+            _refuse(name[:100], f"unknown field '{name[:100]}'{nearest(name[:100], FIELDS)}")
+    model = request.get("model")
+    if not isinstance(model, str) or not model:
+        _refuse("model", "'model' must be the name of a model; GET /v1/models lists them")
+    encoding_format = request.get("encoding_format") or "float"
+    if encoding_format not in FORMATS:
+        _refuse("encoding_format", "'encoding_format' must be 'float' or 'base64'")
+    dimensions = request.get("dimensions")
+    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
+        _refuse("dimensions", "'dimensions' must be a whole number, 1 or more")
+    cut = request.get("truncate")
+    if cut is not None and type(cut) is not bool:
+        _refuse("truncate", "'truncate' must be true or false")
+    if not isinstance(request.get("user", ""), str | None):
+        _refuse("user", "'user' must be a text")
+    texts, ids = _inputs(request.get("input"), max_texts)
+    return EmbeddingsRequest(model, texts, ids, encoding_format == "base64", dimensions, bool(cut))
+
+
+def _inputs(given: Any, max_texts: int) -> tuple[list[str] | None, list[list[int]] | None]:
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list):
+        _refuse("input", f"'input' must be {INPUTS}")
+    if not given:
+        _refuse("input", f"'input' is empty; it must be {INPUTS}")
+    kinds = set(map(type, given))
+    if kinds == {int}:
+        given, kinds = [given], {list}
+    if len(given) > max_texts:
+        _refuse(
+            "input", f"'input' has {len(given)} texts; at most {max_texts} are taken at once, so send several requests"
+        )
+    if kinds == {str}:
+        if "" in given:
+            _refuse("input", f"'input' has an empty text, number {given.index('')}; leave it out")
+        return given, None
+    if kinds != {list}:
+        _refuse("input", f"'input' must be {INPUTS}, and not mixed")
+    for index, row in enumerate(given):
+        if not row or set(map(type, row)) != {int}:
+            what = "has" if row else "is empty; it must have"
+            _refuse("input", f"'input' number {index} {what} {'something else than ' if row else ''}token ids")
+    return None, given
+
+
+def _refuse(param: str, message: str) -> NoReturn:
+    raise errors.BadRequest(message, param=param)
+
+
+def embeddings_body(model: str, vectors: NDArray[np.float32], num_tokens: int, *, is_base64: bool) -> bytes:
+    """The answer. `vectors`: float32 [n, size], in the order of the request; `num_tokens`: those that the model saw."""
+    if is_base64:
+        rows = np.ascontiguousarray(vectors, "<f4")
+        data = b",".join(
+            b'{"object":"embedding","index":%d,"embedding":"%b"}' % (index, binascii.b2a_base64(row, newline=False))
+            for index, row in enumerate(rows)
+        )
+    else:
+        rows = np.ascontiguousarray(vectors)
+        entries = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+        data = orjson.dumps(entries, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    return b'{"object":"list","data":[%b],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
+        data,
+        orjson.dumps(model),
+        num_tokens,
+        num_tokens,
+    )
+
+
+def models_body(created: dict[str, int]) -> dict[str, Any]:
+    """The answer of `GET /v1/models`: name -> when it was made, in seconds since 1970."""
+    return {"object": "list", "data": [model_body(name, at) for name, at in created.items()]}
+
+
+def model_body(name: str, created: int) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": created, "owned_by": "tandem"}

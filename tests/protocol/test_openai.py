@@ -9,8 +9,11 @@ from serving import errors
 from serving.protocol import openai
 
 
-def test_every_error_has_a_type_and_a_code() -> None:
-    assert set(openai.ERRORS) == set(errors.HTTP)
+@pytest.mark.parametrize("cls", errors.HTTP)
+def test_every_error_has_a_body(cls: type[errors.RequestError]) -> None:
+    body = orjson.loads(openai.error_body(cls("x")))["error"]
+    assert body["message"] == "x"
+    assert body["type"] == ("server_error" if errors.HTTP[cls][0] >= 500 else body["type"])
 
 
 @pytest.mark.parametrize(

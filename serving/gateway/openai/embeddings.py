@@ -1,0 +1,256 @@
+"""`POST /v1/embeddings`, as raw ASGI: texts in, vectors out, by whatever pool answers best.
+
+Texts become tokens on a thread, go to the model in groups of like length, and their vectors come back in the client's order. What a body
+may hold is in `protocol/openai.py`, what goes together in `scheduling/grouping.py`. All vectors of a public name are of one space,
+because routing leaves variants of other spaces out (DESIGN §5.7); pins are the way round it. Rule: what grows with the number of
+texts happens on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving import errors
+from serving.gateway.access import INFER, Access, Caller
+from serving.gateway.asking.dispatch import Asked, ClientGone
+from serving.gateway.asking.inference import Inference, Reply
+from serving.gateway.asking.route import Route
+from serving.gateway.assets import Assets
+from serving.gateway.http.body import Chunks, read_body
+from serving.gateway.http.client import HttpClient, Receive, Scope, Send
+from serving.gateway.http.connection import respond
+from serving.gateway.http.request_headers import priority, require_once, wait_s
+from serving.gateway.openai.embedders import Embedder, Embedders
+from serving.gateway.openai.together import infer_all
+from serving.gateway.preparing import Preparing
+from serving.gateway.responses import Headers, error_response, outcome_of
+from serving.preprocessing.texts import TooLong
+from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
+from serving.protocol.tensors import float_output
+from serving.scheduling.grouping import grouped, tokens_of_a_request
+from serving.settings import LimitSettings
+
+PATH = "/v1/embeddings"
+# What is made on the event loop rather than handed to a thread, which takes some 60 µs: bytes of JSON that are parsed in as long, and
+# numbers of an answer that are written in as long (as text; base64 is ten times as fast).
+SMALL_BODY_BYTES = 32 * 1024
+SMALL_ANSWER_NUMBERS = 2048
+# A request with more characters than this for each token that it may have is not read: texts have 4 on average, and what has more is mostly
+# blanks, or words that the tokenizer does not know. A guess, not measured.
+CHARACTERS_PER_TOKEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """A request as the model will see it. `groups` are positions of texts; `requests` what is sent for each of them."""
+
+    groups: list[list[int]]
+    requests: list[tuple[bytes, list[bytes]]]
+    num_tokens: int
+
+
+class Embeddings:
+    def __init__(
+        self, inference: Inference, access: Access, assets: Assets, preparing: Preparing, limits: LimitSettings
+    ) -> None:
+        self._inference = inference
+        self._access = access
+        self._preparing = preparing
+        self._limits = limits
+        self._embedders = Embedders(assets, preparing)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = perf_counter()
+        inference = self._inference
+        series = inference.unresolved
+        is_counted = False  # every inference is, by itself
+        try:
+            headers = dict(scope["headers"])
+            if len(headers) < len(scope["headers"]):
+                require_once(scope["headers"])
+            caller = self._access.caller_of(headers)
+            caller.require(INFER)
+            chunks = await read_body(headers, receive, self._limits.max_body_bytes)
+            if chunks is None:
+                series.outcomes["cancelled"] += 1
+                return
+            request = await self._request(chunks)
+            route = self._route(request, headers, caller)
+            series = route.choices[0].series
+            embedder = await self._embedders.of(route.choices[0].decision.variant, request.model)
+            texts = await self._preparing.run(lambda: self._texts(request, embedder, route))
+            asks = self._asks(texts, route, headers, caller, arrived)
+            prepared = perf_counter()
+            is_counted = True
+            replies = await infer_all(inference, asks, HttpClient(receive))
+            body = await self._body(request, embedder, texts, replies)
+        except ClientGone:
+            return
+        except (errors.RequestError, asyncio.CancelledError) as caught:
+            error = inference.refusal(caught)
+            if not is_counted:
+                series.outcomes[outcome_of(error)] += 1
+            receipt = error.receipt
+            if receipt:
+                receipt = [*receipt, (b"server-timing", b"total;dur=%.3f" % ((perf_counter() - arrived) * 1000))]
+            is_strange = isinstance(error, errors.TooLarge | errors.Unauthenticated)
+            await error_response(send, error, receipt, path=PATH, close=inference.closing or is_strange)
+            return
+        await self._respond(send, body, _receipt(replies, arrived, prepared))
+
+    # -- before the model ---------------------------------------------------------------------------------------------
+
+    async def _request(self, chunks: Chunks) -> EmbeddingsRequest:
+        body = b"".join(chunks)
+        if len(body) <= SMALL_BODY_BYTES:
+            return read_embeddings(body, self._limits.max_texts)
+        return await self._preparing.run(lambda: read_embeddings(body, self._limits.max_texts))
+
+    def _route(self, request: EmbeddingsRequest, headers: dict[bytes, bytes], caller: Caller) -> Route:
+        name, pool, variant = request.model, headers.get(b"tandem-pool"), headers.get(b"tandem-variant")
+        try:
+            if "/" in name:  # it would be taken for a path
+                raise errors.NotFound(name)
+            return self._inference.routes.of(name, "", pool, variant, caller=caller)
+        except errors.NotFound:
+            raise errors.NotFound(
+                f"there is no model '{name[:100]}' here; GET /v1/models lists them", param="model"
+            ) from None
+
+    def _texts(self, request: EmbeddingsRequest, embedder: Embedder, route: Route) -> _Texts:
+        """On a thread. Raises BadRequest."""
+        rows = self._ids(request, embedder)
+        num_tokens = sum(map(len, rows))
+        if num_tokens > self._limits.max_tokens:
+            raise errors.BadRequest(
+                f"'input' has {num_tokens} tokens; at most {self._limits.max_tokens} are taken at once, so send several requests",
+                param="input",
+            )
+        lengths = [embedder.length(len(row)) for row in rows]
+        groups = grouped(lengths, route.max_rows, _request_tokens(route, sum(lengths)))
+        groups.reverse()  # the long ones first: what is left at the end is short, and servers are done at about the same time
+        return _Texts(groups, [embedder.request([rows[i] for i in group]) for group in groups], num_tokens)
+
+    def _ids(self, request: EmbeddingsRequest, embedder: Embedder) -> list[list[int]]:
+        if request.dimensions is not None and request.dimensions > embedder.size:
+            raise errors.BadRequest(
+                f"'dimensions' is {request.dimensions}; vectors of '{request.model}' have {embedder.size}",
+                param="dimensions",
+            )
+        tokenizer = embedder.tokenizer
+        try:
+            if request.texts is not None:
+                self._require_few_characters(request.texts)
+                return tokenizer.ids(request.texts, cut=request.cut)
+            given = request.ids or []
+            for index, row in enumerate(given):
+                if not 0 <= min(row) <= max(row) < tokenizer.num_ids:
+                    bad = next(one for one in row if not 0 <= one < tokenizer.num_ids)
+                    raise errors.BadRequest(
+                        f"'input' number {index} has the token {bad}; ids of '{request.model}' are 0 to {tokenizer.num_ids - 1}",
+                        param="input",
+                    )
+            return tokenizer.marked(given, cut=request.cut)
+        except TooLong as error:
+            raise errors.BadRequest(
+                f"'input' number {error.index} has {error.size}; '{request.model}' takes {error.limit} tokens: shorten it, or say "
+                '"truncate": true',
+                param="input",
+            ) from None
+        except errors.UserError as error:
+            raise errors.Internal(f"'{request.model}': {error}") from None
+
+    def _require_few_characters(self, texts: list[str]) -> None:
+        """Before they are read: what has so many has too many tokens, or blanks that nobody needs. Raises BadRequest."""
+        most = self._limits.max_tokens * CHARACTERS_PER_TOKEN
+        num = sum(map(len, texts))
+        if num > most:
+            raise errors.BadRequest(
+                f"'input' has {num} characters; at most {most} are taken at once, so send several requests",
+                param="input",
+            )
+
+    def _asks(
+        self, texts: _Texts, route: Route, headers: dict[bytes, bytes], caller: Caller, arrived: float
+    ) -> list[Asked]:
+        wait = wait_s(headers.get(b"tandem-deadline-ms"))
+        urgency = priority(headers.get(b"tandem-priority"), caller.highest_priority)
+        return [
+            self._inference.asked(route, head, chunks, len(head), wait_s=wait, priority=urgency, arrived=arrived)
+            for head, chunks in texts.requests
+        ]
+
+    # -- after it -----------------------------------------------------------------------------------------------------
+
+    async def _body(self, request: EmbeddingsRequest, embedder: Embedder, texts: _Texts, replies: list[Reply]) -> bytes:
+        def work() -> bytes:
+            vectors = _vectors(embedder, texts.groups, replies)
+            if request.dimensions is not None:
+                vectors = _shortened(vectors, request.dimensions)
+            return embeddings_body(request.model, vectors, texts.num_tokens, is_base64=request.is_base64)
+
+        numbers = sum(map(len, texts.groups)) * embedder.size
+        if numbers <= SMALL_ANSWER_NUMBERS * (10 if request.is_base64 else 1):
+            return work()
+        return await self._preparing.run(work)
+
+    async def _respond(self, send: Send, body: bytes, receipt: Headers) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *receipt,
+        ]
+        head = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % header for header in headers)
+        if respond(send, head, body, close=self._inference.closing):
+            return
+        if self._inference.closing:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _request_tokens(route: Route, num_tokens: int) -> float:
+    """What a request costs beside its tokens, where this one would be done first."""
+    quickest = min(route.candidates, key=lambda candidate: candidate.service.cost_s(num_tokens))
+    return tokens_of_a_request(quickest.service.curve, route.max_rows, route.usual_length)
+
+
+def _vectors(embedder: Embedder, groups: list[list[int]], replies: list[Reply]) -> NDArray[np.float32]:
+    """float32 [n, size], in the order of the request. Raises Internal for an answer that is none."""
+    vectors = np.empty((sum(map(len, groups)), embedder.size), np.float32)
+    for group, reply in zip(groups, replies, strict=True):
+        got = float_output(reply.answer.body, reply.answer.header_length, embedder.output)
+        if got.shape != (len(group), embedder.size):
+            raise errors.Internal(f"the model gave vectors of shape {got.shape} for {len(group)} texts")
+        vectors[group] = got
+    if not np.isfinite(vectors).all():
+        raise errors.Internal("the model gave a vector that holds no numbers (NaN or infinity)")
+    return vectors
+
+
+def _shortened(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+    """The first so many numbers of each, of length 1 again."""
+    cut = vectors[:, :dimensions]
+    lengths = np.linalg.norm(cut, axis=1, keepdims=True)
+    return np.asarray(cut / np.where(lengths == 0, 1, lengths), np.float32)
+
+
+def _receipt(replies: list[Reply], arrived: float, prepared: float) -> Headers:
+    """The response headers that say what really happened; where groups differ, each thing once, in their order."""
+    first, last = min(reply.began for reply in replies), max(reply.answered for reply in replies)
+    timing = b"prepare;dur=%.3f, queue;dur=%.3f, backend;dur=%.3f, total;dur=%.3f" % (
+        (prepared - arrived) * 1000,
+        (first - prepared) * 1000,
+        (last - first) * 1000,
+        (perf_counter() - arrived) * 1000,
+    )
+    values: dict[bytes, dict[bytes, None]] = {}
+    for reply in replies:
+        for name, value in reply.receipt:
+            values.setdefault(name, {})[value] = None
+    return [*((name, b", ".join(told)) for name, told in values.items()), (b"server-timing", timing)]
