@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from loadtest.errors import TargetError
+from loadtest.errors import CampaignError, TargetError
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import address
 from loadtest.sending.credentials import VARIABLE, credentials
@@ -203,7 +203,10 @@ def not_run_reason(status: dict[str, Any] | None, model: str, variant: str, pool
 
 
 def find_gateway(url: str | None) -> Gateway | None:
-    """The gateway that was named, or the one at the default address if it is there. Raises TargetError if the named one is not."""
+    """The gateway that was named, or the one at the default address if it is there.
+
+    Raises TargetError if the named one is not, CampaignError if it does not let us in.
+    """
     gateway = Gateway((url or DEFAULT_URL).rstrip("/"), has_key=True)
     try:
         address(gateway.url)
@@ -211,7 +214,7 @@ def find_gateway(url: str | None) -> Gateway | None:
         raise TargetError(f"{error}.") from None
     if gateway.is_ready():
         if (refused := gateway.refusal_of_key()) is not None:
-            raise TargetError(
+            raise CampaignError(
                 f"the gateway at {gateway.url} answers: {refused}; put a key with scope infer into {VARIABLE}."
             )
         return gateway

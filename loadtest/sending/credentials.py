@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 
-from loadtest.errors import TargetError
+from loadtest.errors import CampaignError
 
 VARIABLE = "TANDEM_API_KEY"
 
 
 def credentials() -> dict[str, str]:
-    """Headers; none where there is no key. Raises TargetError for a text that no header may hold."""
+    """Headers; none where there is no key. Raises CampaignError for a text that no header may hold."""
     key = os.environ.get(VARIABLE)
     if not key:
         return {}
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise TargetError(f"{VARIABLE} holds what no API key is: blanks, line ends or letters beyond ASCII.")
+        raise CampaignError(f"{VARIABLE} holds what no API key is: blanks, line ends or letters beyond ASCII.")
     return {"Authorization": f"Bearer {key}"}
