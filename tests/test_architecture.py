@@ -29,13 +29,15 @@ ROOMS = [
     "document",
     "errors",
 ]
+# What computes without Triton, to be measured beside it: this process, and a peer.
+IN_PROCESS = {"loadtest/bench/surfaces/in_process.py", "loadtest/bench/surfaces/litserve_server.py"}
 # Package -> the rooms (or files of loadtest/) that may import it.
 KEEPERS = {
     "torch": {"export"},
     "transformers": {"export"},
-    "onnx": {"export"},
+    "onnx": {"export", "loadtest/bench/surfaces/pixels.py"},
     "onnxscript": {"export"},
-    "onnxruntime": {"export", "local/backends", "loadtest/claims/card_copy.py"},
+    "onnxruntime": {"export", "local/backends", "loadtest/claims/card_copy.py", *IN_PROCESS},
     "sklearn": {"export"},
     "fastapi": {"gateway"},
     "starlette": {"gateway"},
@@ -43,11 +45,11 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "loadtest/profile/asking.py"},
+    "grpc": {"gateway", "loadtest/profile/asking.py", "loadtest/bench/surfaces/grpc_client.py"},
     "tokenizers": {"preprocessing", "export"},
-    "PIL": {"preprocessing", "export"},
+    "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py"},
     "simdjson": {"protocol"},
-    "tritonclient": {"local", "gateway", "protocol", "loadtest/profile/asking.py"},
+    "tritonclient": {"local", "gateway", "protocol", "loadtest/profile/asking.py", "loadtest/bench/surfaces/grpc_port.py"},
     "pydantic": {"settings", "gateway", "plan"},
 }
 PURE = {

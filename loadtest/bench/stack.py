@@ -41,9 +41,15 @@ class Stack:
 
 @contextmanager
 def stack(
-    repository: Path, folder: Path, *, pool: str = "cpu", device: str = "cpu", options: Sequence[str] = ()
+    repository: Path,
+    folder: Path,
+    *,
+    pool: str = "cpu",
+    device: str = "cpu",
+    options: Sequence[str] = (),
+    gateway_options: Sequence[str] = (),
 ) -> Iterator[Stack]:
-    """Serves a repository until the block ends; `folder` takes the logs, Triton the further options. Raises CannotMeasure."""
+    """Serves a repository until the block ends; `folder` takes the logs, `options` are Triton's. Raises CannotMeasure."""
     http, grpc, metrics, public = free_ports(4)
     triton_url, gateway_url = f"127.0.0.1:{http}", f"127.0.0.1:{public}"
     config = folder / "tandem.yaml"
@@ -51,7 +57,7 @@ def stack(
     triton = [*TANDEM, "triton", *options, "--pool", pool, "--model-repository", str(repository), "--no-measure"]
     triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
     triton += ["--exit-timeout-s", "2"]
-    gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(public)]
+    gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(public), *gateway_options]
     loaded = folder / "triton.ready"
     triton += ["--ready-file", str(loaded)]
     with (

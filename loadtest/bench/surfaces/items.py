@@ -1,0 +1,108 @@
+"""Images or texts through a surface beside the same in process: how many a second, and how much CPU time for each, in turns.
+
+Served counts gateway, Triton and its stubs; in process counts this process. The clients' own CPU time counts for neither, and yet is
+taken from the same cores: a throughput ratio is what is left beside them. Rule: what is divided was measured in one round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from loadtest.bench.rounds import Spread, ratio, spread
+from loadtest.bench.surfaces import closed_loop
+from loadtest.bench.surfaces.closed_loop import Request
+from loadtest.bench.surfaces.part import Part, Plan, ends, told
+from loadtest.bench.surfaces.served import Served
+from loadtest.bench.verdicts import AtLeast, Verdict
+
+RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
+
+
+@dataclass(slots=True)
+class Side:
+    rate: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)  # per item
+
+    def add(self, num_items: int, duration_s: float, cpu_s: float) -> None:
+        self.rate.append(num_items / duration_s)
+        self.cpu_ms.append(cpu_s * 1000 / num_items)
+
+
+@dataclass(slots=True)
+class Compared:
+    """Round by round. `gateway_cpu_ms` is the gateway's part of what is served."""
+
+    served: Side = field(default_factory=Side)
+    alone: Side = field(default_factory=Side)
+    gateway_cpu_ms: list[float] = field(default_factory=list)
+    latency_p50_s: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> Spread:
+        return ratio(self.served.rate, self.alone.rate)
+
+    @property
+    def added_cpu_ms(self) -> Spread:
+        return spread([a - b for a, b in zip(self.served.cpu_ms, self.alone.cpu_ms, strict=True)])
+
+
+def compare(
+    plan: Plan, running: Served, requests: Sequence[Request], run_alone: Callable[[int], int], *, num_clients: int
+) -> Compared:
+    """`run_alone` does the work of one request, by its number in the row, and says of how many items. Raises CannotMeasure."""
+    made, url = Compared(), running.stack.gateway.url
+    closed_loop.send(requests, url, num_clients=num_clients, round_s=plan.warmup_s)
+    run_alone(0)
+    for index in range(plan.num_rounds):
+        for side in ("served", "alone") if index % 2 == 0 else ("alone", "served"):
+            if side == "served":
+                _serve(plan, running, requests, made, num_clients)
+            else:
+                made.alone.add(*_alone(plan, len(requests), run_alone))
+    return made
+
+
+def _serve(plan: Plan, running: Served, requests: Sequence[Request], made: Compared, num_clients: int) -> None:
+    cpu_s, gateway_s = running.cpu_s(), running.gateway_cpu_s()
+    done = closed_loop.send(requests, running.stack.gateway.url, num_clients=num_clients, round_s=plan.round_s)
+    gateway_s, cpu_s = running.gateway_cpu_s() - gateway_s, running.cpu_s() - cpu_s
+    made.served.add(done.num_items, done.duration_s, cpu_s)
+    made.gateway_cpu_ms.append(gateway_s * 1000 / done.num_items)
+    made.latency_p50_s.append(done.latency_p50_s)
+
+
+def _alone(plan: Plan, num_requests: int, run_alone: Callable[[int], int]) -> tuple[int, float, float]:
+    """(items, seconds, CPU seconds)"""
+    began_s, cpu_s, items, number = time.perf_counter(), time.process_time(), 0, 0
+    while time.perf_counter() - began_s < plan.round_s:
+        items += run_alone(number % num_requests)
+        number += 1
+    return items, time.perf_counter() - began_s, time.process_time() - cpu_s
+
+
+def part(title: str, what: str, made: Compared, notes: Sequence[str]) -> Part:
+    """`what`: texts or images."""
+    rows = [(title, f"{what}/s", "CPU ms each", "")]
+    for name, side in (("served", made.served), ("in process", made.alone)):
+        rows.append((name, told(spread(side.rate)), told(spread(side.cpu_ms), 2), ""))
+    said = [
+        f"of the served CPU the gateway's own: {told(spread(made.gateway_cpu_ms), 2)} ms; p50 of a request "
+        f"{told(spread(made.latency_p50_s), 1, 1000)} ms",
+        f"added CPU: {told(made.added_cpu_ms, 2)} ms each",
+    ]
+    verdict = Verdict(
+        f"served ÷ in process throughput, {title}", made.ratio.median, AtLeast(RATIO_AIM), ends(made.ratio)
+    )
+    values = {
+        "served_per_s": made.served.rate,
+        "in_process_per_s": made.alone.rate,
+        "served_cpu_ms_each": made.served.cpu_ms,
+        "in_process_cpu_ms_each": made.alone.cpu_ms,
+        "gateway_cpu_ms_each": made.gateway_cpu_ms,
+        "latency_p50_s": made.latency_p50_s,
+        "ratio": made.ratio.to_json(),
+        "added_cpu_ms_each": made.added_cpu_ms.to_json(),
+    }
+    return Part(title, rows, [verdict], [*said, *notes], values)

@@ -1,0 +1,144 @@
+"""The same digit and the same load to another Python model server, LitServe, in the same run: how does the gateway stand beside it?
+
+In an environment of its own in Tandem's cache, made on demand from pinned wheels. No aim. Rule: where it cannot be installed the line
+says so, and nothing else is affected.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loadtest.bench import wrk
+from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, cpu_s, family, free_ports
+from loadtest.bench.processes import running as process_running
+from loadtest.bench.rounds import rotated, spread
+from loadtest.bench.stack import START_S, answers
+from loadtest.bench.surfaces.part import Part, Plan, Setting, told
+from loadtest.bench.surfaces.served import served
+from serving.local.places import cache_dir
+
+PINS = Path(__file__).with_name("litserve.txt")
+SERVER = Path(__file__).with_name("litserve_server.py")
+INSTALL_TIMEOUT_S = 300.0  # 30 s on two cores with a near index
+NUM_CONNECTIONS = 32  # as in `loadtest.bench.gateway`
+VARIANT = "digits-fp32"
+
+
+@dataclass(slots=True)
+class Series:
+    rate_rps: list[float] = field(default_factory=list)
+    latency_p50_s: list[float] = field(default_factory=list)  # at one connection
+    cpu_us: list[float] = field(default_factory=list)  # per request, of the whole family of processes that serves
+
+
+def measure(setting: Setting) -> Part:
+    """Raises CannotMeasure, also where LitServe cannot be installed."""
+    generator, python = wrk.find(), environment()
+    sample = (MODEL_REPOSITORY / VARIANT / "sample.json").read_bytes()
+    with served(MODEL_REPOSITORY, setting.folder) as ours, _litserve(python, setting.folder) as theirs:
+        headers = {"Content-Type": "application/json"}
+        targets = {
+            "gateway and Triton": (f"{ours.stack.gateway.url}/v2/models/{VARIANT}/infer", ours.key_header, ours.cpu_s),
+            "LitServe": (f"http://{theirs.authority}/predict", {}, theirs.cpu_s),
+        }
+        bursts = {
+            name: (wrk.write_script(setting.folder / f"peer{i}.lua", sample, headers | more), url, cpu)
+            for i, (name, (url, more, cpu)) in enumerate(targets.items())
+        }
+        measured: dict[str, Series] = defaultdict(Series)
+        for order in rotated(list(bursts), setting.plan.num_rounds):
+            for name in order:
+                script, url, cpu = bursts[name]
+                before_s = cpu()
+                busy = wrk.fire(
+                    generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=_whole_s(setting.plan)
+                )
+                measured[name].cpu_us.append((cpu() - before_s) * 1e6 / busy.num_requests)
+                measured[name].rate_rps.append(busy.rate_rps)
+                lone = wrk.fire(generator, script, url, num_connections=1, duration_s=1)
+                measured[name].latency_p50_s.append(lone.latency_p50_s)
+    return _part(measured)
+
+
+def _whole_s(plan: Plan) -> int:
+    """wrk takes whole seconds only."""
+    return max(1, round(plan.round_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    authority: str
+    pid: int
+
+    def cpu_s(self) -> float:
+        return sum(cpu_s(process.pid) for process in family(self.pid))
+
+
+@contextmanager
+def _litserve(python: Path, folder: Path) -> Iterator[_Peer]:
+    (port,) = free_ports(1)
+    authority = f"127.0.0.1:{port}"
+    command = [str(python), str(SERVER), str(MODEL_REPOSITORY / VARIANT / "1" / "model.onnx"), str(port)]
+    variables = {"PYTHONPATH": "", "LITSERVE_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
+    with process_running(
+        command, folder / "litserve.log", lambda: answers(authority, "/health"), START_S, variables
+    ) as process:
+        yield _Peer(authority, process.pid)
+
+
+def environment() -> Path:
+    """Its interpreter; made if need be. Raises CannotMeasure."""
+    folder = cache_dir() / "peers" / f"litserve-python{sys.version_info[0]}.{sys.version_info[1]}"
+    python, made_for = folder / "bin" / "python", folder / "pins.txt"
+    pins = PINS.read_text()
+    if made_for.is_file() and made_for.read_text() == pins and python.exists():
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"making an environment for LitServe in {folder} (150 MB, once)", file=sys.stderr)
+    commands = (
+        [sys.executable, "-m", "venv", str(folder)],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", str(PINS)],
+    )
+    for command in commands:
+        _install(command)
+    made_for.write_text(pins)
+    return python
+
+
+def _install(command: list[str]) -> None:
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False, env=clean
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotMeasure(f"LitServe was not installed after {INSTALL_TIMEOUT_S:.0f} s") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise CannotMeasure(f"LitServe could not be installed: {last}")
+
+
+def _part(measured: Mapping[str, Series]) -> Part:
+    rows = [("JSON digit", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU µs/request", "of all that serves")]
+    for name, series in measured.items():
+        figures = (
+            told(spread(series.rate_rps), 0),
+            told(spread(series.latency_p50_s), 3, 1000),
+            told(spread(series.cpu_us), 0),
+        )
+        rows.append((name, *figures, ""))
+    (version,) = [line for line in PINS.read_text().splitlines() if line.startswith("litserve==")]
+    notes = [f"{version}, one worker, one thread, {VARIANT}'s file, the same body; keys on at the gateway"]
+    values = {
+        name: {"rate_rps": s.rate_rps, "latency_p50_s": s.latency_p50_s, "cpu_us_per_request": s.cpu_us}
+        for name, s in measured.items()
+    }
+    return Part("peer", rows, (), notes, values)
