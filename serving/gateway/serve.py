@@ -28,6 +28,8 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.http.arriving import Intake
 from serving.gateway.http.connection import ClientConnection
+from serving.gateway.key_watch import KeyWatch
+from serving.keys.own import OWN_KEY, own_key
 from serving.settings import GatewaySettings, is_loopback, read_settings
 
 if TYPE_CHECKING:
@@ -60,22 +62,31 @@ class Options:
 def run(options: Options) -> int:
     """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
     settings = read_settings(options.config)
-    if not is_loopback(options.host) and not options.insecure_no_auth:
-        raise UserError(
-            f"{options.host} can be reached from other machines and this gateway has no API keys yet; "
-            "listen on 127.0.0.1, or say --insecure-no-auth"
-        )
-    if options.admin_port is not None and not is_loopback(options.admin_host) and not options.insecure_no_auth:
-        raise UserError(
-            f"{options.admin_host} can be reached from other machines and this gateway has no API keys yet; "
-            "leave --admin-host at 127.0.0.1, or say --insecure-no-auth"
-        )
+    _require_keys_where_others_reach(options)
+    own = own_key()
+    if options.keys is None and own is not None:
+        raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
+    keys = None if options.keys is None else KeyWatch(options.keys, own)
     public = listen(options.host, options.port)
     admin = listen(options.admin_host, options.admin_port, "--admin-port") if options.admin_port is not None else None
     if options.grpc_port is not None:  # gRPC binds it itself, and says little about why it cannot
         listen(options.host, options.grpc_port, "--grpc-port").close()
-    uvloop.run(_serve(options, settings, public, admin))
+    uvloop.run(_serve(options, settings, keys, public, admin))
     return 0
+
+
+def _require_keys_where_others_reach(options: Options) -> None:
+    if options.keys is not None:
+        if options.insecure_no_auth:
+            raise UserError("--keys and --insecure-no-auth contradict each other: leave one of them out")
+        return
+    addresses = {"--host": options.host} | ({} if options.admin_port is None else {"--admin-host": options.admin_host})
+    for option, host in addresses.items():
+        if not is_loopback(host) and not options.insecure_no_auth:
+            raise UserError(
+                f"{option} {host} can be reached from other machines and there are no API keys: name a file with --keys "
+                "(`tandem keys add` makes one), listen on 127.0.0.1, or say --insecure-no-auth"
+            )
 
 
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
@@ -140,9 +151,13 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
 
 
 async def _serve(
-    options: Options, settings: GatewaySettings, public: socket.socket, admin: socket.socket | None
+    options: Options,
+    settings: GatewaySettings,
+    keys: KeyWatch | None,
+    public: socket.socket,
+    admin: socket.socket | None,
 ) -> None:
-    gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository)
+    gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
     servers = [(_Server(_config(gateway, settings)), public)]
     if admin is not None:
         servers.append((_Server(_config(gateway.admin, settings)), admin))
