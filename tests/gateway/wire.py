@@ -60,6 +60,14 @@ def answers_in(data: bytes) -> list[Answer]:
     return found
 
 
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    data = b""
+    with suppress(ConnectionError):
+        while piece := await reader.read(65536):
+            data += piece
+    return data
+
+
 @dataclass
 class Wire:
     """`reached`: bodies of the inferences that came to Triton."""
@@ -72,16 +80,22 @@ class Wire:
     async def say(self, *pieces: bytes, pause_s: float = 0.0, limit_s: float = LIMIT_S) -> list[Answer]:
         """Sends the pieces and reads until the gateway closes. Raises TimeoutError where it does not."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reading = asyncio.create_task(
+            _read_all(reader)
+        )  # at once: a client that is refused while it sends should not miss why
         try:
             async with asyncio.timeout(limit_s):
-                with suppress(ConnectionError):  # it may have been refused already; what was answered is still there
+                with suppress(ConnectionError):  # it may have been refused already
                     for piece in pieces:
+                        if writer.transport.is_closing():
+                            break
                         writer.write(piece)
                         await writer.drain()
                         await asyncio.sleep(pause_s)
-                return answers_in(await reader.read())
+                return answers_in(await reading)
         finally:
-            writer.close()
+            reading.cancel()
+            writer.transport.abort()
 
     @property
     def num_connections(self) -> int:

@@ -5,18 +5,25 @@ What the bytes mean is the protocols'. Rule: a size is looked at before what it 
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from math import inf
 
 from serving import errors
 from serving.gateway.http.client import Receive
+from serving.gateway.http.request_headers import wait_s
 
 Chunks = list[bytes]
+HERE_BYTES = 16 * 1024  # compressed, of numbers in JSON: takes 0.1 ms, as much as handing it to a thread
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> Chunks | None:
+async def read_body(
+    headers: dict[bytes, bytes], receive: Receive, limit: int, preparing: Preparing | None = None
+) -> Chunks | None:
     """The body in the pieces it came in, at least one; None if the client left.
 
-    `limit`: bytes, of the body as it comes and of what it holds once decompressed. Raises TooLarge, BadRequest or Unsupported.
+    `limit`: bytes, of the body as it comes and of what it holds once decompressed. Raises TooLarge, BadRequest, Unsupported,
+    DeadlineExpired where `Tandem-Deadline-Ms` is over before its end, or what the connection finds wrong with it.
     """
     declared = headers.get(b"content-length")
     if declared is not None and int(declared) > limit:
@@ -25,35 +32,32 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -
     if message["type"] != "http.request":
         return None
     chunks = [message.get("body", b"")]
+    if message.get("more_body", False):
+        asked_s = wait_s(headers.get(b"tandem-deadline-ms"))
+        try:
+            async with asyncio.timeout(None if asked_s == inf else asked_s):
+                if not await _read_rest(chunks, receive, limit):
+                    return None
+        except TimeoutError:
+            raise errors.DeadlineExpired("the deadline passed before the whole request had come") from None
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding != b"identity":
+        inflate = partial(decompress, b"".join(chunks), encoding, limit)
+        return [inflate() if preparing is None or size <= HERE_BYTES else await preparing.run(inflate)]
+    return chunks
+
+
+async def _read_rest(chunks: Chunks, receive: Receive, limit: int) -> bool:
+    """Adds what comes until the end; False if the client left. Raises TooLarge."""
     size = len(chunks[0])
-    while message.get("more_body", False):
+    more = True
+    while more:
         message = await receive()
         if message["type"] != "http.request":
-            return None
+            return False
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > limit:
             raise errors.TooLarge(f"the body has more than {limit} bytes, the most that is taken here")
-    encoding = headers.get(b"content-encoding")
-    if encoding is not None and encoding != b"identity":
-        return [decompress(b"".join(chunks), encoding, limit)]
-    return chunks
-
-
-def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """A gzip or deflate (zlib) body. Raises Unsupported, BadRequest, or TooLarge past `limit` bytes."""
-    bits = {b"gzip": 31, b"deflate": 15}.get(encoding.lower())
-    if bits is None:
-        raise errors.Unsupported(
-            f"Content-Encoding {encoding[:40].decode('latin-1')!r} is not offered; gzip and deflate are"
-        )
-    inflate = zlib.decompressobj(wbits=bits)
-    try:
-        plain = inflate.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise errors.BadRequest(f"the body is not valid {encoding.decode()}: {error}") from None
-    if len(plain) > limit:
-        raise errors.TooLarge(f"the body has more than {limit} bytes once decompressed, the most that is taken here")
-    if not inflate.eof or inflate.unused_data:
-        raise errors.BadRequest(f"the body is not one whole {encoding.decode()} stream")
-    return plain
+        more = message.get("more_body", False)
+    return True
