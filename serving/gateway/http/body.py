@@ -6,12 +6,14 @@ What the bytes mean is the protocols'. Rule: a size is looked at before what it 
 from __future__ import annotations
 
 import asyncio
-import zlib
+from functools import partial
 from math import inf
 
 from serving import errors
 from serving.gateway.http.client import Receive
+from serving.gateway.http.compression import decompress
 from serving.gateway.http.request_headers import wait_s
+from serving.gateway.preparing import Preparing
 
 Chunks = list[bytes]
 HERE_BYTES = 16 * 1024  # compressed, of numbers in JSON: takes 0.1 ms, as much as handing it to a thread
@@ -22,7 +24,8 @@ async def read_body(
 ) -> Chunks | None:
     """The body in the pieces it came in, at least one; None if the client left.
 
-    `limit`: bytes, of the body as it comes and of what it holds once decompressed. Raises TooLarge, BadRequest, Unsupported,
+    `limit`: bytes, of the body as it comes and of what it holds once decompressed. What is compressed and not small is decompressed
+    on a thread of `preparing`. Raises TooLarge, BadRequest, Unsupported,
     DeadlineExpired where `Tandem-Deadline-Ms` is over before its end, or what the connection finds wrong with it.
     """
     declared = headers.get(b"content-length")
@@ -43,7 +46,7 @@ async def read_body(
     encoding = headers.get(b"content-encoding")
     if encoding is not None and encoding != b"identity":
         inflate = partial(decompress, b"".join(chunks), encoding, limit)
-        return [inflate() if preparing is None or size <= HERE_BYTES else await preparing.run(inflate)]
+        return [inflate() if preparing is None or sum(map(len, chunks)) <= HERE_BYTES else await preparing.run(inflate)]
     return chunks
 
 

@@ -1,0 +1,78 @@
+"""Compressed bodies, both ways: gzip, and deflate, which in HTTP and in Triton is zlib's format.
+
+Who may send how much is `body.py`'s. Answers are compressed only for clients that ask for it, and only where that is worth its time:
+at level 1, because level 6 takes up to four times as long for 4 % less of JSON (float32, 40 kB; 2-core x86-64).
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from serving import errors
+
+WINDOWS = {b"gzip": 31, b"deflate": 15}  # zlib's wbits
+LEVEL = 1
+MIN_BYTES = (
+    16 * 1024
+)  # of 4 kB, compressing takes five times what all else takes for a small request; 8 kB less are 0.1 ms at 1 Gbit/s
+SAMPLE_BYTES = 4096  # float32 in binary loses 7 %, at 11 ms per 400 kB: seen on so many bytes in 0.05 ms
+WORTH = 0.8  # of its size, or less: then it is compressed; a guess, not measured
+
+
+def coding_of(accept: bytes) -> bytes | None:
+    """What of gzip and deflate an `Accept-Encoding` likes best, gzip where it likes both alike; None for neither, or identity more."""
+    likes: dict[bytes, float] = {}
+    for part in accept.lower().split(b","):
+        name, _, rest = part.partition(b";")
+        likes[name.strip()] = _quality(rest)
+    others = likes.get(b"*", 0.0)
+    best, coding = max((likes.get(name, others), name) for name in WINDOWS)
+    if best <= 0 or best < likes.get(b"identity", 0.0):
+        return None
+    return coding
+
+
+def _quality(rest: bytes) -> float:
+    """`q=0.5` as a number; 1 where there is none, 0 where it cannot be read."""
+    key, _, value = rest.strip().partition(b"=")
+    if not key:
+        return 1.0
+    try:
+        quality = float(value)
+    except ValueError:
+        return 0.0
+    return quality if key.strip() == b"q" and 0 <= quality <= 1 else 0.0
+
+
+def compressed(body: bytes, coding: bytes) -> bytes | None:
+    """None where it would not be clearly smaller. Takes about 0.03 ms per kB of JSON, without Python's lock."""
+    if len(_deflate(body[-SAMPLE_BYTES:], coding)) > WORTH * min(SAMPLE_BYTES, len(body)):
+        return None
+    small = _deflate(body, coding)
+    return small if len(small) < len(body) else None
+
+
+def _deflate(body: bytes, coding: bytes) -> bytes:
+    deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOWS[coding])
+    return deflate.compress(body) + deflate.flush()
+
+
+def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """A gzip or deflate (zlib) body. Raises Unsupported, BadRequest, or TooLarge past `limit` bytes."""
+    bits = WINDOWS.get(encoding.lower())
+    if bits is None:
+        unknown = errors.Unsupported(
+            f"Content-Encoding {encoding[:40].decode('latin-1')!r} is not offered; gzip and deflate are"
+        )
+        unknown.receipt = [(b"accept-encoding", b"gzip, deflate")]
+        raise unknown
+    inflate = zlib.decompressobj(wbits=bits)
+    try:
+        plain = inflate.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise errors.BadRequest(f"the body is not valid {encoding.decode()}: {error}") from None
+    if len(plain) > limit:
+        raise errors.TooLarge(f"the body has more than {limit} bytes once decompressed, the most that is taken here")
+    if not inflate.eof or inflate.unused_data:
+        raise errors.BadRequest(f"the body is not one whole {encoding.decode()} stream")
+    return plain
