@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.protocol import protobuf_wire as wire
-from serving.protocol.v2 import BINARY_ONLY, DATATYPES
+from serving.protocol.v2 import BINARY_ONLY, DATATYPES, check_shape
 
 Chunk = bytes | memoryview
 INPUTS, RAW_INPUTS, RAW_OUTPUTS, CONTENTS, STREAMED = 5, 7, 6, 5, 2  # numbers of fields
@@ -55,7 +55,8 @@ class Envelope:
     description: Any  # ModelInferRequest without its inputs
     inputs: list[memoryview]
     raw: list[memoryview]
-    size: int  # bytes, of all but raw tensors
+    size: int  # bytes
+    described: int  # bytes, of all but raw tensors
 
     @property
     def model(self) -> str:
@@ -73,7 +74,8 @@ def opened(message: bytes) -> Envelope:
     except wire.Malformed as error:
         raise errors.BadRequest(f"the message is not a ModelInferRequest: {error}") from None
     inputs = taken[INPUTS]
-    return Envelope(parsed(pb.ModelInferRequest, rest), inputs, taken[RAW_INPUTS], len(rest) + sum(map(len, inputs)))
+    described = len(rest) + sum(map(len, inputs))
+    return Envelope(parsed(pb.ModelInferRequest, rest), inputs, taken[RAW_INPUTS], len(message), described)
 
 
 def parsed(kind: Any, message: bytes) -> Any:
@@ -100,7 +102,7 @@ def translated(envelope: Envelope, *, is_streamed: bool = False) -> tuple[bytes,
         )
     inputs, blobs = [], []
     for index, message in enumerate(envelope.inputs):
-        described, blob = _input(message, raw[index] if raw else None, f"inputs[{index}]")
+        described, blob = _input(message, raw[index] if raw else None, envelope.size, f"inputs[{index}]")
         inputs.append(described)
         blobs.append(blob)
     parameters = _parameters(request.parameters, "parameters")
@@ -168,15 +170,15 @@ def with_parameters(said: Mapping[str, str]) -> bytes:
 # -- a request --------------------------------------------------------------------------------------------------------
 
 
-def _input(message: memoryview, raw: memoryview | None, where: str) -> tuple[dict[str, Any], Chunk]:
+def _input(message: memoryview, raw: memoryview | None, body_size: int, where: str) -> tuple[dict[str, Any], Chunk]:
     try:
         rest, taken = wire.take_out(message, (CONTENTS,))
     except wire.Malformed as error:
         raise errors.BadRequest(f"{where} is not an InferInputTensor: {error}") from None
     tensor = parsed(pb.ModelInferRequest.InferInputTensor, rest)
     contents = taken[CONTENTS]
-    where_named = f"{where} '{tensor.name}'"
-    count = _count(tensor, where_named)
+    where_named = f"{where} '{tensor.name[:80]}'"
+    count = _count(tensor, body_size, where_named)
     if raw is None:
         blob = _typed(contents[0] if len(contents) == 1 else b"".join(contents), tensor, count, where_named)
     elif any(contents):
@@ -199,17 +201,13 @@ def _input(message: memoryview, raw: memoryview | None, where: str) -> tuple[dic
     }, blob
 
 
-def _count(tensor: Any, where: str) -> int:
+def _count(tensor: Any, body_size: int, where: str) -> int:
     """How many elements its shape says."""
     if tensor.datatype not in DATATYPES:
         raise errors.BadRequest(
             f"{where}: 'datatype' must be one of {', '.join(sorted(DATATYPES))}, not {tensor.datatype[:40]!r}"
         )
-    if any(dimension < 0 for dimension in tensor.shape):
-        raise errors.BadRequest(f"{where}: 'shape' must be numbers, 0 or more, not {list(tensor.shape[:16])}")
-    if len(tensor.shape) > 64:  # ONNX has no such bound; NumPy's is 64
-        raise errors.BadRequest(f"{where}: 'shape' has {len(tensor.shape)} dimensions; at most 64 are taken here")
-    return math.prod(tensor.shape)
+    return math.prod(check_shape(list(tensor.shape), body_size, where))
 
 
 def _typed(message: Chunk, tensor: Any, count: int, where: str) -> Chunk:

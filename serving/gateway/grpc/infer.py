@@ -103,11 +103,11 @@ class GrpcInfer:
         return self._inference.routes.of(model, version, metadata.get(b"tandem-pool"), metadata.get(b"tandem-variant"))
 
     async def _read(self, envelope: Envelope, route: Route, said: Said, *, is_streamed: bool) -> Asked:
-        if envelope.size > THREAD_ABOVE_BYTES:
+        if envelope.described > THREAD_ABOVE_BYTES:
             head, blobs = await self._preparing.run(lambda: grpc_v2.translated(envelope, is_streamed=is_streamed))
         else:
             head, blobs = grpc_v2.translated(envelope, is_streamed=is_streamed)
-        checked = v2.check_head(head)
+        checked = v2.check_head(head, envelope.size)
         if checked.rewritten is not None:
             head = checked.rewritten
         timeout_us, metadata = checked.timeout_us, said.metadata
@@ -139,9 +139,8 @@ class GrpcInfer:
             raise
 
 
-def _chunks(head: bytes, blobs: list[Chunk]) -> list[bytes]:
-    """As `Inference` sends them; views go where bytes do."""
-    chunks: list[Any] = [head, *(blob for blob in blobs if len(blob))]
+def _chunks(head: bytes, blobs: list[Chunk]) -> list[Chunk]:
+    chunks = [head, *(blob for blob in blobs if len(blob))]
     return [b"".join(chunks)] if sum(map(len, chunks)) < JOIN_BELOW_BYTES else chunks
 
 
