@@ -55,7 +55,7 @@ class Gateway:
         self.assets = Assets(repository)
         self.preparing = Preparing()
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
-        self.infer = Infer(self.inference, self.access, settings.limits)
+        self.infer = Infer(self.inference, self.access, settings.limits, self.preparing)
         self.embeddings = embeddings.Embeddings(
             self.inference, self.access, self.assets, self.preparing, settings.limits
         )

@@ -9,7 +9,7 @@ import pytest
 
 from serving.gateway.asking.inference import Inference
 from serving.gateway.fleet.variants import NotRoutable, read_variant
-from serving.gateway.http.body import decompress
+from serving.gateway.http.compression import decompress
 from serving.gateway.http.connection import respond
 from serving.gateway.http.infer import Infer
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge

@@ -9,7 +9,7 @@ import pytest
 
 from serving.gateway.asking.route import Route
 
-ALIKE = Route("m", False, False, [], [], {}, max_rows=8, objective_s=inf, is_steady=True)
+ALIKE = Route("m", "m", False, False, [], [], {}, max_rows=8, objective_s=inf, is_steady=True)
 TEXTS = replace(ALIKE, usual_length=16)
 
 

@@ -122,6 +122,7 @@ def test_what_is_no_tensor_of_numbers_or_has_to_be_explained_stays_json(stays: o
         (request(shape=[2**32 + 1, 4]), BadRequest, "dimension over"),
         (request(shape=[-1, 2]), BadRequest, "0 or more"),
         (request(shape=[9999, 9999]), BadRequest, "more than a body of"),
+        (request(shape=[9] * 1_000_000), BadRequest, "1000000 dimensions"),
         (request(datatype="UINT8", data=[1, 256]), BadRequest, "256 is outside UINT8's 0…255"),
         (request(datatype="INT16", data=[-(2**15) - 1, 0]), BadRequest, "outside INT16"),
         (request(parameters={"shared_memory_region": "r"}), BadRequest, "shared memory"),

@@ -50,6 +50,7 @@ class Route:
     objective_s: float  # infinite where there is none
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
     unseen: tuple[str, ...] = ()  # pools that nobody has seen yet and that may serve it too
+    binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold, on any of them
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
 
     def rows_of(self, head: bytes) -> float:
@@ -121,6 +122,7 @@ class Routes:
             objective_s=inf if objective_s is None else objective_s,
             is_steady=is_steady,
             unseen=tuple(self._candidates.never_seen()) if pins.pool is None else (),
+            binary_only=frozenset().union(*(self._candidates.binary_only(c.pool, c.name) for c in choices)),
             usual_length=max(self._candidates.usual_length(choice.pool, choice.name) for choice in choices),
         )
 

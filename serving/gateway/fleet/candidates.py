@@ -81,6 +81,9 @@ class Candidates:
     def usual_length(self, pool: str, name: str) -> int:
         return self._known[pool, name].facts.usual_length
 
+    def binary_only(self, pool: str, name: str) -> frozenset[str]:
+        return self._known[pool, name].facts.binary_only
+
     def cold(self) -> list[str]:
         """Pools that are away and were there before."""
         known = {pool for pool, _ in self._known}

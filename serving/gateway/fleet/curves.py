@@ -59,6 +59,7 @@ class Facts:
     max_batch: int
     inputs: tuple[Input, ...] = ()
     curve: Curve | None = None
+    binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold
 
     @property
     def max_rows(self) -> int:
@@ -109,6 +110,9 @@ def read_facts(config: dict[str, Any]) -> Facts:
         max_batch=int(config.get("max_batch_size", 0)),
         inputs=tuple(inputs),
         curve=_given(config.get("parameters", {}).get("tandem_emulated_curve", {}).get("string_value")),
+        binary_only=frozenset(
+            entry["name"] for entry in config.get("output", []) if entry["data_type"] in ("TYPE_FP16", "TYPE_BF16")
+        ),
     )
 
 

@@ -25,6 +25,7 @@ DATATYPES = frozenset({*INTEGER_RANGES, "BOOL", "FP16", "FP32", "FP64", "BF16", 
 HOLDS: dict[str, set[type]] = {"BOOL": {bool, int}, "BYTES": {str}, "FP32": {int, float}, "FP64": {int, float}}
 BINARY_ONLY = frozenset({"FP16", "BF16"})  # Triton carries them in the binary extension only
 MAX_DIMENSION = 2**31 - 1  # Triton's own configurations hold no larger one
+MAX_DIMENSIONS = 64  # twice what NumPy 1 holds, in which the embedded backend hands tensors over; the product of millions takes minutes
 
 
 def check_shape(shape: object, body_size: int, where: str) -> list[int]:
@@ -37,6 +38,8 @@ def check_shape(shape: object, body_size: int, where: str) -> list[int]:
         raise BadRequest(f"{where}: 'shape' must be an array of whole numbers, 0 or more, not {str(shape)[:80]}")
     if max(shape, default=0) > MAX_DIMENSION:
         raise BadRequest(f"{where}: shape {str(shape)[:80]} has a dimension over {MAX_DIMENSION}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise BadRequest(f"{where}: 'shape' has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are taken here")
     if prod(shape) > body_size:
         raise BadRequest(
             f"{where}: shape {str(shape)[:80]} holds {prod(shape)} elements, more than a body of {body_size} bytes can"

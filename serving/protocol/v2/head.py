@@ -29,7 +29,8 @@ SHAPE = re.compile(
     rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?'
 )  # the quotes cannot stand inside a JSON string
 SHAPES = re.compile(rb'"shape"\s*:\s*\[([\d,\s]+)\]')  # whatever else stands there Triton refuses by itself
-LARGE_SHAPE = 9  # characters: what has fewer is below 10**9 in each dimension
+SHORT_SHAPE = 9  # characters: no dimension of it reaches 10**9
+LONG_SHAPE = 100  # characters; no model's is longer; a guess, not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,13 @@ def _num_brackets(head: bytes) -> int:
 def _is_any_shape_large(head: bytes, size: int) -> bool:
     """Whether one says more elements than the body has bytes (`check_shape` has the reason), or Triton would cut it off."""
     for shape in SHAPES.findall(head):
+        if len(shape) > LONG_SHAPE:
+            return True
         try:
             dimensions = list(map(int, shape.split(b",")))
         except ValueError:
             return True
-        if prod(dimensions) > size or (len(shape) > LARGE_SHAPE and max(dimensions) > MAX_DIMENSION):
+        if prod(dimensions) > size or (len(shape) > SHORT_SHAPE and max(dimensions) > MAX_DIMENSION):
             return True
     return False
 
