@@ -67,10 +67,13 @@ def _upright(image: Image.Image, mode: str) -> Image.Image:
     """In that mode, the first frame of several. Transparency is dropped, as both libraries drop it."""
     ImageOps.exif_transpose(image, in_place=True)  # elsewhere it would copy what is upright already
     if image.mode in _16_BIT:
-        values = np.asarray(image).astype(np.float64)
-        if values.min() < 0 or values.max() > 65535:
+        values = np.asarray(image)
+        if values.dtype.itemsize > 2 and (values.min() < 0 or values.max() > 65535):
             raise BadImage("holds 32-bit values, whose range nobody knows; save it with 8 or 16 bits")
-        image = Image.fromarray((values / 257).round().astype(np.uint8))  # 65535 / 257 = 255
+        values = values.astype(np.uint32)
+        values += 128  # the nearest, of 65535 / 257 = 255
+        values //= 257
+        image = Image.fromarray(values.astype(np.uint8))
     if image.mode == "F":
         raise BadImage("holds floating-point values, whose range nobody knows; save it with 8 or 16 bits")
     if image.mode == "P":

@@ -212,3 +212,73 @@ def test_a_line_that_would_explode_when_its_short_edge_is_resized_is_not_resized
 
 def test_the_line_between_large_and_too_large_is_pillows_own() -> None:
     assert images.MAX_PIXELS == Image.MAX_IMAGE_PIXELS
+
+
+# -- grey, limits, and where it is written ----------------------------------------------------------------------------
+
+DIGIT = ImagePreprocessing("image", 8, 8, None, "box", (0.0,), (1.0,), "L", "probabilities")
+
+
+def test_a_grey_model_gets_one_channel_of_any_image() -> None:
+    values = decode(saved(Image.new("RGB", (8, 8), (255, 0, 0))), DIGIT)
+    assert values.shape == (1, 8, 8)
+    assert (values * 255).round().max() == 76.0  # red's weight, 0.299
+    half_clear = Image.new("RGBA", (8, 8), (100, 100, 100, 10))
+    assert set((decode(saved(half_clear), DIGIT) * 255).round().ravel()) == {100.0}
+
+
+def test_ink_is_counted_in_blocks_as_the_digits_were_made() -> None:
+    """The data set's pixels 0..16 are the ink in 4 × 4 blocks of bitmaps of 32 × 32."""
+    bitmap = np.random.default_rng(2).integers(0, 2, (32, 32), np.uint8)
+    ink = bitmap.reshape(8, 4, 8, 4).sum(axis=(1, 3))
+    values = decode(saved(Image.fromarray(bitmap * 255)), DIGIT)
+    np.testing.assert_array_equal((values[0] * 16).round(), ink)
+
+
+@pytest.mark.parametrize("step", [1, 257])
+def test_sixteen_bits_become_the_nearest_of_eight(step: int) -> None:
+    values = np.arange(0, 65536, step, dtype=np.uint16)
+    side = int(len(values) ** 0.5)
+    image = Image.fromarray(values[: side * side].reshape(side, side))
+    expected = (np.asarray(image) / 257).round()
+    got = decode(saved(image), replace(DIGIT, height=side, width=side, interpolation="nearest"))
+    np.testing.assert_array_equal((got[0] * 255).round(), expected)
+
+
+def test_it_is_the_same_bits_in_an_array_that_was_given() -> None:
+    rows = np.full((3, 3, 224, 224), np.nan, np.float32)
+    image = saved(photograph(300, 400), "JPEG")
+    assert decode(image, PHOTOGRAPH, out=rows[1]) is not None
+    np.testing.assert_array_equal(rows[1], decode(image, PHOTOGRAPH))
+    assert np.isnan(rows[[0, 2]]).all()
+
+
+def test_normalising_is_the_arithmetic_that_the_libraries_do() -> None:
+    """In FP32, in their order, to the bit."""
+    image = photograph(256, 256)
+    pixels = np.asarray(image.resize((256, 256), Image.Resampling.BICUBIC))[16:240, 16:240]
+    mean, std = (np.asarray(v, np.float32) for v in (PHOTOGRAPH.mean, PHOTOGRAPH.std))
+    plain = (pixels.astype(np.float32) / np.float32(255) - mean) / std
+    np.testing.assert_array_equal(decode(saved(image), PHOTOGRAPH), plain.transpose(2, 0, 1))
+
+
+def test_a_caller_may_take_fewer_formats_and_fewer_pixels() -> None:
+    gif, image = saved(photograph(9, 9), "GIF"), saved(photograph(10, 10))
+    assert decode(gif, PLAIN).shape == (3, 4, 6)
+    with pytest.raises(BadImage, match=r"is none of JPEG, PNG, WEBP$"):
+        decode(gif, PLAIN, formats=images.WEB_FORMATS)
+    assert decode(image, PLAIN, max_pixels=100).shape == (3, 4, 6)
+    with pytest.raises(BadImage, match="unpacks to more than"):
+        decode(image, PLAIN, max_pixels=99)
+    with pytest.raises(BadImage, match="unpacks to more than"):  # what it is resized to counts too
+        decode(saved(Image.new("L", (100, 1))), replace(PHOTOGRAPH, resize_shortest=256), max_pixels=10_000)
+
+
+def test_the_largest_image_that_settings_allow_is_what_the_decoder_allows() -> None:
+    from pydantic import ValidationError
+
+    from serving.settings import LimitSettings
+
+    assert LimitSettings(max_image_pixels=images.MAX_PIXELS)
+    with pytest.raises(ValidationError):
+        LimitSettings(max_image_pixels=images.MAX_PIXELS + 1)

@@ -191,7 +191,14 @@ class Classify:
     async def _prepared(self, asking: Asking, first: int, size: int, series: Series) -> Batch:
         images, how = asking.images[first : first + size], asking.classifier.preprocessing
         try:
-            return await prepare(images, first, how, self._limits.max_image_pixels, self._preparing)
+            return await prepare(
+                images,
+                first,
+                how,
+                max_pixels=self._limits.max_image_pixels,
+                deadline=asking.arrived + min(asking.wait_s, asking.route.objective_s, self._limits.upstream_timeout_s),
+                preparing=self._preparing,
+            )
         except errors.RequestError as error:
             series.outcomes[outcome_of(error)] += 1
             raise

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import errors
 from serving.gateway.preparing import Preparing
 from serving.preprocessing.containers import BadImage
 from serving.preprocessing.images import WEB_FORMATS, decode
@@ -36,9 +38,15 @@ class Batch:
 
 
 async def prepare(
-    images: Sequence[Image], first: int, how: ImagePreprocessing, max_pixels: int, preparing: Preparing
+    images: Sequence[Image],
+    first: int,
+    how: ImagePreprocessing,
+    *,
+    max_pixels: int,
+    deadline: float,
+    preparing: Preparing,
 ) -> Batch:
-    """`first` is the place of the first of these in the request. Raises Overloaded."""
+    """`first` is the place of the first of these in the request, `deadline` as of perf_counter. Raises Overloaded or DeadlineExpired."""
     pixels = np.empty((len(images), *how.shape), np.float32)
     problems: dict[int, str] = {}
     jobs = deque(_jobs(images))
@@ -46,6 +54,8 @@ async def prepare(
     async def work() -> None:
         try:
             while jobs:
+                if perf_counter() > deadline:
+                    raise errors.DeadlineExpired("the deadline passed before the images were decoded")
                 job = partial(_decode, images, jobs.popleft(), how, max_pixels, pixels)
                 problems.update(await preparing.run(job))
         except BaseException:
