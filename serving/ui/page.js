@@ -1,6 +1,7 @@
 // The page at `/`: what is served and why, asked again every 2 s. Drawing and asking a model are in try.js.
 
 import { $, classed, el, pairs, table } from "/ui/dom.js";
+import { ask, isAllowed, onKey } from "/ui/key.js";
 import { offer } from "/ui/try.js";
 
 const EVERY_MS = 2000; // soon enough to watch a pool come and go, and nothing beside one inference
@@ -49,6 +50,7 @@ function model(name, m) {
 
 let shown = "";
 let answered = "";
+let next = 0; // timer
 
 function show(text) {
   answered = new Date().toLocaleTimeString();
@@ -73,13 +75,27 @@ function silent(error) {
 
 async function refresh() {
   try {
-    const reply = await fetch("/admin/status", { signal: AbortSignal.timeout(GIVE_UP_MS) });
+    const reply = await ask("/admin/status", { signal: AbortSignal.timeout(GIVE_UP_MS) });
+    if (!(await isAllowed(reply))) return wait();
     if (!reply.ok) throw new Error(`status ${reply.status}`);
     show(await reply.text());
   } catch (error) {
     silent(error);
   }
-  setTimeout(refresh, EVERY_MS);
+  clearTimeout(next);
+  next = setTimeout(refresh, EVERY_MS);
 }
 
+// Without being let in: what stands here may be for other eyes. It is asked again when there is another key.
+function wait() {
+  clearTimeout(next);
+  shown = "";
+  $("silent").hidden = true;
+  $("version").textContent = "";
+  $("pools").replaceChildren();
+  $("models").replaceChildren(el("p", "This gateway wants an API key."));
+  offer([]);
+}
+
+onKey(refresh);
 refresh();

@@ -1,6 +1,7 @@
 // "Try it": an 8×8 grid to draw on, and a real inference through the same path that every client takes.
 
 import { $, classed, el, pairs } from "/ui/dom.js";
+import { ask as fetchWithKey } from "/ui/key.js";
 
 const SIDE = 8;
 const SHAPE = [-1, 1, SIDE, SIDE];
@@ -83,8 +84,9 @@ $("clear").addEventListener("click", () => {
 // The models among `names` that take one such image; asked for once each, when a name is first seen.
 export async function offer(names) {
   for (const name of names.filter((n) => !inputs.has(n))) {
-    const reply = await fetch(`/v2/models/${encodeURIComponent(name)}`).catch(() => null);
+    const reply = await fetchWithKey(`/v2/models/${encodeURIComponent(name)}`).catch(() => null);
     if (reply?.status === 404) $("try-none").textContent = "Models are asked at the address for clients; this one is for operators.";
+    if (reply?.status === 403) $("try-none").textContent = "This API key may not ask these models.";
     if (!reply?.ok) continue;
     const { inputs: [first, ...more] } = await reply.json();
     const fits = first.datatype === "FP32" && !more.length && String(first.shape) === String(SHAPE);
@@ -104,7 +106,7 @@ async function ask() {
   const mine = ++newest;
   const input = { name: inputs.get(name), datatype: "FP32", shape: [1, ...SHAPE.slice(1)], data: Array.from(pixels) };
   try {
-    const reply = await fetch(`/v2/models/${encodeURIComponent(name)}/infer`, {
+    const reply = await fetchWithKey(`/v2/models/${encodeURIComponent(name)}/infer`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ inputs: [input] }),

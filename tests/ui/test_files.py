@@ -11,7 +11,7 @@ from serving.gateway.http.pages import TYPES, read_files
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: text.decode() for name, text in read_files().items()}
-PAGES = {"index.html": ["page.js", "try.js", "dom.js"], "docs.html": ["docs.js", "dom.js"]}
+PAGES = {"index.html": ["page.js", "try.js", "key.js", "dom.js"], "docs.html": ["docs.js", "dom.js"]}
 
 
 def test_every_file_of_the_folder_is_read_and_none_is_large() -> None:

@@ -22,7 +22,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",  # another version of the gateway may answer here tomorrow
 }
