@@ -1,7 +1,7 @@
 """What does `/v1/classify` cost over Pillow and ONNX Runtime in one process? EfficientNet-Lite0, photographs of 500 pixels.
 
-In process: the same decoder, file and threads, one request's images after another's in one batch. Requests are forms, as browsers and
-curl send them, and say their key.
+In process: the same decoder, file and threads, one request's images in one batch, and as many requests at once. Requests are forms, as
+browsers and curl send them, and say their key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What does `/v1/embeddings` cost over the tokenizer and ONNX Runtime in one process? MiniLM, real sentences of mixed length.
 
-In process: the same tokenizer, the same division into groups of like length, the same file and threads, one request's texts after
-another's. Requests are base64, as the `openai` package asks, and say their key.
+In process: the same tokenizer, the same division into groups of like length, the same file and threads, and as many requests at once.
+Requests are base64, as the `openai` package asks, and say their key.
 """
 
 from __future__ import annotations

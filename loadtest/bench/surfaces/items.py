@@ -6,8 +6,10 @@ taken from the same cores: a throughput ratio is what is left beside them. Rule:
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from loadtest.bench.rounds import Spread, ratio, spread
@@ -51,7 +53,9 @@ class Compared:
 def compare(
     plan: Plan, running: Served, requests: Sequence[Request], run_alone: Callable[[int], int], *, num_clients: int
 ) -> Compared:
-    """`run_alone` does the work of one request, by its number in the row, and says of how many items. Raises CannotMeasure."""
+    """`run_alone` does the work of one request, by its number in the row, and says of how many items; so many at once as there are
+    clients, so that here too one request is prepared while another is computed. Raises CannotMeasure.
+    """
     made, url = Compared(), running.stack.gateway.url
     closed_loop.send(requests, url, num_clients=num_clients, round_s=plan.warmup_s)
     run_alone(0)
@@ -60,7 +64,7 @@ def compare(
             if side == "served":
                 _serve(plan, running, requests, made, num_clients)
             else:
-                made.alone.add(*_alone(plan, len(requests), run_alone))
+                made.alone.add(*_alone(plan, len(requests), run_alone, num_clients))
     return made
 
 
@@ -73,13 +77,22 @@ def _serve(plan: Plan, running: Served, requests: Sequence[Request], made: Compa
     made.latency_p50_s.append(done.latency_p50_s)
 
 
-def _alone(plan: Plan, num_requests: int, run_alone: Callable[[int], int]) -> tuple[int, float, float]:
+def _alone(
+    plan: Plan, num_requests: int, run_alone: Callable[[int], int], num_threads: int
+) -> tuple[int, float, float]:
     """(items, seconds, CPU seconds)"""
-    began_s, cpu_s, items, number = time.perf_counter(), time.process_time(), 0, 0
-    while time.perf_counter() - began_s < plan.round_s:
-        items += run_alone(number % num_requests)
-        number += 1
-    return items, time.perf_counter() - began_s, time.process_time() - cpu_s
+    turn = itertools.cycle(range(num_requests))
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+
+    def work(_: int) -> int:
+        items = 0
+        while time.perf_counter() - began_s < plan.round_s:
+            items += run_alone(next(turn))
+        return items
+
+    with ThreadPoolExecutor(num_threads) as threads:
+        num_items = sum(threads.map(work, range(num_threads)))
+    return num_items, time.perf_counter() - began_s, time.process_time() - cpu_s
 
 
 def part(title: str, what: str, made: Compared, notes: Sequence[str]) -> Part:
