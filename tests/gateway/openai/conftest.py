@@ -1,0 +1,58 @@
+"""A real Triton with small embeddings models, and a gateway before it that has their repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving.local.environments import Environment
+from serving.repository import OTHER, Tensor
+from serving.repository.preprocessing import to_json
+from tests.gateway.conftest import Running, gateway_before, triton_of_its_own
+from tests.gateway.openai import word_models
+from tests.gateway.openai.word_models import BASE, BESIDE, OTHER_SPACE, PREPROCESSING, SIZE, WORDS
+
+
+@pytest.fixture(scope="session")
+def words_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`words`, and two that make no vectors of texts: `tokens` (one for each token) and `plain` (no preprocessing)."""
+    unpooled = replace(BASE, model="tokens", space=None, outputs=(Tensor("token_vectors", "FP32", (-1, SIZE)),))
+    without_pooling = to_json(replace(PREPROCESSING, pooling="none", is_normalised=False)).encode()
+    plain = replace(BASE, model="plain", space=None, task=OTHER, preprocessing=None)
+    return word_models.write(
+        tmp_path_factory.mktemp("words") / "repository",
+        (BASE, WORDS.onnx(), BESIDE),
+        (unpooled, WORDS.onnx(output="token_vectors"), BESIDE | {"preprocessing.json": without_pooling}),
+        (plain, WORDS.onnx(), {}),
+    )
+
+
+@pytest.fixture(scope="session")
+def words_triton(
+    environment: Environment, words_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("words_triton")
+    with triton_of_its_own(folder, "--no-measure", "--model-repository", str(words_repository)) as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def words(words_triton: str, words_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("words_gateway")
+    with gateway_before(folder, {"cpu": [words_triton]}, "--model-repository", str(words_repository)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def other_space_triton(
+    environment: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
+    """A server that has `words` as int8 only, whose vectors lie in another space; its address and its repository."""
+    folder = tmp_path_factory.mktemp("other_space")
+    record = replace(BASE, variant="int8", space="words-int8@2")
+    repository = word_models.write(folder / "repository", (record, OTHER_SPACE.onnx(), BESIDE))
+    with triton_of_its_own(folder, "--no-measure", "--model-repository", str(repository)) as (_, url):
+        yield url, repository

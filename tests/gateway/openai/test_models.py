@@ -1,0 +1,37 @@
+"""/v1/models lists what can be asked for, as OpenAI's clients read it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.gateway.conftest import Running
+
+MADE = int(datetime(2026, 1, 2, tzinfo=UTC).timestamp())  # the date in the gate record
+
+
+def entry(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": MADE, "owned_by": "tandem"}
+
+
+def test_public_names_are_listed(words: Running) -> None:
+    reply = words.ask("/v1/models")
+    assert reply.status == 200
+    assert reply.json() == {"object": "list", "data": [entry(name) for name in ("plain", "tokens", "words")]}
+
+
+@pytest.mark.parametrize("name", ["words", "words-fp32"])
+def test_one_is_told_by_its_name_also_by_a_variants(words: Running, name: str) -> None:
+    assert words.ask(f"/v1/models/{name}").json() == entry(name)
+
+
+@pytest.mark.parametrize("name", ["nothing", "words-int8", "%C3%A4", "w" * 3000])
+def test_an_unknown_one_is_404_in_openais_words(words: Running, name: str) -> None:
+    reply = words.ask(f"/v1/models/{name}")
+    assert (reply.status, reply.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_other_methods_are_405_in_openais_words(words: Running) -> None:
+    reply = words.ask("/v1/models", b"{}")
+    assert (reply.status, reply.json()["error"]["code"]) == (405, "method_not_supported")
