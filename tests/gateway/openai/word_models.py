@@ -83,7 +83,7 @@ class Words:
             ]
         constants = {"table": self.table, "last": np.array([2]), "along": np.array([1])}
         given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"]) for name in INPUTS]
-        shape = ["n", SIZE] if is_pooled else ["n", "length", SIZE]
+        shape: list[int | str] = ["n", SIZE] if is_pooled else ["n", "length", SIZE]
         made = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         arrays = [numpy_helper.from_array(value, name) for name, value in constants.items()]
         model = helper.make_model(
