@@ -85,6 +85,7 @@ def gateway(**options: Any) -> None:
 )
 @HOST
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
+@GRPC_PORT
 @MODEL_REPOSITORY
 @KEYS
 @NO_AUTH

@@ -60,6 +60,7 @@ class UpOptions:
     emulate: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8080
+    grpc_port: int | None = None
     keys: Path | None = None
     insecure_no_auth: bool = False
     may_measure: bool = True
@@ -97,6 +98,8 @@ def run(options: UpOptions) -> int:
         if options.keys is not None:
             read(options.keys)  # what is wrong with it is told before anything is started
         require_free(options.host, options.port, "--port")
+        if options.grpc_port is not None:
+            require_free(options.host, options.grpc_port, "--grpc-port")
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
             if pool.is_local:
@@ -226,6 +229,7 @@ class Session:
         command += ["--host", self._options.host, "--port", str(self._options.port)]
         command += ["--model-repository", str(self._repository)]
         command += [] if self._admin_port is None else ["--admin-port", str(self._admin_port)]
+        command += [] if self._options.grpc_port is None else ["--grpc-port", str(self._options.grpc_port)]
         command += [] if self._options.keys is None else ["--keys", str(self._options.keys)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         environment = os.environ | self._for_gateway

@@ -121,7 +121,10 @@ def free(verb: str) -> list[str]:
     return ["--http-port", ports[0], "--grpc-port", ports[1], "--metrics-port", ports[2]]
 
 
-@pytest.mark.parametrize(("verb", "option"), [("up", "--port"), ("triton", "--http-port"), ("triton", "--grpc-port")])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("up", "--port"), ("up", "--grpc-port"), ("triton", "--http-port"), ("triton", "--grpc-port")],
+)
 def test_a_taken_port_is_one_line_that_names_the_option(verb: str, option: str, state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
