@@ -62,7 +62,7 @@ class Gateway:
         classifiers = Classifiers(self.assets, self.preparing)
         self.classify = Classify(self.inference, self.access, classifiers, self.preparing, settings.limits)
         required = list(settings.models)
-        public = build_public(self.catalogue, self.state, required)
+        public = build_public(self.catalogue, self.state, required, admin_here=admin_here)
         add_openai(public, lambda: self.catalogue.fleet, self.assets, self.preparing)
         if admin_here:
             add_admin(public, public, self.catalogue, self.metrics, self.state)

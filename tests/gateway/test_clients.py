@@ -144,10 +144,13 @@ def test_the_client_sees_errors_as_its_own(
 
 
 @pytest.mark.parametrize("call", ["load_model", "unload_model"])
-def test_clients_cannot_load_or_unload(client: sync.InferenceServerClient, call: str) -> None:
+def test_what_tandem_keeps_is_not_loaded_or_unloaded(client: sync.InferenceServerClient, call: str) -> None:
+    """It would be back at once, and what comes over the network was proven by nobody."""
     with pytest.raises(InferenceServerException) as error:
         getattr(client, call)("digits-fp32")
     assert error.value.status() == "403"
+    assert "is kept by Tandem" in error.value.message()
+    assert client.is_model_ready("digits-fp32")
 
 
 def test_shared_memory_is_refused_and_not_advertised(client: sync.InferenceServerClient) -> None:

@@ -14,12 +14,21 @@ import orjson
 import serving
 from serving import errors
 from serving.gateway.access import ANYBODY, Caller, is_allowed
+from serving.gateway.asking import statistics
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
-from serving.scheduling.routing import Decision, decide
+from serving.scheduling.routing import Decision
 
 METADATA, CONFIG, STATISTICS = "", "/config", "/stats"  # how Triton's paths of a model end
-EXTENSIONS = ["binary_tensor_data", "parameters"]  # only what the gateway really carries
+# Only what the gateway really carries; Triton's names for it.
+EXTENSIONS = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+]
 NOT_OFFERED = {
     "trace": "tracing is set on Triton itself",
     "logging": "logging is set on Triton itself",
@@ -41,9 +50,11 @@ def server_metadata() -> dict[str, Any]:
 
 
 def all_routable(catalogue: Catalogue, required: list[str]) -> bool:
-    """Whether every one of these names can be asked at this moment; empty: every name that there is."""
+    """Whether every one of these names can be asked at this moment; empty: every name that there is, but for what was unloaded."""
     routable = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
-    wanted = frozenset(required) or catalogue.fleet.known
+    wanted = frozenset(required) or frozenset(
+        n for n in catalogue.fleet.known - routable if not catalogue.is_unloaded(n)
+    )
     return bool(routable) and wanted <= routable
 
 
@@ -58,6 +69,9 @@ async def is_model_ready(catalogue: Catalogue, model: str, version: str) -> bool
 
 async def of_model(catalogue: Catalogue, model: str, version: str, what: str) -> dict[str, Any]:
     """METADATA, CONFIG or STATISTICS of a model as v2's JSON has it. Raises NotFound or NotReady."""
+    if what == STATISTICS:
+        _require_version(version)
+        return await statistics.of_model(catalogue, model, version)
     status, body, decision = await fetch(catalogue, model, version, what)
     if status != 200:
         raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
@@ -67,9 +81,8 @@ async def of_model(catalogue: Catalogue, model: str, version: str, what: str) ->
 
 async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tuple[int, bytes, Decision]:
     """Triton's answer about a model, from the first place that would serve it."""
-    if version and re.fullmatch(r"[0-9]{1,9}", version) is None:
-        raise errors.NotFound(f"'{version}' is not a version number")
-    for decision in decide(catalogue.fleet, model):
+    _require_version(version)
+    for decision in catalogue.decide(model):
         server: Server | None = catalogue.pick(decision.pool, decision.variant.name)
         if server is None:
             continue
@@ -84,6 +97,11 @@ async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tu
     raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
 
 
+def _require_version(version: str) -> None:
+    if version and re.fullmatch(r"[0-9]{1,9}", version) is None:
+        raise errors.NotFound(f"'{version}' is not a version number")
+
+
 def index(catalogue: Catalogue, caller: Caller = ANYBODY) -> list[dict[str, str]]:
     """Of what the caller may ask, public names first, then the names that pin a variant."""
     versions: dict[str, str] = {}
@@ -95,7 +113,8 @@ def index(catalogue: Catalogue, caller: Caller = ANYBODY) -> list[dict[str, str]
     rows = []
     names = (name for name in catalogue.fleet.known if is_allowed(caller, name, catalogue.fleet))
     for name in sorted(names, key=lambda n: (n not in public, n)):
-        state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": "no pool serves it now"}
+        reason = "unloaded" if name not in ready and catalogue.is_unloaded(name) else "no pool serves it now"
+        state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": reason}
         rows.append({"name": name, "version": versions.get(name, "1"), **state})
     return rows
 
@@ -103,7 +122,8 @@ def index(catalogue: Catalogue, caller: Caller = ANYBODY) -> list[dict[str, str]
 def refuse_load(model: str) -> None:
     """Raises Forbidden."""
     raise errors.Forbidden(
-        f"'{model}' cannot be loaded or unloaded from here: only variants that passed their gates are served"
+        f"'{model}' is not loaded or unloaded here: POST /v2/repository/models/{model}/load and …/unload are HTTP paths for "
+        "whoever runs the gateway, on its --admin-port, or on the same port where it listens on loopback"
     )
 
 

@@ -104,7 +104,7 @@ class Routes:
             raise errors.NotFound("the path is not /v2/models/MODEL[/versions/NUMBER]/infer")
         name, version = match.groups()
         pins = Pins(pool.decode("latin-1") if pool else None, variant.decode("latin-1") if variant else None)
-        decisions = decide(self._catalogue.fleet, name, pins)
+        decisions = self._catalogue.decide(name, pins)
         is_steady = any(decision.pool not in self._candidates.bridges for decision in decisions)
         choices = [
             self._choice(name, version, decision) for decision in [*decisions, *self._away(decisions, name, pins)]

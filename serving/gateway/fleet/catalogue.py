@@ -15,14 +15,16 @@ from time import perf_counter
 
 import orjson
 
+from serving import errors
 from serving.gateway.background import forever
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LOOK_S, LookUp, NoAddress
 from serving.gateway.fleet.curves import Facts, read_facts
 from serving.gateway.fleet.upstream import Answer, Lost, Target
-from serving.gateway.fleet.variants import NotRoutable, read_variant
+from serving.gateway.fleet.variants import KINDS_NOT_SERVED, NotRoutable, read_variant
 from serving.scheduling.replica import Replica
-from serving.scheduling.routing import Fleet, Pool, Variant, declared_spaces
+from serving.scheduling.routing import NO_PINS, Decision, Fleet, Pins, Pool, Variant, declared_spaces
+from serving.scheduling.routing import decide as decide_in
 from serving.settings import GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
@@ -48,6 +50,7 @@ class Server:
     variants: dict[str, Variant] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)  # of every variant, by Triton's model name
     refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
+    unloaded: frozenset[str] = frozenset()  # Triton's model names that somebody has unloaded
     suspended: dict[str, float] = field(
         default_factory=dict
     )  # Triton's model name -> perf_counter until which it is left alone
@@ -125,6 +128,28 @@ class Catalogue:
         if len(servers) < 2:
             return servers[0] if servers else None
         return min(servers, key=lambda s: (s in tried, len(s.target.busy)))
+
+    def decide(self, name: str, pins: Pins = NO_PINS) -> list[Decision]:
+        """`routing.decide`. Of a model that a Triton has and that is not routed to, the error says why: Unsupported or NotFound."""
+        try:
+            return decide_in(self.fleet, name, pins)
+        except (errors.NotFound, errors.NotReady):
+            if name in self.fleet.known:
+                raise
+            servers = (server for servers in self.pools.values() for server in servers if server.alive)
+            reason = next((server.refused[name] for server in servers if name in server.refused), None)
+            if reason is None:
+                raise
+        if reason in KINDS_NOT_SERVED:
+            raise errors.Unsupported(f"'{name}' is not served here: {reason}")
+        raise errors.NotFound(f"'{name}' is loaded and gets no requests from here: {reason}")
+
+    def is_unloaded(self, name: str) -> bool:
+        """Whether a name, public or a variant's, is away because somebody unloaded it, as far as anybody knows: all its pools answer."""
+        away = [(pool.name, v.name) for pool in self.fleet.pools for v in pool.known if name in (v.model, v.name)]
+        places = [(server, own) for pool, own in away for server in self.pools[pool]]
+        is_gone = all(server.alive and own not in server.variants for server, own in places)
+        return is_gone and any(own in server.unloaded for server, own in places)
 
     def is_known(self, pool: str) -> bool:
         """Whether every server that its urls mean was asked once: until then nobody can tell whether it is away."""
@@ -256,6 +281,7 @@ class Catalogue:
         ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
         again = not server.alive or server.polls % CONFIG_EVERY == 0
         server.polls += 1
+        unloaded = frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready
         server.suspended = {name: until for name, until in server.suspended.items() if until > perf_counter()}
         wanted = ready if again else ready - server.variants.keys() - server.refused.keys()
         variants = {name: v for name, v in server.variants.items() if name in ready and name not in wanted}
@@ -274,13 +300,28 @@ class Catalogue:
                 refused[name] = str(reason)
         came = variants.keys() if not server.alive else variants.keys() - server.variants.keys()
         server.back |= dict.fromkeys(came, perf_counter())
-        if not server.alive or (variants, facts, refused) != (server.variants, server.facts, server.refused):
-            server.alive, server.variants, server.facts, server.refused = True, variants, facts, refused
+        seen = (variants, facts, refused, unloaded)
+        if not server.alive or seen != (server.variants, server.facts, server.refused, server.unloaded):
+            server.alive, (server.variants, server.facts, server.refused, server.unloaded) = True, seen
             return True
         return False
 
-    async def fetch(self, server: Server, method: bytes, path: str, body: bytes = b"") -> Answer:
-        """A request beside the inference path. Raises Lost."""
+    async def look(self, pool: str, server: Server) -> None:
+        """Asks a server now what it serves, because something was just changed there. Raises Lost."""
+        if await self._poll(pool, server):
+            self._publish()
+
+    async def fetch(
+        self,
+        server: Server,
+        method: bytes,
+        path: str,
+        body: bytes = b"",
+        *,
+        patience_s: float = POLL_TIMEOUT_S,
+        fresh: bool = False,
+    ) -> Answer:
+        """A request beside the inference path, `fresh` on a connection that nobody else uses. Raises Lost."""
         target = server.target
         head = b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (
             method,
@@ -288,7 +329,7 @@ class Catalogue:
             target.host_header,
             len(body),
         )
-        return await target.ask(head, (body,), perf_counter() + POLL_TIMEOUT_S)
+        return await target.ask(head, (body,), perf_counter() + patience_s, fresh=fresh)
 
     async def infer(self, server: Server, name: str, body: bytes, length: int, give_up_at: float) -> Answer:
         """An inference beside the inference path, of a binary request whose JSON part has `length` bytes. Raises Lost."""

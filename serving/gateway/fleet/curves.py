@@ -60,6 +60,7 @@ class Facts:
     inputs: tuple[Input, ...] = ()
     curve: Curve | None = None
     binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold
+    is_kept: bool = False  # `tandem triton` loaded it, and looks after it
 
     @property
     def max_rows(self) -> int:
@@ -110,6 +111,7 @@ def read_facts(config: dict[str, Any]) -> Facts:
         max_batch=int(config.get("max_batch_size", 0)),
         inputs=tuple(inputs),
         curve=_given(config.get("parameters", {}).get("tandem_emulated_curve", {}).get("string_value")),
+        is_kept="tandem_load" in config.get("parameters", {}),
         binary_only=frozenset(
             entry["name"] for entry in config.get("output", []) if entry["data_type"] in ("TYPE_FP16", "TYPE_BF16")
         ),

@@ -16,12 +16,20 @@ ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what 
 KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", EMULATED: "KIND_CPU"}
 
 
+# What keeps a model of these kinds from being served at all, gate or no gate.
+SEQUENCE = "it keeps a state between the requests of a sequence"
+DECOUPLED = "it answers a request any number of times (decoupled)"
+ENSEMBLE = "it is an ensemble of other models"
+KINDS_NOT_SERVED = (SEQUENCE, DECOUPLED, ENSEMBLE)
+
+
 class NotRoutable(Exception):
     """Why a model that Triton serves gets no request from here."""
 
 
 def read_variant(config: dict[str, Any], device: str) -> Variant:
     """A variant from Triton's JSON of its configuration, for a pool of `device` (cpu, gpu or emulated). Raises NotRoutable."""
+    _require_kind(config)
     parameters = {key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()}
     missing = [
         key for key in ("tandem_model", "tandem_variant", "tandem_digest", "tandem_gate") if key not in parameters
@@ -58,6 +66,16 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
+
+
+def _require_kind(config: dict[str, Any]) -> None:
+    """Each request has to be answered once and by itself: only then may it go to any server, and a second time. Raises NotRoutable."""
+    if "sequence_batching" in config:
+        raise NotRoutable(SEQUENCE)
+    if config.get("model_transaction_policy", {}).get("decoupled"):
+        raise NotRoutable(DECOUPLED)
+    if "ensemble_scheduling" in config or config.get("platform") == "ensemble":
+        raise NotRoutable(ENSEMBLE)
 
 
 def _printable(text: str) -> str:

@@ -16,12 +16,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 import serving
 from serving import errors
-from serving.gateway.asking import about
+from serving.gateway.asking import about, loading, statistics
 from serving.gateway.asking.about import State
 from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.http.client import Receive, Scope, Send
 from serving.gateway.http.guard import caller_of
 from serving.gateway.http.pages import add_pages
 from serving.gateway.metrics import Metrics
@@ -33,7 +35,8 @@ OTHER_METHODS = ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"]  # than POS
 LIVE = "Whether this process answers."
 METADATA = "The inputs and outputs of a model."
 CONFIG = "The configuration of the variant that a name means now."
-STATISTICS = "What Triton counted for the variant that a name means now."
+STATISTICS = "What Tritons counted for a name, summed over variants and servers."
+MAX_CONTROL_BYTES = 64 * 1024  # of a request to load or unload, which has a parameter or none
 MODEL_READY = "Whether a model can be asked at this moment."
 AWAY: dict[int | str, dict[str, Any]] = {503: {"description": "It is not; Retry-After says when to ask again."}}
 STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
@@ -43,17 +46,22 @@ STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
 }
 
 
-def build_public(catalogue: Catalogue, state: State, required: list[str]) -> FastAPI:
-    """The app that clients see. `required` are the models that must have answered before /health/ready says so."""
+def build_public(catalogue: Catalogue, state: State, required: list[str], *, admin_here: bool = False) -> FastAPI:
+    """The app that clients see. `required` are the models that must have answered before /health/ready says so.
+
+    `admin_here`: `add_admin` will add what the operator may, and clients are the operator's.
+    """
     app = _app("Tandem")
     _add_health(app, catalogue, state, required)
     _add_models(app, catalogue)
+    _add_refusals(app, admin_here)
     return app
 
 
 def add_admin(app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State) -> None:
     """Paths for the operator: on a loopback bind beside the others, otherwise on a listener of their own."""
     add_pages(app, public)
+    _add_loading(app, catalogue)
 
     @app.get("/metrics", tags=["admin"], summary="What was counted and measured.", response_class=PlainTextResponse)
     async def scrape() -> Response:
@@ -83,7 +91,20 @@ def _app(title: str) -> FastAPI:
         redirect_slashes=False,
     )
     _handle_errors(app)
+    app.add_middleware(HeadAsGet)
     return app
+
+
+class HeadAsGet:
+    """HEAD on whatever can be got: the server leaves the body out by itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith("/infer"):
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
 
 
 def _handle_errors(app: FastAPI) -> None:
@@ -152,6 +173,10 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     async def index(request: Request) -> list[dict[str, str]]:
         return about.index(catalogue, caller_of(request))
 
+    @app.get("/v2/models/stats", tags=["v2"], summary="The statistics of every public name.")
+    async def all_statistics(request: Request) -> Response:
+        return _json(await statistics.of_all(catalogue, caller_of(request)))
+
     @app.get("/v2/models/{model}", tags=["v2"], summary=METADATA)
     @app.get("/v2/models/{model}/versions/{version}", tags=["v2"], summary=METADATA)
     async def metadata(model: str, version: str = "") -> Response:
@@ -164,7 +189,7 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
 
     @app.get("/v2/models/{model}/stats", tags=["v2"], summary=STATISTICS)
     @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"], summary=STATISTICS)
-    async def statistics(model: str, version: str = "") -> Response:
+    async def model_statistics(model: str, version: str = "") -> Response:
         return await _told(catalogue, model, version, about.STATISTICS)
 
     @app.get("/v2/models/{model}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
@@ -181,6 +206,8 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     async def infer_by_other_method() -> None:
         raise HTTPException(405, headers={"Allow": "POST"})
 
+
+def _add_refusals(app: FastAPI, admin_here: bool) -> None:
     def refuse(what: str) -> Callable[[], Any]:
         async def answer() -> None:
             raise errors.Unsupported(about.NOT_OFFERED[what])
@@ -191,10 +218,33 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
         app.add_api_route(f"/v2/{what}/{{rest:path}}", refuse(what), methods=["GET", "POST"], include_in_schema=False)
     app.add_api_route("/v2/logging", refuse("logging"), methods=["GET", "POST"], include_in_schema=False)
 
-    @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
-    @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
-    async def load(model: str) -> None:
-        about.refuse_load(model)
+    if not admin_here:
+
+        @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
+        @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
+        async def load(model: str) -> None:
+            about.refuse_load(model)
+
+
+def _add_loading(app: FastAPI, catalogue: Catalogue) -> None:
+    @app.post("/v2/repository/models/{model}/load", tags=["admin"], summary="Load a model's variants, or one, anew.")
+    async def load(model: str, request: Request) -> Response:
+        await loading.change(catalogue, model, "load", await _small_body(request))
+        return Response()
+
+    @app.post("/v2/repository/models/{model}/unload", tags=["admin"], summary="Unload a model's variants, or one.")
+    async def unload(model: str, request: Request) -> Response:
+        await loading.change(catalogue, model, "unload", await _small_body(request))
+        return Response()
+
+
+async def _small_body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_CONTROL_BYTES:
+            raise errors.TooLarge(f"the body has more than {MAX_CONTROL_BYTES} bytes, the most that is taken here")
+    return body
 
 
 def _ready_model(model: str, good: bool) -> JSONResponse:
@@ -203,7 +253,11 @@ def _ready_model(model: str, good: bool) -> JSONResponse:
 
 
 async def _told(catalogue: Catalogue, model: str, version: str, what: str) -> Response:
-    return Response(orjson.dumps(await about.of_model(catalogue, model, version, what)), media_type="application/json")
+    return _json(await about.of_model(catalogue, model, version, what))
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")
 
 
 def _status(catalogue: Catalogue, metrics: Metrics, state: State) -> dict[str, Any]:

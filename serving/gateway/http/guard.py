@@ -33,6 +33,7 @@ SCOPE_OF = {
     "/ui/{name}": OPEN,
     "/v2": INFER,
     "/v2/": INFER,
+    "/v2/models/stats": INFER,
     "/v2/models/{model}": INFER,
     "/v2/models/{model}/versions/{version}": INFER,
     "/v2/models/{model}/config": INFER,
