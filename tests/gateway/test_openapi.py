@@ -15,14 +15,18 @@ from fastapi.routing import APIRoute
 
 from serving import errors
 from serving.gateway.asking.about import State
+from serving.gateway.assets import Assets
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.control import add_admin, build_admin, build_public
-from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, document
+from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, by_hand, document
 from serving.gateway.metrics import Metrics
+from serving.gateway.openai.models import add_openai
+from serving.gateway.preparing import Preparing
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running
 
 SAME_AS = {"/v2/": "/v2"}
+REFUSING = ("infer_by_other_method", "embeddings_by_other_method", "answer", "load")
 
 
 def build(*, loopback: bool) -> tuple[FastAPI, FastAPI]:
@@ -34,6 +38,7 @@ def build(*, loopback: bool) -> tuple[FastAPI, FastAPI]:
         )
         catalogue, metrics, state = Catalogue(settings, lambda: None), Metrics(list), State()
         public = build_public(catalogue, state, [])
+        add_openai(public, lambda: catalogue.fleet, Assets(None), Preparing())
         if loopback:
             add_admin(public, public, catalogue, metrics, state)
             return public, public
@@ -82,7 +87,7 @@ def test_the_document_is_openapi_3_1(apps: tuple[FastAPI, FastAPI]) -> None:
 def test_every_operation_has_a_sentence_and_a_place_on_the_page(apps: tuple[FastAPI, FastAPI]) -> None:
     for path, _, operation in operations(document(*apps)):
         assert operation["summary"].endswith("."), path
-        assert operation["tags"] in (["v2"], ["health"], ["admin"], ["pages"]), path
+        assert operation["tags"] in (["v2"], ["openai"], ["health"], ["admin"], ["pages"]), path
 
 
 def test_every_route_is_listed_unless_all_it_does_is_refuse(apps: tuple[FastAPI, FastAPI]) -> None:
@@ -92,14 +97,14 @@ def test_every_route_is_listed_unless_all_it_does_is_refuse(apps: tuple[FastAPI,
             assert isinstance(route, APIRoute), route  # nothing is mounted beside them
             for method in route.methods:
                 known = (SAME_AS.get(route.path, route.path), method) in listed
-                assert known or route.endpoint.__name__ in ("infer_by_other_method", "answer", "load"), route.path
-    assert {(path, "POST") for path in INFER_PATHS} <= listed
+                assert known or route.endpoint.__name__ in REFUSING, route.path
+    assert {(path, "POST") for path in by_hand()} <= listed
 
 
 def test_nothing_is_listed_that_does_not_exist(apps: tuple[FastAPI, FastAPI]) -> None:
     routed = {
         (r.path, method) for app in apps for r in app.routes if isinstance(r, APIRoute) for method in r.methods
-    } | {(path, "POST") for path in INFER_PATHS}
+    } | {(path, "POST") for path in by_hand()}
     assert {(path, method.upper()) for path, method, _ in operations(document(*apps))} <= routed
 
 

@@ -12,6 +12,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from serving import errors
+from serving.gateway.openai import described as openai
+from serving.gateway.openai.embeddings import PATH as EMBEDDINGS_PATH
+from serving.gateway.responses import OPENAI_PATHS
 
 Json = dict[str, Any]
 HERE = "Tandem's HTTP API. Inference follows the Open Inference Protocol, version 2."
@@ -61,20 +64,27 @@ def document(app: FastAPI, public: FastAPI) -> Json:
     """The document of `app`; where `public` is another app, with what that one answers, which each operation then says."""
     made = get_openapi(title=app.title, version=app.version, description=HERE, routes=app.routes)
     paths: Json = made["paths"]
-    theirs: Json = get_openapi(title="", version="", routes=public.routes)["paths"] | {p: infer(p) for p in INFER_PATHS}
+    theirs: Json = get_openapi(title="", version="", routes=public.routes)["paths"] | by_hand()
     for path, item in theirs.items():
         if public is not app and path not in paths:
             item = {method: {**operation, "description": ELSEWHERE} for method, operation in item.items()}
         paths.setdefault(path, item)
-    for item in paths.values():
+    for path, item in paths.items():
         for operation in item.values():
-            operation["responses"].pop("422", None)  # ours are 400, with v2's body
-            if path not in INFER_PATHS:  # those list their own
-                operation["responses"]["default"] = _answer("An error.", "Error", ERROR_HEADERS)
+            operation["responses"].pop("422", None)  # ours are 400, with the protocol's body
+            if path not in by_hand():  # those list their own
+                error = "OpenAIError" if path.startswith(OPENAI_PATHS) else "Error"
+                operation["responses"]["default"] = _answer("An error.", error, ERROR_HEADERS)
     made["components"] = {
         "schemas": {"Error": ERROR, "Tensor": TENSOR, "InferRequest": REQUEST, "InferResponse": RESPONSE}
+        | openai.SCHEMAS
     }
     return made
+
+
+def by_hand() -> Json:
+    """Path -> its item, of all that FastAPI knows nothing of."""
+    return {path: infer(path) for path in INFER_PATHS} | {EMBEDDINGS_PATH: embeddings()}
 
 
 def infer(path: str) -> Json:
@@ -95,6 +105,29 @@ def infer(path: str) -> Json:
             for name, text in REQUEST_HEADERS.items()
         ],
         "requestBody": {"required": True, "content": body},
+        "responses": {"200": good, **bad},
+    }
+    return {"post": operation}
+
+
+def embeddings() -> Json:
+    """The path item of embeddings."""
+    good = _answer(
+        "Vectors in the order of the texts, and the receipt in the headers.", "EmbeddingsResponse", RECEIPT_HEADERS
+    )
+    bad = {str(errors.HTTP[e][0]): _answer(text, "OpenAIError", ERROR_HEADERS) for e, text in openai.ERRORS.items()}
+    operation = {
+        "tags": ["openai"],
+        "summary": "Vectors of texts, as OpenAI's clients ask for them.",
+        "operationId": "embeddings",
+        "parameters": [
+            {"name": name, "in": "header", "description": REQUEST_HEADERS[name], "schema": {"type": "string"}}
+            for name in openai.HEADERS
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _ref("EmbeddingsRequest")}},
+        },
         "responses": {"200": good, **bad},
     }
     return {"post": operation}

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -256,3 +257,27 @@ def test_what_a_request_may_hold_is_limited(words_triton: str, words_repository:
         reply = ask(small, "a" * 5000)
         assert (reply.status, error(reply)["code"]) == (413, "too_large")
         assert vectors(ask(small, ["a"] * 3)).shape == (3, SIZE)
+
+
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ("a", {}),
+        (["a", "b"], {"encoding_format": "base64"}),
+        ([4], {"dimensions": 2}),
+        ([[4], [5]], {"truncate": True}),
+    ],
+)
+def test_what_is_taken_and_answered_is_as_the_document_says(words: Running, given: Any, more: Any) -> None:
+    api = words.ask("/openapi.json").json()
+    schemas = {"components": api["components"]}
+    request = {"model": "words", "input": given} | more
+    jsonschema.validate(request, {"$ref": "#/components/schemas/EmbeddingsRequest", **schemas})
+    reply = ask(words, given, **more)
+    jsonschema.validate(reply.json(), {"$ref": "#/components/schemas/EmbeddingsResponse", **schemas})
+    described = api["paths"]["/v1/embeddings"]["post"]["responses"]
+    sent = {name.lower() for name in reply.headers if name.lower().startswith(("tandem-", "server-timing"))}
+    assert sent == {name.lower() for name in described["200"]["headers"]}
+    wrong = ask(words, given, **more, unknown=1)
+    jsonschema.validate(wrong.json(), {"$ref": "#/components/schemas/OpenAIError", **schemas})
+    assert str(wrong.status) in described
