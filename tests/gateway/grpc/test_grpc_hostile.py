@@ -95,7 +95,6 @@ def test_tensors_that_contradict_themselves_are_told_where(stub: Any, row: str) 
         "triton_x",
         "tandem_x",
         "headers",
-        "binary_data_size",
     ],
 )
 def test_reserved_parameters_are_refused_wherever_they_stand(stub: Any, where: str, name: str) -> None:
@@ -106,6 +105,17 @@ def test_reserved_parameters_are_refused_wherever_they_stand(stub: Any, where: s
     code, text, _ = refused(stub.ModelInfer, request)
     assert code is INVALID
     assert name in text
+
+
+@pytest.mark.parametrize("where", ["parameters", "inputs", "outputs"])
+@pytest.mark.parametrize("name", ["binary_data", "binary_data_output", "binary_data_size"])
+def test_what_only_http_has_means_nothing_here(stub: Any, where: str, name: str) -> None:
+    """KServe's SDK sends it all the same."""
+    request = double()
+    request.outputs.add(name="y")
+    holder = request if where == "parameters" else getattr(request, where)[0]
+    holder.parameters[name].int64_param = 3
+    assert stub.ModelInfer(request).raw_output_contents == stub.ModelInfer(double()).raw_output_contents
 
 
 @pytest.mark.parametrize(
