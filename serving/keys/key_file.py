@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from serving.errors import UserError
-from serving.keys.key import ID, SCOPES, Key
+from serving.keys.key import ID, SCOPES, Key, hidden
 from serving.repository import check_model_name
 from serving.scheduling.admission import HIGHEST, LOWEST
 from serving.settings import nearest
@@ -26,6 +26,7 @@ VERSION = 1
 MAX_NAME = 100  # letters of a name, so that a line of a table stays one; a guess
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FIELDS = ("id", "name", "sha256", "scopes", "models", "highest_priority", "created", "expires", "revoked")
+A_TIME = "a time with its zone, as 2027-01-31T00:00:00Z"
 WAY_OUT = "put a copy back, or make a new file with `tandem keys add`"
 
 
@@ -70,7 +71,7 @@ def read(path: Path) -> Reading:
     try:
         return Reading(parse(text, str(path)), stamp)
     except UserError as error:
-        raise Broken(str(error), stamp) from None
+        raise Broken(hidden(str(error)), stamp) from None
 
 
 def parse(text: bytes, where: str) -> tuple[Key, ...]:
@@ -90,15 +91,20 @@ def parse(text: bytes, where: str) -> tuple[Key, ...]:
         raise UserError(f"{where}: 'version' must be {VERSION}; {WAY_OUT}")
     if version > VERSION:
         raise UserError(f"{where} has version {version} and this Tandem reads {VERSION}; use a newer Tandem")
-    _require_fields(raw, ("version", "keys"), where)
+    try:
+        _require_fields(raw, ("version", "keys"))
+    except UserError as error:
+        raise UserError(f"{where}{error}") from None
     if not isinstance(raw["keys"], list):
         raise UserError(f"{where}: 'keys' must be a list; {WAY_OUT}")
     keys: dict[str, Key] = {}
     for number, entry in enumerate(raw["keys"]):
-        place = f"{where}: keys[{number}]"
-        key = _key(entry, place)
-        if key.id in keys:
-            raise UserError(f"{place}.id: '{key.id}' stands there twice; remove one")
+        try:
+            key = _key(entry)
+            if key.id in keys:
+                raise UserError(f".id: '{key.id}' stands there twice; remove one")
+        except UserError as error:
+            raise UserError(f"{where}: keys[{number}]{error}") from None
         keys[key.id] = key
     return tuple(keys.values())
 
@@ -136,78 +142,74 @@ def _stamp(found: os.stat_result) -> Stamp:
     return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _require_fields(raw: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+def _require_fields(raw: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Raises UserError, whose message goes behind a place."""
+    if len(raw) == len(known) and all(name in raw for name in known):
+        return
     if unknown := next((name for name in raw if name not in known), None):
-        raise UserError(f"{where}: unknown field '{unknown[:40]}'{nearest(unknown[:40], known)}")
-    if missing := next((name for name in known if name not in raw), None):
-        raise UserError(f"{where}: '{missing}' is missing; {WAY_OUT}")
+        raise UserError(f": unknown field '{unknown[:40]}'{nearest(unknown[:40], known)}")
+    missing = next(name for name in known if name not in raw)
+    raise UserError(f": '{missing}' is missing; {WAY_OUT}")
 
 
-def _key(raw: Any, where: str) -> Key:
+def _key(raw: Any) -> Key:
+    """Raises UserError, whose message goes behind the place of the key."""
     if not isinstance(raw, dict):
-        raise UserError(f"{where}: expected an object; {WAY_OUT}")
-    _require_fields(raw, FIELDS, where)
-
-    def require(good: bool, field: str, what: str) -> None:
-        if not good:
-            raise UserError(f"{where}.{field}: must be {what}")
-
+        raise UserError(f": expected an object; {WAY_OUT}")
+    _require_fields(raw, FIELDS)
     identity, name, digest, priority = raw["id"], raw["name"], raw["sha256"], raw["highest_priority"]
-    require(isinstance(identity, str) and ID.fullmatch(identity) is not None, "id", "12 lower-case hexadecimal digits")
-    require(
-        isinstance(digest, str) and DIGEST.fullmatch(digest) is not None, "sha256", "64 lower-case hexadecimal digits"
-    )
-    require(isinstance(name, str), "name", "a text")
-    require(
-        type(priority) is int and HIGHEST <= priority <= LOWEST,
-        "highest_priority",
-        f"a number from {HIGHEST} to {LOWEST}",
-    )
-    scopes = _names(raw["scopes"], f"{where}.scopes")
+    if not isinstance(identity, str) or ID.fullmatch(identity) is None:
+        raise UserError(".id: must be 12 lower-case hexadecimal digits")
+    if not isinstance(digest, str) or DIGEST.fullmatch(digest) is None:
+        raise UserError(".sha256: must be 64 lower-case hexadecimal digits")
+    if not isinstance(name, str):
+        raise UserError(".name: must be a text")
+    if type(priority) is not int or not HIGHEST <= priority <= LOWEST:
+        raise UserError(f".highest_priority: must be a number from {HIGHEST} to {LOWEST}")
+    created = _time(raw, "created")
+    if created is None:
+        raise UserError(f".created: must be {A_TIME}")
+    scopes = _names(raw, "scopes")
     if unknown := next((scope for scope in scopes if scope not in SCOPES), None):
-        raise UserError(f"{where}.scopes: unknown scope '{unknown[:40]}'{nearest(unknown[:40], SCOPES)}")
+        raise UserError(f".scopes: unknown scope '{unknown[:40]}'{nearest(unknown[:40], SCOPES)}")
+    models = None if raw["models"] is None else _names(raw, "models")
     try:
-        models = (
-            None
-            if raw["models"] is None
-            else frozenset(map(check_model_name, _names(raw["models"], f"{where}.models")))
-        )
+        for model in models or ():
+            check_model_name(model)
         check_name(name)
     except UserError as error:
-        raise UserError(f"{where}: {str(error).removeprefix(f'{where}.')}") from None
-    created = _time(raw["created"], f"{where}.created")
-    if created is None:
-        raise UserError(f"{where}.created: must be a time as 2027-01-31T00:00:00Z")
+        raise UserError(f": {error}") from None
     return Key(
         id=identity,
         name=name,
         digest=bytes.fromhex(digest),
         scopes=frozenset(scopes),
         created=created,
-        models=models,
+        models=None if models is None else frozenset(models),
         highest_priority=priority,
-        expires=_time(raw["expires"], f"{where}.expires"),
-        revoked=_time(raw["revoked"], f"{where}.revoked"),
+        expires=_time(raw, "expires"),
+        revoked=_time(raw, "revoked"),
     )
 
 
-def _names(raw: Any, where: str) -> list[str]:
+def _names(raw: dict[str, Any], field: str) -> list[str]:
     """At least one: a key that may do nothing is a mistake."""
-    if not isinstance(raw, list) or not raw or not all(isinstance(name, str) for name in raw):
-        raise UserError(f"{where}: must be a list of at least one name")
-    return raw
+    names = raw[field]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise UserError(f".{field}: must be a list of at least one name")
+    return names
 
 
-def _time(raw: Any, where: str) -> datetime | None:
-    if raw is None:
+def _time(raw: dict[str, Any], field: str) -> datetime | None:
+    if raw[field] is None:
         return None
     try:
-        at = datetime.fromisoformat(raw)
+        at = datetime.fromisoformat(raw[field])
         if at.tzinfo is not None:
             return at.astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UserError(f"{where}: must be a time with its zone, as 2027-01-31T00:00:00Z")
+    raise UserError(f".{field}: must be {A_TIME}")
 
 
 def _entry(key: Key) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""The file of keys: what is wrong with one is told with its place, its way out, and no value that may be a secret."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.errors import UserError
+from serving.keys.key import SCOPES, Key, digest_of, id_of, make_text
+from serving.keys.key_file import Broken, look, parse, read, render
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+GOOD: dict[str, Any] = {
+    "id": "0123456789ab",
+    "name": "a service",
+    "sha256": "ab" * 32,
+    "scopes": ["infer"],
+    "models": ["digits"],
+    "highest_priority": 3,
+    "created": "2026-11-22T12:00:00Z",
+    "expires": None,
+    "revoked": None,
+}
+SECRET = "tdm_0123456789ab_" + "5" * 64
+
+
+def text(**changed: Any) -> bytes:
+    return json.dumps({"version": 1, "keys": [GOOD | changed]}).encode()
+
+
+def without(field: str) -> bytes:
+    return json.dumps({"version": 1, "keys": [{k: v for k, v in GOOD.items() if k != field}]}).encode()
+
+
+def test_what_is_written_is_read_again() -> None:
+    keys = (
+        Key("0123456789ab", "all", bytes(32), frozenset(SCOPES), NOW),
+        Key("ffffffffffff", "Zoë", b"\1" * 32, frozenset({"infer"}), NOW, frozenset({"b", "a"}), 1, NOW, NOW),
+    )
+    assert parse(render(keys), "here") == keys
+    assert parse(b'{"version": 1, "keys": []}', "here") == ()
+
+
+def test_a_key_is_valid_until_the_moment_it_expires_or_is_revoked() -> None:
+    key = Key("0123456789ab", "x", bytes(32), frozenset(SCOPES), NOW, expires=NOW)
+    assert key.state(NOW - timedelta(microseconds=1)) == "valid"
+    assert key.state(NOW) == "expired"
+    assert Key("0123456789ab", "x", bytes(32), frozenset(SCOPES), NOW, revoked=NOW).state(NOW) == "revoked"
+
+
+def test_keys_have_their_form_and_no_two_are_alike() -> None:
+    made = [make_text() for _ in range(100)]
+    assert len(set(made)) == len({id_of(one) for one in made}) == len({digest_of(one) for one in made}) == 100
+    for no_key in ("", "tdm_", made[0][:-1], made[0] + "0", made[0].upper(), f" {made[0]}", f"{made[0]}\n"):
+        assert id_of(no_key) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (b"", "not a file of API keys"),
+        (b"\xff\xfe", "not JSON in UTF-8"),
+        (b"[" * 100_000, "not a file of API keys"),
+        (b'{"version": 1,\n "keys": [}', "line 2"),
+        (b"[]", "expected an object"),
+        (b"{}", "expected an object with 'version'"),
+        (b'{"version": 1}', "'keys' is missing"),
+        (b'{"version": 2, "keys": [], "tenants": {}}', "use a newer Tandem"),
+        (b'{"version": true, "keys": []}', "'version' must be 1"),
+        (b'{"version": 0, "keys": []}', "'version' must be 1"),
+        (b'{"version": 1, "keys": {}}', "'keys' must be a list"),
+        (b'{"version": 1, "key": []}', "did you mean 'keys'?"),
+        (b'{"version": 1, "keys": [], "keys": []}', "the field 'keys' stands twice"),
+        (b'{"version": 1, "keys": [1]}', "keys[0]: expected an object"),
+        (text(expire=None), "unknown field 'expire'; did you mean 'expires'?"),
+        (text().replace(b'"name": "a service"', b'"name": "a", "name": "b"'), "the field 'name' stands twice"),
+        (json.dumps({"version": 1, "keys": [GOOD, GOOD]}).encode(), "keys[1].id: '0123456789ab' stands there twice"),
+        (text(id="0123456789aB"), "keys[0].id: must be 12 lower-case"),
+        (text(id=12), "keys[0].id"),
+        (text(sha256="ab"), "keys[0].sha256: must be 64"),
+        (text(sha256="AB" * 32), "keys[0].sha256"),
+        (text(name=""), "a key's name is 1 to 100"),
+        (text(name="a\nb"), "a key's name"),
+        (text(name="x" * 101), "a key's name"),
+        (text(name=1), "keys[0].name: must be a text"),
+        (text(scopes=[]), "keys[0].scopes: must be a list of at least one"),
+        (text(scopes="infer"), "keys[0].scopes: must be a list"),
+        (text(scopes=["inferr"]), "did you mean 'infer'?"),
+        (text(scopes=[["infer"]]), "keys[0].scopes"),
+        (text(models=[]), "keys[0].models: must be a list of at least one"),
+        (text(models=["digits-int8"]), "names a variant; leave it off"),
+        (text(models=["a/b"]), "keys[0]: model name"),
+        (text(highest_priority=0), "keys[0].highest_priority: must be a number from 1 to 5"),
+        (text(highest_priority=True), "highest_priority"),
+        (text(highest_priority=2.0), "highest_priority"),
+        (text(created=None), "keys[0].created"),
+        (text(expires="2027-01-31"), "must be a time with its zone"),
+        (text(expires="never"), "keys[0].expires"),
+        (text(expires=1800000000), "keys[0].expires"),
+        (text(revoked="0001-01-01T00:00:00+23:00"), "keys[0].revoked"),
+        *((without(field), f"'{field}' is missing") for field in GOOD),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_place(tmp_path: Path, written: bytes, says: str) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(written)
+    with pytest.raises(Broken) as refused:
+        read(file)
+    assert str(refused.value).startswith(str(file))
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert refused.value.stamp == look(file)
+
+
+@pytest.mark.parametrize("field", [*GOOD, "other", SECRET])
+def test_a_secret_in_a_wrong_place_is_not_told(tmp_path: Path, field: str) -> None:
+    file = tmp_path / "keys.json"
+    for value in (SECRET, [SECRET], {SECRET: SECRET}):
+        file.write_bytes(text(**{field: value}))
+        if (field, value) not in (("name", SECRET), ("models", [SECRET])):  # which are names as any other
+            with pytest.raises(Broken) as refused:
+                read(file)
+            assert "5555" not in str(refused.value), field
+
+
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, says in (("pipe", "no regular file"), ("none", "No such file"), (".", "no regular file")):
+        with pytest.raises(UserError, match=says) as refused:
+            read(tmp_path / name)
+        assert "tandem keys add" in str(refused.value)
+
+
+def test_a_stamp_is_another_for_a_turned_link_a_new_file_and_a_written_one(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(text())
+    (tmp_path / "2").write_bytes(text())
+    link = tmp_path / "link"
+    link.symlink_to("1")
+    stamps = [look(link)]
+    link.unlink()
+    link.symlink_to("2")
+    stamps.append(look(link))
+    (tmp_path / "2").write_bytes(text(name="another"))
+    stamps.append(look(link))
+    os.utime(tmp_path / "2", ns=(stamps[-1].modified_ns, stamps[-1].modified_ns))
+    stamps.append(look(link))
+    assert len(set(stamps)) == 4
+    assert look(link) == stamps[-1]
