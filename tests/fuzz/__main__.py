@@ -1,0 +1,137 @@
+"""`make fuzz`: every fuzzer in turn, and what each found. Exit code 1 where one found something.
+
+    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory] [--seed N]
+
+The seconds are shared out; what is found lies in results/fuzz/ with the bytes that found it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.fuzz import framing, memory
+from tests.fuzz.served import ROOT, Served, served
+from tests.fuzz.targets import TARGETS
+
+RESULTS = ROOT / "results" / "fuzz"
+# What of the time each part gets; memory takes as long as its requests do, a minute or so on two cores.
+SHARES = {"targets": 0.5, "openapi": 0.3, "framing": 0.2}
+PARTS = [*SHARES, "memory"]
+NUM_REQUESTS = 100_000
+SIDE_BY_SIDE = 2  # fuzzers of targets
+LEAST_CASES = 5  # for each operation and phase of the OpenAPI document
+CASES_PER_SECOND = 2.0  # for each operation and phase; measured on two cores
+
+
+def main() -> int:
+    options = _options()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    found: list[str] = []
+    parts = options.only.split(",")
+    if "targets" in parts:
+        found += _targets(options.seconds * SHARES["targets"])
+    if set(parts) - {"targets"}:
+        with served(RESULTS / "served") as here:
+            if "openapi" in parts:
+                found += _openapi(here, options.seconds * SHARES["openapi"], options.seed)
+            if "framing" in parts:
+                sent, problems = asyncio.run(
+                    framing.run(here, options.seconds * SHARES["framing"], options.seed, RESULTS)
+                )
+                print(f"framing       {sent} requests, {len(problems)} findings", flush=True)
+                found += problems
+            if "memory" in parts:
+                grew, problems = asyncio.run(memory.run(here, options.requests))
+                print(
+                    f"memory        {options.requests} requests, {grew / 2**20:+.1f} MB after the warm-up", flush=True
+                )
+                found += problems
+            found += _faults(here)
+    for one in found:
+        print(f"found: {one}")
+    print(f"{len(found)} findings" + (f", in {RESULTS.relative_to(ROOT)}/" if found else ""))
+    return 1 if found else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make fuzz ARGS=…")
+    parser.add_argument("--seconds", type=float, default=600.0, help="in all, but for the part `memory`")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
+    parser.add_argument("--requests", type=int, default=NUM_REQUESTS, help="of the part `memory`")
+    parser.add_argument("--seed", type=int, default=1, help="of the parts that send requests")
+    options = parser.parse_args()
+    if unknown := set(options.only.split(",")) - set(PARTS):
+        parser.error(f"unknown part {min(unknown)}; there are {', '.join(PARTS)}")
+    return options
+
+
+def _targets(seconds: float) -> list[str]:
+    if importlib.util.find_spec("atheris") is None:
+        print("targets       not run: Atheris has no wheel for this machine (x86_64 only)")
+        return []
+    each = max(2, int(seconds * SIDE_BY_SIDE / len(TARGETS)))
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        return [one for found in pool.map(lambda name: _target(name, each), TARGETS) for one in found]
+
+
+def _target(name: str, seconds: int) -> list[str]:
+    command = [sys.executable, "-m", "tests.fuzz.coverage_guided", name, str(seconds), str(RESULTS)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
+    runs = re.findall(r"stat::number_of_executed_units:\s+(\d+)", ended.stderr)
+    reached = re.findall(r"cov: (\d+)", ended.stderr)
+    print(
+        f"{name:18} {runs[-1] if runs else '?':>8} inputs, {reached[-1] if reached else '?'} places reached", flush=True
+    )
+    if ended.returncode == 0:
+        return []
+    lines = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+    (RESULTS / f"{name}.log").write_text("\n".join(lines))
+    why = next(
+        (line for line in lines if "Finding" in line or "Error" in line or "Exception" in line), "it ended badly"
+    )
+    return [f"{name}: {why.strip()} (results/fuzz/{name}.log)"]
+
+
+def _openapi(here: Served, seconds: float, seed: int) -> list[str]:
+    """Schemathesis: cases made from the document that the gateway gives of itself."""
+    cases = max(LEAST_CASES, int(seconds * CASES_PER_SECOND))
+    log = RESULTS / "openapi.log"
+    command = [
+        sys.executable,
+        "-m",
+        "schemathesis.cli",
+        "--config-file",
+        str(Path(__file__).with_name("schemathesis.toml")),
+    ]
+    command += ["run", f"{here.url}/openapi.json", "--max-examples", str(cases), "--seed", str(seed)]
+    began = time.monotonic()
+    with log.open("wb") as output:
+        ended = subprocess.run(command, cwd=RESULTS, stdout=output, stderr=output)
+    text = log.read_text(errors="replace")
+    made = re.findall(r"(\d+) generated", text)
+    print(f"openapi       {made[-1] if made else '?'} cases in {time.monotonic() - began:.0f} s", flush=True)
+    return (
+        []
+        if ended.returncode == 0
+        else ["the gateway is not what its OpenAPI document says (results/fuzz/openapi.log)"]
+    )
+
+
+def _faults(here: Served) -> list[str]:
+    """What the gateway itself wrote about what went wrong: strangers must not be able to make it say anything."""
+    told = [
+        line for line in here.log.read_text(errors="replace").splitlines() if "Traceback" in line or "ERROR" in line
+    ]
+    return [f"the gateway's log has {len(told)} errors ({here.log.relative_to(ROOT)})"] if told else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

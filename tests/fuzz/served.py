@@ -1,0 +1,103 @@
+"""A real Triton with the committed digits and a gateway before it, as processes, for fuzzers that send requests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from serving.local.launch import free_ports
+
+ROOT = Path(__file__).parents[2]
+TANDEM = [sys.executable, "-m", "serving"]
+SAMPLE = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
+START_S = 120.0  # with the first environment of Triton on this machine, minutes; that is `make fuzz`'s own step
+# Short, so that what never comes is refused while a fuzzer still waits for it.
+LIMITS = {"head_timeout_s": 0.5, "body_pause_s": 0.5, "body_timeout_s": 1.5, "max_body_bytes": 2**20}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    port: int
+    gateway: psutil.Process
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def is_well(self) -> bool:
+        """Whether a request that is in order is answered."""
+        request = urllib.request.Request(f"{self.url}/v2/models/digits/infer", SAMPLE)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 200)
+
+    def num_connections(self) -> int:
+        """Of clients, that are open."""
+        return sum(
+            one.status == psutil.CONN_ESTABLISHED and bool(one.laddr) and one.laddr.port == self.port
+            for one in self.gateway.net_connections("tcp")
+        )
+
+    def memory_bytes(self) -> int:
+        size = self.gateway.memory_info().rss
+        assert isinstance(size, int)
+        return size
+
+
+@contextlib.contextmanager
+def served(folder: Path, *options: str) -> Iterator[Served]:
+    folder.mkdir(parents=True, exist_ok=True)
+    http, grpc, metrics, port = free_ports(4)
+    triton = [
+        *TANDEM,
+        "triton",
+        "--model-repository",
+        str(ROOT / "model_repo"),
+        "--no-measure",
+        "--exit-timeout-s",
+        "5",
+    ]
+    triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
+    pools = {"cpu": {"urls": [f"http://127.0.0.1:{http}"], "device": "cpu"}}
+    config = folder / "tandem.yaml"
+    config.write_text(json.dumps({"version": 1, "pools": pools, "limits": LIMITS}))
+    gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(port), *options]
+    with _process(triton, folder / "triton.log"), _process(gateway, folder / "gateway.log") as process:
+        here = Served(port, psutil.Process(process.pid), folder / "gateway.log")
+        _wait(here, process)
+        yield here
+
+
+@contextlib.contextmanager
+def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(here: Served, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(OSError):
+            if here.is_well():
+                return
+        time.sleep(0.1)
+    raise SystemExit(f"the gateway did not come up; {here.log} says why")
