@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from serving.errors import Internal
 
-DATATYPES = {"float32": "FP32", "int32": "INT32", "int64": "INT64", "uint8": "UINT8"}  # what preprocessing makes
+# What preprocessing makes. By the type itself: its name takes NumPy 3 µs to tell.
+DATATYPES = {np.dtype(kind): name for kind, name in ((np.float32, "FP32"), (np.int32, "INT32"), (np.int64, "INT64"))}
 
 
 def binary_request(inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> tuple[bytes, list[bytes]]:
@@ -26,7 +27,7 @@ def binary_request(inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -
                 {
                     "name": name,
                     "shape": values.shape,
-                    "datatype": DATATYPES[values.dtype.name],
+                    "datatype": DATATYPES[values.dtype],
                     "parameters": {"binary_data_size": len(blob)},
                 }
                 for (name, values), blob in zip(inputs.items(), blobs, strict=True)
