@@ -32,10 +32,11 @@ def labels_of(reply: Reply, classifier: Classifier, rows: int, top_k: int) -> It
     if begins is None or len(body) - begins != 4 * rows * classifier.num_classes:
         raise errors.Internal("the model answered something else than a score for each class")
     scores = np.frombuffer(body, np.float32, offset=begins).reshape(rows, classifier.num_classes)
+    is_good = np.isfinite(scores).all(axis=1)
     if classifier.preprocessing.scores == LOGITS:
-        scores = softmax(scores)
-    for row in scores:
-        if np.isfinite(row).all():
+        scores = softmax(np.where(is_good[:, None], scores, 0))
+    for row, good in zip(scores, is_good, strict=True):
+        if good:
             yield best(row, top_k, classifier.labels)
         else:
             yield {"error": "the model answered no numbers to this image"}
