@@ -15,7 +15,10 @@ SHARED_MEMORY = frozenset(
     for kind in ("cuda", "system")
     for verb, ending in (("register", ""), ("unregister", ""), ("get", "_status"))
 )
-REFUSED = SHARED_MEMORY | {"get_trace_settings", "update_trace_settings", "get_log_settings", "update_log_settings"}
+# An embedded Triton's models are kept by Tandem, which would bring back what somebody unloads.
+LOADING = frozenset({"load_model", "unload_model"})
+SETTINGS = frozenset({"get_trace_settings", "update_trace_settings", "get_log_settings", "update_log_settings"})
+REFUSED = SHARED_MEMORY | SETTINGS | LOADING
 ASKED = frozenset(
     {
         "is_server_live",
@@ -26,8 +29,6 @@ ASKED = frozenset(
         "get_model_config",
         "get_model_repository_index",
         "get_inference_statistics",
-        "load_model",
-        "unload_model",
         "infer",
     }
 )
@@ -42,6 +43,14 @@ def check(client_class: type, more: Collection[str]) -> None:
 
 def arguments(client_class: type, name: str) -> list[Any]:
     """What a refused method must at least be given; a Triton would take it."""
-    given = {"name": "region", "key": "/region", "byte_size": 8, "raw_handle": b"AAAA", "device_id": 0, "settings": {}}
+    given = {
+        "model_name": "words-fp32",
+        "name": "region",
+        "key": "/region",
+        "byte_size": 8,
+        "raw_handle": b"AAAA",
+        "device_id": 0,
+        "settings": {},
+    }
     parameters = list(inspect.signature(getattr(client_class, name)).parameters.values())[1:]
     return [given[p.name] for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]

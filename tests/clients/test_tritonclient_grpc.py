@@ -92,13 +92,6 @@ def test_statistics_count_what_was_asked(ask: Any) -> None:
     assert successes() == before + 1
 
 
-def test_a_model_is_unloaded_and_loaded_again(ask: Any) -> None:
-    ask("unload_model", "words-fp32")
-    assert not ask("is_model_ready", "words-fp32")
-    ask("load_model", "words-fp32")
-    assert ask("is_model_ready", "words-fp32")
-
-
 def test_a_digit_is_recognised(ask: Any) -> None:
     digits.check(ask("infer", "digits", digits.inputs(triton), outputs=digits.outputs(triton)))
 
@@ -161,10 +154,10 @@ def test_calls_that_wait_for_each_other_are_all_answered(client: Any) -> None:
 
 
 def test_a_call_that_is_cancelled_tells_so_and_leaves_the_connection_whole(client: Any) -> None:
-    if not hasattr(triton, "CallContext"):
-        pytest.skip("this version cannot cancel")
     told: queue.Queue[Any] = queue.Queue()
     context = client.async_infer("digits", digits.inputs(triton), callback=lambda result, error: told.put(error))
+    if context is None:
+        pytest.skip("this version cannot cancel")
     context.cancel()
     error = told.get(timeout=30)
     assert error is None or error.status() in ("StatusCode.CANCELLED", None)

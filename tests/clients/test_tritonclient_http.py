@@ -89,13 +89,6 @@ def test_statistics_count_what_was_asked(ask: Any) -> None:
     assert "digits" in str(ask("get_inference_statistics"))
 
 
-def test_a_model_is_unloaded_and_loaded_again(ask: Any) -> None:
-    ask("unload_model", "words-fp32")
-    assert not ask("is_model_ready", "words-fp32")
-    ask("load_model", "words-fp32")
-    assert ask("is_model_ready", "words-fp32")
-
-
 @pytest.mark.parametrize("sends_binary", [True, False])
 @pytest.mark.parametrize("wants_binary", [True, False])
 def test_a_digit_is_recognised_as_json_and_as_binary_tensors(ask: Any, sends_binary: bool, wants_binary: bool) -> None:
