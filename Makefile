@@ -8,7 +8,7 @@ TESTS := not models
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test lint check models test-models test-clients loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -41,6 +41,9 @@ test-clients: .venv/.dev .venv-clients/.installed .venv-clients-older/.installed
 	.venv-clients/bin/python -m pytest -c tests/clients/pytest.ini tests/clients/test_kserve.py $(ARGS)
 	.venv-clients-older/bin/python -m pytest -c tests/clients/pytest.ini tests/clients/test_tritonclient_*.py $(ARGS)
 
+fuzz: .venv-fuzz/.installed ## Fuzz what reads clients' bytes and a gateway that runs: ten minutes; shorter: ARGS="--seconds 60"
+	.venv-fuzz/bin/python -m tests.fuzz $(ARGS)
+
 loadtest: .venv/.loadtest ## Compare the variants under load for about a minute and write a report
 	$(PYTHON_HERE) -m serving campaign run loadtest/campaigns/digits.yaml $(ARGS)
 
@@ -69,7 +72,7 @@ constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
 	  --no-header --no-annotate --no-emit-index-url -q -o constraints.txt
 
 clean: ## Remove environments, results and caches of this clone (not the cache in your home)
-	rm -rf .venv .venv-export .venv-clients .venv-clients-older results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-export .venv-clients .venv-clients-older .venv-fuzz results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.local: $(SETUP)
@@ -89,3 +92,6 @@ clean: ## Remove environments, results and caches of this clone (not the cache i
 
 .venv-clients-older/.installed: $(wildcard tests/clients/older/*.txt) scripts/setup.sh
 	@scripts/setup.sh .venv-clients-older tests/clients/older/ && touch $@
+
+.venv-fuzz/.installed: $(SETUP)
+	@scripts/setup.sh .venv-fuzz fuzz && touch $@

@@ -6,9 +6,11 @@ what comes and goes with the fleet (servers, queues, candidates, routes) is made
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from time import perf_counter
 
+from serving import errors
 from serving.gateway.access import Access
 from serving.gateway.asking.about import State
 from serving.gateway.asking.dispatch import Dispatch
@@ -29,6 +31,7 @@ from serving.gateway.metrics import Metrics, PoolGauge
 from serving.gateway.openai import embeddings
 from serving.gateway.openai.models import add_openai
 from serving.gateway.preparing import Preparing
+from serving.gateway.responses import error_response
 from serving.settings import GatewaySettings
 
 
@@ -71,14 +74,23 @@ class Gateway:
         self.admin = self._guarded(admin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith("/infer"):
-            await self.infer(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"].startswith(PREFIX):
-            await self.classify(scope, receive, send)
-        elif scope["type"] == "http" and scope["method"] == "POST" and scope["path"] == embeddings.PATH:
-            await self.embeddings(scope, receive, send)
-        else:
+        if scope["type"] != "http" or (handler := self._handler(scope["method"], scope["path"])) is None:
             await self._public(scope, receive, send)
+            return
+        try:
+            await handler(scope, receive, send)
+        except Exception:  # or else uvicorn's own answer, which has no form that a client of ours reads
+            logging.getLogger(__name__).exception("a request at %s failed", scope["path"])
+            error = errors.Internal("the gateway failed on this request; its log says why")
+            await error_response(send, error, [], path=scope["path"], close=True)
+
+    def _handler(self, method: str, path: str) -> App | None:
+        """What answers as raw ASGI, if it is not the app of `control.py`."""
+        if method == "POST" and path.endswith("/infer"):
+            return self.infer
+        if path.startswith(PREFIX):
+            return self.classify
+        return self.embeddings if method == "POST" and path == embeddings.PATH else None
 
     def start(self) -> None:
         self.catalogue.start()

@@ -6,6 +6,7 @@ What must go on working is here too: clients that are slow, split heads anywhere
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 import uvloop
@@ -122,7 +123,6 @@ OTHERS = [
     (with_line(b'Transfer-Encoding: "chunked"', b"0\r\n\r\n"), 501),
     (with_line(b"Transfer-Encoding: gzip, chunked", b"0\r\n\r\n"), 501),
     (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + SECOND, 501),
-    (to(b"/v2", method=b"TRACE"), 501),
     (to(b"/v2", method=b"PROPFIND"), 501),
     (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n" + SECOND, 501),
     (b"GET /v2\r\n\r\n", 505),
@@ -220,6 +220,14 @@ def _after_continue(good: bytes) -> tuple[list[list[Answer]], list[bytes]]:
             return [answers_in(data)], here.reached
 
     return uvloop.run(run())
+
+
+def test_a_refusal_at_a_path_of_openai_has_openais_body() -> None:
+    first = b"POST /v1/embeddings HTTP/1.1\r\n"
+    for bad in (first + HOST + HOST + b"\r\n", CHUNKED.replace(INFER, first) + b"zz\r\n"):
+        [[answer]], _ = say_all([bad])
+        assert answer.status == 400
+        assert json.loads(answer.body)["error"]["type"] == "invalid_request_error"
 
 
 def test_a_trailer_is_no_header() -> None:

@@ -223,3 +223,20 @@ def test_nothing_of_all_this_leaves_a_word_in_the_log(caplog: pytest.LogCaptureF
         logging.getLogger("uvicorn").removeHandler(caplog.handler)
     told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert told == []
+
+
+@pytest.mark.parametrize("path", [b"/v2/models/m/infer", b"/v1/classify/m", b"/v1/embeddings"])
+def test_a_fault_of_our_own_has_the_form_of_every_error(path: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr("serving.gateway.access.Access.caller_of", broken)
+
+    async def run() -> None:
+        async with wire() as here:
+            [answer] = await here.say(request(BODY, first=b"POST " + path + b" HTTP/1.1\r\nHost: x\r\n"))
+            assert (answer.status, answer.headers["tandem-error"]) == (500, "internal")
+            assert b"secret" not in answer.body
+            assert answer.headers["connection"] == "close"
+
+    uvloop.run(run())

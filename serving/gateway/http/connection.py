@@ -275,7 +275,7 @@ class ClientConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._refusal = None
-        status, headers, body = error_parts(error)
+        status, headers, body = error_parts(error, self.url.decode("latin-1") if self._has_begun() else "")
         lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
         told = b"".join(b"%b: %b\r\n" % line for line in lines)
         self.transport.write(STATUS_LINE[status] + told + b"\r\n" + body)

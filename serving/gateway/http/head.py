@@ -12,7 +12,8 @@ from serving import errors
 
 # RFC 9110, 4.1: at least 8000 octets are to be taken. Apache's LimitRequestLine.
 MAX_TARGET_BYTES = 8190
-METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS"})
+# Others are not implemented; of these the app says at which path they are allowed.
+METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE"})
 VERSIONS = frozenset({"1.1", "1.0"})
 # Of two that differ each reader would believe another (Content-Length, of which the parser takes one only, is not among them).
 FRAMING = (b"host", b"transfer-encoding", b"expect", b"content-type", b"content-encoding")
