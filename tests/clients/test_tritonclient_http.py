@@ -113,8 +113,10 @@ def test_outputs_need_not_be_named(ask: Any) -> None:
 @pytest.mark.parametrize("to_client", [None, "gzip", "deflate"])
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_bodies_are_compressed_both_ways(
-    ask: Any, to_server: str | None, to_client: str | None, is_binary: bool
+    request: pytest.FixtureRequest, ask: Any, to_server: str | None, to_client: str | None, is_binary: bool
 ) -> None:
+    if to_server and "aio" in request.node.callspec.id and not hasattr(triton_aio, "zlib"):
+        pytest.skip("this version's aio client compresses with modules that it does not import")
     result = ask(
         "infer",
         "digits",
