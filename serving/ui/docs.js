@@ -2,7 +2,9 @@
 
 import { $, el, pairs } from "/ui/dom.js";
 
-const TITLES = { v2: "Inference and models (v2)", health: "Health", admin: "For the operator", pages: "Pages" };
+const TITLES = {
+  v2: "Inference and models (v2)", openai: "OpenAI’s paths", classify: "Images", health: "Health", admin: "For the operator", pages: "Pages",
+};
 
 function operation(method, path, o) {
   const parts = [el("summary", "", el("code", `${method.toUpperCase()} ${path}`), el("span", o.summary))];

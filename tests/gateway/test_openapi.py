@@ -19,6 +19,7 @@ from serving.gateway.assets import Assets
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.control import add_admin, build_admin, build_public
 from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, by_hand, document
+from serving.gateway.http.pages import read_files
 from serving.gateway.metrics import Metrics
 from serving.gateway.openai.models import add_openai
 from serving.gateway.preparing import Preparing
@@ -87,7 +88,13 @@ def test_the_document_is_openapi_3_1(apps: tuple[FastAPI, FastAPI]) -> None:
 def test_every_operation_has_a_sentence_and_a_place_on_the_page(apps: tuple[FastAPI, FastAPI]) -> None:
     for path, _, operation in operations(document(*apps)):
         assert operation["summary"].endswith("."), path
-        assert operation["tags"] in (["v2"], ["openai"], ["health"], ["admin"], ["pages"]), path
+        assert operation["tags"] in (["v2"], ["openai"], ["classify"], ["health"], ["admin"], ["pages"]), path
+
+
+def test_every_group_of_operations_has_a_title_on_the_page() -> None:
+    script = read_files()["docs.js"].decode()
+    titles = set(re.findall(r"(\w+): \"", script.partition("TITLES = {")[2].partition("}")[0]))
+    assert {operation["tags"][0] for _, _, operation in operations(document(*build(loopback=True)))} == titles
 
 
 def test_every_route_is_listed_unless_all_it_does_is_refuse(apps: tuple[FastAPI, FastAPI]) -> None:

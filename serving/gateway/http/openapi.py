@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from serving import errors
+from serving.gateway.classify import described as classify
 from serving.gateway.openai import described as openai
 from serving.gateway.openai.embeddings import PATH as EMBEDDINGS_PATH
 from serving.gateway.responses import OPENAI_PATHS
@@ -78,13 +79,17 @@ def document(app: FastAPI, public: FastAPI) -> Json:
     made["components"] = {
         "schemas": {"Error": ERROR, "Tensor": TENSOR, "InferRequest": REQUEST, "InferResponse": RESPONSE}
         | openai.SCHEMAS
+        | classify.SCHEMAS
     }
     return made
 
 
 def by_hand() -> Json:
     """Path -> its item, of all that FastAPI knows nothing of."""
-    return {path: infer(path) for path in INFER_PATHS} | {EMBEDDINGS_PATH: embeddings()}
+    return {path: infer(path) for path in INFER_PATHS} | {
+        EMBEDDINGS_PATH: embeddings(),
+        classify.PATH: classification(),
+    }
 
 
 def infer(path: str) -> Json:
@@ -128,6 +133,25 @@ def embeddings() -> Json:
             "required": True,
             "content": {"application/json": {"schema": _ref("EmbeddingsRequest")}},
         },
+        "responses": {"200": good, **bad},
+    }
+    return {"post": operation}
+
+
+def classification() -> Json:
+    """The path item of classification."""
+    good = _answer("Labels of each image, and the receipt in the headers.", "ClassifyResponse", RECEIPT_HEADERS)
+    bad = {str(errors.HTTP[e][0]): _answer(text, "ClassifyError", ERROR_HEADERS) for e, text in classify.ERRORS.items()}
+    operation = {
+        "tags": ["classify"],
+        "summary": "Labels of images: files in, the model's own preprocessing and names of classes here.",
+        "operationId": "classify",
+        "parameters": classify.PARAMETERS
+        + [
+            {"name": name, "in": "header", "description": REQUEST_HEADERS[name], "schema": {"type": "string"}}
+            for name in classify.HEADERS
+        ],
+        "requestBody": {"required": True, "content": classify.BODY},
         "responses": {"200": good, **bad},
     }
     return {"post": operation}

@@ -245,6 +245,30 @@ def test_requests_beside_each_other_get_their_own_answers(labelled: Running) -> 
         assert all(threads.map(ask, range(32)))
 
 
+def test_answers_and_errors_are_as_the_api_document_says(labelled: Running) -> None:
+    import jsonschema
+
+    api = labelled.ask("/openapi.json").json()
+    described = api["paths"]["/v1/classify/{model}"]["post"]
+    replies = [
+        classify(labelled, FILES[0], headers={}),
+        classify(labelled, as_json([FILES[0], b"x"])),
+        classify(labelled, as_json([b"x"])),
+        classify(labelled, b"{}"),
+        labelled.ask("/v1/classify/nobody", FILES[0]),
+    ]
+    for reply in replies:
+        schema = described["responses"][str(reply.status)]["content"]["application/json"]["schema"]
+        jsonschema.validate(reply.json(), {**schema, "components": api["components"]})
+    sent = {name.lower() for name in replies[0].headers if name.lower().startswith(("tandem-", "server-timing"))}
+    assert sent == {name.lower() for name in described["responses"]["200"]["headers"]}
+    takes = api["components"]["schemas"]["ClassifyRequest"]
+    jsonschema.validate(json.loads(as_json([FILES[0]], top_k=2)), takes)
+    assert set(described["requestBody"]["content"]) == {
+        "application/json", "multipart/form-data", "image/jpeg", "image/png", "image/webp"
+    }  # fmt: skip
+
+
 def metric(gateway: Running, outcome: str) -> float:
     text = gateway.ask("/metrics").body.decode()
     lines = [
