@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "TANDEM_PORT": "Port the gateway listens on, as `--port`.",
     "TANDEM_ADMIN_HOST": "Address of the admin listener, as `--admin-host`.",
     "TANDEM_ADMIN_PORT": "Port of the admin listener, as `--admin-port`.",
+    "TANDEM_GRPC_PORT": "Port of the v2 protocol over gRPC, as `--grpc-port`.",
     "TANDEM_KEYS": "File of API keys, as `--keys`.",
     "TANDEM_API_KEY": "The key that Tandem's own load tests send to a gateway that wants one.",
     "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",

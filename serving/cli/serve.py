@@ -85,7 +85,12 @@ def gateway(**options: Any) -> None:
 )
 @HOST
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
-@GRPC_PORT
+@click.option(
+    "--grpc-port",
+    type=PORT,
+    envvar="TANDEM_GRPC_PORT",
+    help="Port of the v2 protocol over gRPC. Default: the one after --port, where that is free.",
+)
 @MODEL_REPOSITORY
 @KEYS
 @NO_AUTH

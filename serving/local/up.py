@@ -51,7 +51,8 @@ REMOTE_READY_S = 10.0  # a Triton that runs already is asked twice a second; one
 class UpOptions:
     """What `tandem up` is asked to do. `pools` are `--pool` values; empty: cpu, and gpu where a card is found.
 
-    `emulate` are NAME=FILE: pools whose times follow a file. `config` is a tandem.yaml: prices, objectives and limits.
+    `emulate` are NAME=FILE: pools whose times follow a file. `config` is a tandem.yaml: prices, objectives and limits. `grpc_port` None:
+    the one after `port`, where that is free.
     """
 
     model_repository: Path | None = None
@@ -64,6 +65,28 @@ class UpOptions:
     keys: Path | None = None
     insecure_no_auth: bool = False
     may_measure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Grpc:
+    """Where gRPC is spoken, or why it is not."""
+
+    port: int | None
+    said: str  # in the welcome
+
+    @staticmethod
+    def of(options: UpOptions) -> Grpc:
+        """Raises UserError where the port that was asked for is taken."""
+        port = options.port + 1 if options.grpc_port is None else options.grpc_port
+        if port > 65535:
+            return Grpc(None, f"gRPC is off: there is no port after {options.port}: choose one with --grpc-port")
+        try:
+            require_free(options.host, port, "--grpc-port")
+        except UserError as error:
+            if options.grpc_port is not None:
+                raise
+            return Grpc(None, f"gRPC is off: {error}")
+        return Grpc(port, f"gRPC: {welcome.base_url(options.host, port).removeprefix('http://')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +121,7 @@ def run(options: UpOptions) -> int:
         if options.keys is not None:
             read(options.keys)  # what is wrong with it is told before anything is started
         require_free(options.host, options.port, "--port")
-        if options.grpc_port is not None:
-            require_free(options.host, options.grpc_port, "--grpc-port")
+        grpc = Grpc.of(options)
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
             if pool.is_local:
@@ -111,7 +133,7 @@ def run(options: UpOptions) -> int:
                     emulate=pool.curves,
                     asked=asked_of(settings, pool.name),
                 )
-        session = Session(options, told, pools, repository, progress, began_s)
+        session = Session(options, grpc, told, pools, repository, progress, began_s)
         return asyncio.run(session.run(console))
 
 
@@ -156,9 +178,17 @@ class Session:
     """One run of `tandem up`."""
 
     def __init__(
-        self, options: UpOptions, told: Told, pools: list[Pool], repository: Path, progress: Progress, began_s: float
+        self,
+        options: UpOptions,
+        grpc: Grpc,
+        told: Told,
+        pools: list[Pool],
+        repository: Path,
+        progress: Progress,
+        began_s: float,
     ) -> None:
         self._options = options
+        self._grpc = grpc
         self._told = told
         self._pools = pools
         self._repository = repository
@@ -229,7 +259,7 @@ class Session:
         command += ["--host", self._options.host, "--port", str(self._options.port)]
         command += ["--model-repository", str(self._repository)]
         command += [] if self._admin_port is None else ["--admin-port", str(self._admin_port)]
-        command += [] if self._options.grpc_port is None else ["--grpc-port", str(self._options.grpc_port)]
+        command += [] if self._grpc.port is None else ["--grpc-port", str(self._grpc.port)]
         command += [] if self._options.keys is None else ["--keys", str(self._options.keys)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         environment = os.environ | self._for_gateway
@@ -282,7 +312,13 @@ class Session:
         described = [(pool.name, self._describe(pool)) for pool in self._pools]
         took_s = time.monotonic() - self._began_s
         return welcome.lines(
-            self._url, described, self._variants(), self._folder, took_s, wants_key=self._key is not None
+            self._url,
+            described,
+            self._variants(),
+            self._folder,
+            took_s,
+            grpc=self._grpc.said,
+            wants_key=self._key is not None,
         )
 
     def _describe(self, pool: Pool) -> str:

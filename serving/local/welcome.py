@@ -49,9 +49,11 @@ def lines(
     logs: Path,
     took_s: float,
     *,
+    grpc: str = "",
     wants_key: bool = False,
 ) -> list[str]:
-    said = [f"ready in {took_s:.1f} s: {url}"]
+    """`grpc`: where it is spoken, or why it is not."""
+    said = [f"ready in {took_s:.1f} s: {url}", *([f"  {grpc}"] if grpc else [])]
     said += [f"  {name} pool: {what}" for name, what in pools]
     said += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
     said.append(f"  {curl_command(url, variants, wants_key=wants_key)}")

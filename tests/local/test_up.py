@@ -18,12 +18,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tritonclient.grpc import InferenceServerClient
 
+from serving.errors import UserError
 from serving.keys import changes
 from serving.local import welcome
 from serving.local.devices import gpu_name
 from serving.local.launch import free_ports
 from serving.local.runs import MAX_KEPT_RUNS, last_line, run_folder
+from serving.local.up import Grpc, UpOptions
 from serving.repository import Repository
 from tests.local.harness import ROOT, Program, segments, still_there, wait_until
 
@@ -173,6 +176,9 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(start: Callable[
     assert right is not None
     assert scores.index(max(scores)) == right.index
     assert f"right is '{right.label}'" in program.log.read_text()
+    [grpc] = [line.split()[-1] for line in lines if line.startswith("  gRPC: ")]
+    with InferenceServerClient(grpc) as client:
+        assert client.is_model_ready("digits")
 
     family = program.family()
     assert program.end(signal.SIGINT) == 0
@@ -292,6 +298,18 @@ def test_a_gateway_that_ends_takes_up_with_it_and_says_so(start: Callable[..., P
 )
 def test_the_printed_address_can_be_opened(host: str, url: str) -> None:
     assert welcome.base_url(host, 9) == url
+
+
+def test_grpc_is_spoken_on_the_port_after_that_of_http_or_the_welcome_says_why_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        taken = somebody.getsockname()[1]
+        off = Grpc.of(UpOptions(port=taken - 1))
+        assert off == Grpc(None, f"gRPC is off: port {taken} on 127.0.0.1 is taken: choose another with --grpc-port")
+        with pytest.raises(UserError, match=f"port {taken} .* is taken: choose another with --grpc-port"):
+            Grpc.of(UpOptions(grpc_port=taken))
+    assert Grpc.of(UpOptions(port=taken - 1)) == Grpc(taken, f"gRPC: 127.0.0.1:{taken}")
+    assert Grpc.of(UpOptions(port=65535)).port is None
+    assert "gRPC: 127.0.0.1:9" in "\n".join(welcome.lines("u", [], [], Path(), 1.0, grpc="gRPC: 127.0.0.1:9"))
 
 
 def test_the_curl_is_one_shell_command_with_the_sample_in_it() -> None:
