@@ -12,7 +12,7 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.grpc.infer import GrpcInfer
 from serving.gateway.grpc.service import Service
-from serving.settings import GatewaySettings
+from serving.settings import GatewaySettings, is_loopback
 
 OPTION = "--grpc-port"
 OPTIONS = {
@@ -37,7 +37,9 @@ class GrpcServer:
     def __init__(self, gateway: Gateway, settings: GatewaySettings, host: str, port: int) -> None:
         """Raises UserError where the port is taken."""
         infer = GrpcInfer(gateway.inference, gateway.catalogue, gateway.access, gateway.preparing)
-        service = Service(infer, gateway.access, gateway.catalogue, gateway.state, list(settings.models))
+        service = Service(
+            infer, gateway.access, gateway.catalogue, gateway.state, list(settings.models), admin_here=is_loopback(host)
+        )
         limits = {**OPTIONS, "grpc.max_receive_message_length": settings.limits.max_body_bytes}
         self._server = grpc.aio.server(options=list(limits.items()))
         self._server.add_generic_rpc_handlers(service.handlers())

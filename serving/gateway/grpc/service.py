@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
+import orjson
 from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.gateway.access import ADMIN, INFER, Access, Caller, require_name
-from serving.gateway.asking import about
+from serving.gateway.asking import about, loading, statistics
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.grpc import health
 from serving.gateway.grpc.infer import GrpcInfer
@@ -40,16 +42,24 @@ log = logging.getLogger(__name__)
 
 
 class Service:
-    """`required` are the models that must have answered before the server is ready."""
+    """`required` are the models that must have answered before the server is ready; `admin_here`: whether models are loaded here too."""
 
     def __init__(
-        self, infer: GrpcInfer, access: Access, catalogue: Catalogue, state: about.State, required: list[str]
+        self,
+        infer: GrpcInfer,
+        access: Access,
+        catalogue: Catalogue,
+        state: about.State,
+        required: list[str],
+        *,
+        admin_here: bool,
     ) -> None:
         self._infer = infer
         self._access = access
         self._catalogue = catalogue
         self._state = state
         self._required = required
+        self._admin_here = admin_here
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         """Messages stay bytes on their way here and back: gRPC's own parsing tells a client nothing of what was wrong."""
@@ -65,7 +75,7 @@ class Service:
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
             "ModelInfer": self._infer.unary,
-            **{name: _refuse(what) for name, what in REFUSED.items()},
+            **{name: partial(self._refuse, what) for name, what in REFUSED.items()},
         }
         methods = {name: grpc.unary_unary_rpc_method_handler(_told(answer)) for name, answer in answers.items()}
         methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._infer.stream)
@@ -91,20 +101,21 @@ class Service:
         state.was_ready = state.was_ready or about.all_routable(self._catalogue, self._required)
         return health.checked(message, NAME, is_ready=state.was_ready and not state.closing)
 
-    async def _model_ready(self, message: bytes, _: Any) -> bytes:
-        request = parsed(pb.ModelReadyRequest, message)
-        try:
-            good = await about.is_model_ready(self._catalogue, request.name, request.version)
-        except errors.NotFound:  # Triton's own answer, on which clients wait for a model to come
-            good = False
-        return _bytes(pb.ModelReadyResponse(ready=good))
-
     # -- about server and models --------------------------------------------------------------------------------------
 
     async def _server_metadata(self, message: bytes, context: Any) -> bytes:
         parsed(pb.ServerMetadataRequest, message)
         self._caller(context, INFER)
         return _from_json(about.server_metadata(), pb.ServerMetadataResponse())
+
+    async def _model_ready(self, message: bytes, context: Any) -> bytes:
+        request = parsed(pb.ModelReadyRequest, message)
+        require_name(self._caller(context, INFER), request.name, self._catalogue.fleet)
+        try:
+            good = await about.is_model_ready(self._catalogue, request.name, request.version)
+        except errors.NotFound:  # Triton's own answer, on which clients wait for a model to come
+            good = False
+        return _bytes(pb.ModelReadyResponse(ready=good))
 
     async def _model_metadata(self, message: bytes, context: Any) -> bytes:
         told = await self._of_model(parsed(pb.ModelMetadataRequest, message), context, about.METADATA)
@@ -115,7 +126,11 @@ class Service:
         return _from_json({"config": told}, pb.ModelConfigResponse())
 
     async def _statistics(self, message: bytes, context: Any) -> bytes:
-        told = await self._of_model(parsed(pb.ModelStatisticsRequest, message), context, about.STATISTICS)
+        request = parsed(pb.ModelStatisticsRequest, message)
+        if request.name:
+            told = await self._of_model(request, context, about.STATISTICS)
+        else:
+            told = await statistics.of_all(self._catalogue, self._caller(context, INFER))
         return _from_json(told, pb.ModelStatisticsResponse())
 
     async def _of_model(self, request: Any, context: Any, what: str) -> dict[str, Any]:
@@ -124,21 +139,30 @@ class Service:
 
     async def _index(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.RepositoryIndexRequest, message)
-        self._caller(context, INFER)
-        rows = [row for row in about.index(self._catalogue) if not request.ready or row["state"] == "READY"]
+        caller = self._caller(context, INFER)
+        rows = [row for row in about.index(self._catalogue, caller) if not request.ready or row["state"] == "READY"]
         return _from_json({"models": rows}, pb.RepositoryIndexResponse())
 
+    # -- for whoever runs the gateway ---------------------------------------------------------------------------------
+
     async def _load(self, message: bytes, context: Any) -> bytes:
-        request = parsed(pb.RepositoryModelLoadRequest, message)
-        self._caller(context, ADMIN)
-        about.refuse_load(request.model_name)
-        return b""
+        await self._change(parsed(pb.RepositoryModelLoadRequest, message), context, "load")
+        return _bytes(pb.RepositoryModelLoadResponse())
 
     async def _unload(self, message: bytes, context: Any) -> bytes:
-        request = parsed(pb.RepositoryModelUnloadRequest, message)
+        await self._change(parsed(pb.RepositoryModelUnloadRequest, message), context, "unload")
+        return _bytes(pb.RepositoryModelUnloadResponse())
+
+    async def _change(self, request: Any, context: Any, action: loading.Action) -> None:
+        require_name(self._caller(context, ADMIN), request.model_name, self._catalogue.fleet)
+        if not self._admin_here:
+            about.refuse_load(request.model_name)
+        given = {name: _value(parameter) for name, parameter in request.parameters.items()}
+        await loading.change(self._catalogue, request.model_name, action, orjson.dumps({"parameters": given}))
+
+    async def _refuse(self, what: str, _: bytes, context: Any) -> bytes:
         self._caller(context, ADMIN)
-        about.refuse_load(request.model_name)
-        return b""
+        raise errors.Unsupported(about.NOT_OFFERED[what])
 
     def _caller(self, context: Any, scope: str) -> Caller:
         """Raises Unauthenticated or Forbidden."""
@@ -166,11 +190,10 @@ def _told(answer: Answer) -> Answer:
     return tell
 
 
-def _refuse(what: str) -> Answer:
-    async def answer(_: bytes, __: Any) -> bytes:
-        raise errors.Unsupported(about.NOT_OFFERED[what])
-
-    return answer
+def _value(parameter: Any) -> bool | int | str | None:
+    """A ModelRepositoryParameter's; bytes are files, which are refused by their names."""
+    kind = parameter.WhichOneof("parameter_choice")
+    return None if kind in (None, "bytes_param") else getattr(parameter, kind)
 
 
 def _from_json(told: dict[str, Any], into: Any) -> bytes:
