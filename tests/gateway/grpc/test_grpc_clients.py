@@ -59,16 +59,24 @@ def test_the_calls_about_server_and_model_answer_as_over_http(
         assert client.get_model_repository_index(as_json=True)["models"] == http.get_model_repository_index()
 
 
-@pytest.mark.parametrize("name", ["nobody", "", "digits/versions/1"])
-def test_a_model_that_nobody_knows_is_not_ready_and_has_no_metadata(
+@pytest.mark.parametrize("name", ["nobody", "digits/versions/1", "ungated"])
+def test_a_model_that_nobody_serves_is_not_ready_and_has_no_metadata(
     client: sync.InferenceServerClient, name: str
 ) -> None:
     assert not client.is_model_ready(name)
     for call in (client.get_model_metadata, client.get_model_config, client.get_inference_statistics):
-        if name or call is not client.get_inference_statistics:
-            with pytest.raises(InferenceServerException) as error:
-                call(name)
-            assert error.value.status() == "StatusCode.NOT_FOUND"
+        with pytest.raises(InferenceServerException) as error:
+            call(name)
+        assert error.value.status() == "StatusCode.NOT_FOUND"
+
+
+def test_statistics_without_a_name_are_those_of_all_models(
+    client: sync.InferenceServerClient, speaking: Speaking
+) -> None:
+    with over_http.InferenceServerClient(speaking.running.url) as http:
+        told = {row["name"] for row in http.get_inference_statistics()["model_stats"]}
+    assert {row.name for row in client.get_inference_statistics().model_stats} == told
+    assert {"digits", "types.any"} <= told
 
 
 @pytest.mark.protocol("v2 gRPC", "all datatypes as raw tensors, in and out, byte by byte", "supported", item=10)

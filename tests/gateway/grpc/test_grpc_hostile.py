@@ -228,11 +228,3 @@ def test_metadata_that_make_no_sense_are_refused(stub: Any, metadata: list[tuple
     code, text, _ = refused(stub.ModelInfer, double(), metadata=metadata)
     assert code is INVALID
     assert said in text
-
-
-def test_loading_and_unloading_is_forbidden(stub: Any) -> None:
-    for call, request in (
-        (stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="double.any")),
-        (stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="double.any")),
-    ):
-        assert refused(call, request)[0] is grpc.StatusCode.PERMISSION_DENIED

@@ -1,0 +1,191 @@
+"""The listener: its port, its keys, health checks, what is counted, and loading; nothing here needs more than a gateway and two Tritons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from serving.local.launch import free_ports
+from tests.gateway.conftest import TANDEM
+from tests.gateway.grpc.conftest import Speaking, double, refused, speaking_before
+from tests.gateway.test_admission import metric
+from tests.gateway.test_keys import write_keys
+from tests.local.harness import Program, Served
+
+CHECK = "/grpc.health.v1.Health/Check"
+
+
+def checked(speaking: Speaking, service: bytes = b"") -> bytes:
+    message = b"\x0a" + bytes([len(service)]) + service if service else b""
+    with grpc.insecure_channel(speaking.url) as channel:
+        answer: bytes = channel.unary_unary(CHECK)(message, timeout=10)
+        return answer
+
+
+@pytest.mark.triton
+@pytest.mark.protocol("v2 gRPC", "gRPC's own health checks (`grpc.health.v1`), but `Watch`", "supported")
+def test_health_checks_of_grpc_say_what_health_ready_says(speaking: Speaking) -> None:
+    assert checked(speaking) == checked(speaking, b"inference.GRPCInferenceService") == b"\x08\x01"
+    with grpc.insecure_channel(speaking.url) as channel:
+        assert refused(channel.unary_unary(CHECK), b"\x0a\x05other")[0] is grpc.StatusCode.NOT_FOUND
+        assert refused(channel.unary_unary(CHECK), b"\x0a\x05")[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_gateway_without_its_triton_is_live_but_not_ready(tmp_path: Path) -> None:
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
+    with speaking_before(tmp_path, {"cpu": [nowhere]}, ready=False) as both, both.stub() as stub:
+        assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=10).live
+        assert not stub.ServerReady(pb.ServerReadyRequest()).ready
+        assert not stub.ModelReady(pb.ModelReadyRequest(name="double.any")).ready
+        assert checked(both) == b"\x08\x02"
+        code, _, metadata = refused(stub.ModelInfer, double())
+        assert (code, metadata["tandem-error"], metadata["retry-after"]) == (
+            grpc.StatusCode.UNAVAILABLE,
+            "not_ready",
+            "1",
+        )
+
+
+def test_a_taken_port_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with speaking_before(tmp_path, {"cpu": ["http://127.0.0.1:1"]}, ready=False) as both:
+        ports = ["--port", str(free_ports(1)[0]), "--grpc-port", str(both.port)]
+        second = Program([*TANDEM, "gateway", "--config", str(tmp_path / "tandem.yaml"), *ports], tmp_path / "second")
+        assert second.process.wait(30) == 2
+        assert second.lines() == [f"tandem: port {both.port} on 127.0.0.1 is taken; choose another with --grpc-port"]
+
+
+@pytest.mark.triton
+def test_what_came_over_grpc_is_counted_with_the_rest(speaking: Speaking, stub: Any) -> None:
+    def count(outcome: str) -> float:
+        return metric(speaking.running, "tandem_requests_total", outcome=outcome)
+
+    before = {outcome: count(outcome) for outcome in ("ok", "client_error")}
+    stub.ModelInfer(double())
+    refused(stub.ModelInfer, double("nobody"))
+    refused(stub.ModelInfer, double(raw_input_contents=[b""]))
+    list(stub.ModelStreamInfer(iter([double(), double(raw_input_contents=[b""]), double()])))
+    assert {outcome: count(outcome) - was for outcome, was in before.items()} == {"ok": 3, "client_error": 3}
+
+
+@pytest.mark.triton
+@pytest.mark.protocol(
+    "v2 gRPC", "the receipt, in trailing metadata; of a stream, in each response's parameters", "supported"
+)
+def test_the_receipt_is_that_of_http(speaking: Speaking, stub: Any) -> None:
+    response, call = stub.ModelInfer.with_call(double(), metadata=[("tandem-pool", "kinds")])
+    assert response.model_name == "double.any"
+    told = {name: value for name, value in call.trailing_metadata() if name != "server-timing"}
+    body = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
+    reply = speaking.running.infer(body, "double.any", {"Tandem-Pool": "kinds"})
+    assert told == {name.lower(): value for name, value in reply.headers.items() if name.lower().startswith("tandem-")}
+    assert dict(call.trailing_metadata())["server-timing"].startswith("queue;dur=")
+
+
+@pytest.mark.triton
+def test_loading_is_left_to_tandem_where_it_keeps_the_triton(stub: Any) -> None:
+    """The same function as HTTP's: a Triton that `tandem triton` keeps loads what its repository holds."""
+    for call, request in (
+        (stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="digits")),
+        (stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="digits")),
+    ):
+        code, text, _ = refused(call, request)
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert "kept by Tandem" in text
+    request = pb.RepositoryModelLoadRequest(model_name="digits")
+    request.parameters["file:1/model.onnx"].bytes_param = b"x"
+    assert "not taken over the network" in refused(stub.RepositoryModelLoad, request)[1]
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+UNKNOWN = [None, "expired", "revoked", "wrong secret", "unknown"]
+# RPC -> (its request about double.any, the scope it needs, whether it is about one model)
+RPCS: dict[str, tuple[Any, str, bool]] = {
+    "ModelInfer": (double(), "infer", True),
+    "ModelReady": (pb.ModelReadyRequest(name="double.any"), "infer", True),
+    "ModelMetadata": (pb.ModelMetadataRequest(name="double.any"), "infer", True),
+    "ModelConfig": (pb.ModelConfigRequest(name="double.any"), "infer", True),
+    "ModelStatistics": (pb.ModelStatisticsRequest(name="double.any"), "infer", True),
+    "ServerMetadata": (pb.ServerMetadataRequest(), "infer", False),
+    "RepositoryIndex": (pb.RepositoryIndexRequest(), "infer", False),
+    "RepositoryModelLoad": (pb.RepositoryModelLoadRequest(model_name="double.any"), "admin", False),
+    "RepositoryModelUnload": (pb.RepositoryModelUnloadRequest(model_name="double.any"), "admin", False),
+    "TraceSetting": (pb.TraceSettingRequest(), "admin", False),
+    "LogSettings": (pb.LogSettingsRequest(), "admin", False),
+    "SystemSharedMemoryStatus": (pb.SystemSharedMemoryStatusRequest(), "admin", False),
+    "SystemSharedMemoryRegister": (pb.SystemSharedMemoryRegisterRequest(), "admin", False),
+    "SystemSharedMemoryUnregister": (pb.SystemSharedMemoryUnregisterRequest(), "admin", False),
+    "CudaSharedMemoryStatus": (pb.CudaSharedMemoryStatusRequest(), "admin", False),
+    "CudaSharedMemoryRegister": (pb.CudaSharedMemoryRegisterRequest(), "admin", False),
+    "CudaSharedMemoryUnregister": (pb.CudaSharedMemoryUnregisterRequest(), "admin", False),
+}
+
+
+@pytest.fixture(scope="module")
+def keyed(kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dict[str, str]]]:
+    folder = tmp_path_factory.mktemp("keyed")
+    keys = write_keys(folder / "keys.json")
+    with (
+        speaking_before(folder, {"cpu": [f"http://{kinds.url}"]}, "--keys", str(folder / "keys.json")) as both,
+        both.stub() as stub,
+    ):
+        yield stub, keys
+
+
+def code_with(stub: Any, rpc: str, key: str | None) -> grpc.StatusCode:
+    metadata = [] if key is None else [("authorization", f"Bearer {key}")]
+    try:
+        getattr(stub, rpc)(RPCS[rpc][0], metadata=metadata, timeout=30)
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.triton
+@pytest.mark.protocol("keys", "metadata `authorization` and `x-api-key` over gRPC", "supported")
+@pytest.mark.parametrize("rpc", RPCS)
+def test_every_rpc_wants_the_right_key(keyed: tuple[Any, dict[str, str]], rpc: str) -> None:
+    stub, keys = keyed
+    _, scope, is_of_a_model = RPCS[rpc]
+    for kind in UNKNOWN:
+        assert code_with(stub, rpc, kind and keys[kind]) is grpc.StatusCode.UNAUTHENTICATED, kind
+    for kind in (f"all but {scope}", "only metrics", *(["another model"] if is_of_a_model else [])):
+        assert code_with(stub, rpc, keys[kind]) is grpc.StatusCode.PERMISSION_DENIED, kind
+    good = (
+        {grpc.StatusCode.OK} if scope == "infer" else {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED}
+    )
+    assert code_with(stub, rpc, keys["all"]) in good
+
+
+def test_no_rpc_is_left_out_of_the_table_of_keys() -> None:
+    service = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+    open_or_below = {"ServerLive", "ServerReady", "ModelStreamInfer"}
+    assert {method.name for method in service.methods} == RPCS.keys() | open_or_below
+
+
+@pytest.mark.triton
+def test_health_needs_no_key_and_streams_do(keyed: tuple[Any, dict[str, str]]) -> None:
+    stub, keys = keyed
+    assert stub.ServerLive(pb.ServerLiveRequest()).live
+    assert stub.ServerReady(pb.ServerReadyRequest()).ready
+    [answer] = stub.ModelStreamInfer(iter([double()]))
+    assert "API key" in answer.error_message
+    [answer] = stub.ModelStreamInfer(iter([double()]), metadata=[("x-api-key", keys["all"])])
+    assert not answer.error_message
+
+
+@pytest.mark.triton
+def test_a_key_for_some_models_sees_these_alone(keyed: tuple[Any, dict[str, str]]) -> None:
+    stub, keys = keyed
+    metadata = [("x-api-key", keys["another model"])]
+    names = {row.name for row in stub.RepositoryIndex(pb.RepositoryIndexRequest(), metadata=metadata).models}
+    assert names == {"types.any", "types"}
+    counted = stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=metadata).model_stats
+    assert {row.name for row in counted} == {"types.any"}
