@@ -53,6 +53,22 @@ def error_of(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestErro
     return errors.Internal(f"the model failed on this request: {text}")
 
 
+def require_text(body: bytes, length: int | None) -> None:
+    """Of an answer with 200: that its JSON part is UTF-8. Triton writes BYTES as they are, and no reader takes that for JSON.
+
+    Raises BadRequest: the client asked for it as JSON.
+    """
+    text = body if length is None else body[:length]
+    if text.isascii():
+        return
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        raise errors.BadRequest(
+            "an output of BYTES is not UTF-8, so it has no JSON form; ask for it with the parameter binary_data: true"
+        ) from None
+
+
 def renamed(body: bytes, length: int | None, old: bytes, new: bytes) -> tuple[bytes, int | None]:
     """The answer with the name that was asked for, and the new length of its JSON part.
 
@@ -73,5 +89,5 @@ def _text(body: bytes, served: str, asked: str) -> str:
     if not isinstance(text, str):
         return "Triton gave no reason"
     text = TRACEBACK.sub("", re.sub(r"\[request id: [^\]]*\]\s*", "", text))
-    text = re.sub(rf"(?<![\w.-]){re.escape(served)}(?![\w-])", lambda _: asked, text)
+    text = re.sub(rf"(?<![\w.-]){re.escape(served)}(?=_\d|(?![\w-]))", lambda _: asked, text)
     return PATHS.sub("…", text)[:500]

@@ -216,6 +216,9 @@ def _add_refusals(app: FastAPI, admin_here: bool) -> None:
 
     for what in about.NOT_OFFERED:
         app.add_api_route(f"/v2/{what}/{{rest:path}}", refuse(what), methods=["GET", "POST"], include_in_schema=False)
+    app.add_api_route(
+        "/v2/models/{model}/trace/setting", refuse("trace"), methods=["GET", "POST"], include_in_schema=False
+    )
     app.add_api_route("/v2/logging", refuse("logging"), methods=["GET", "POST"], include_in_schema=False)
 
     if not admin_here:

@@ -43,6 +43,7 @@ SCOPE_OF = {
     "/v2/models/{model}/ready": INFER,
     "/v2/models/{model}/versions/{version}/ready": INFER,
     "/v2/models/{model}/infer": INFER,
+    "/v2/models/{model}/trace/setting": ADMIN,
     "/v2/models/{model}/versions/{version}/infer": INFER,
     "/v2/repository/index": INFER,
     "/v2/repository/models/{model}/load": ADMIN,

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from serving import errors
 from serving.gateway.access import INFER, Access, Caller
-from serving.gateway.asking.answers import renamed
+from serving.gateway.asking.answers import renamed, require_text
 from serving.gateway.asking.dispatch import Asked, ClientGone
 from serving.gateway.asking.inference import Inference
 from serving.gateway.asking.route import Route
@@ -71,6 +71,7 @@ class Infer:
                 return
             choice, reason, answer, began, answered = await inference.ask(asked, HttpClient(receive))
             series = asked.series
+            require_text(answer.body, answer.header_length)
         except ClientGone:
             series.outcomes["cancelled"] += 1
             return

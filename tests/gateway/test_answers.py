@@ -1,0 +1,110 @@
+"""What an answer of Triton's means, and what of its words a client reads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from serving import errors
+from serving.gateway.asking import answers
+from serving.gateway.fleet.upstream import Answer
+
+HEAD = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
+
+
+def error_of(
+    status: int, text: str, head: bytes = HEAD, *, versioned: bool = False, served: str = "m-int8"
+) -> errors.RequestError:
+    route = SimpleNamespace(name="m", versioned=versioned)
+    asked: Any = SimpleNamespace(route=route, head=head, header_length=None)
+    choice: Any = SimpleNamespace(name=served)
+    return answers.error_of(Answer(status, None, orjson.dumps({"error": text})), asked, choice)
+
+
+@pytest.mark.protocol(
+    "v2 HTTP", "BYTES that are not UTF-8, asked for as JSON", "refused: JSON is UTF-8; ask for binary", item=12
+)
+@pytest.mark.parametrize("length", [None, 5])
+def test_text_that_is_no_utf_8_is_not_passed_on_as_json(length: int | None) -> None:
+    answers.require_text("{é}".encode() + (b"" if length is None else b"\xff"), None if length is None else 4)
+    with pytest.raises(errors.BadRequest, match="binary_data: true"):
+        answers.require_text(b"{\xff}  \xff", length)
+
+
+@pytest.mark.protocol(
+    "v2 HTTP",
+    "Triton's words for what went wrong, without paths, request ids and the names of variants",
+    "supported",
+    item=21,
+)
+@pytest.mark.parametrize(
+    ("status", "text", "kind", "told"),
+    [
+        (400, "[request id: <id_unknown>] bad input for model 'm-int8'", errors.BadRequest, "bad input for model 'm'"),
+        (400, "m-int8 and m-int8_0 and m-int8-x and am-int8", errors.BadRequest, "m and m_0 and m-int8-x and am-int8"),
+        (400, "cannot open /srv/models/m-int8/1/model.onnx here", errors.BadRequest, "cannot open … here"),
+        (
+            500,
+            "it broke; At: /opt/x/model.py(12): execute",
+            errors.Internal,
+            "the model failed on this request: it broke",
+        ),
+        (
+            500,
+            "Unable to parse 'priority': attempt to access JSON",
+            errors.BadRequest,
+            "Unable to parse 'priority': attempt to access JSON",
+        ),
+        (
+            500,
+            "failed to parse the request JSON buffer: Invalid value. at 7",
+            errors.BadRequest,
+            "failed to parse the request JSON buffer: Invalid value. at 7",
+        ),
+        (501, "not for m-int8", errors.Unsupported, "not for m"),
+        (404, "whatever", errors.BadRequest, "whatever"),
+    ],
+)
+def test_whose_fault_it_was_and_what_is_told(
+    status: int, text: str, kind: type[errors.RequestError], told: str
+) -> None:
+    error = error_of(status, text)
+    assert (type(error), str(error)) == (kind, told)
+
+
+def test_a_500_for_a_request_that_is_wrong_is_the_clients_mistake_and_says_where() -> None:
+    error = error_of(500, "whatever", HEAD.replace(b"[1],", b"[2],"))
+    assert isinstance(error, errors.BadRequest)
+    assert "inputs[0] 'x': shape [2] holds 2 elements but 'data' has 1" in str(error)
+
+
+def test_a_version_that_is_not_there_is_404() -> None:
+    assert isinstance(error_of(404, "unknown", versioned=True), errors.NotFound)
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"error":3}'])
+def test_what_is_no_error_of_tritons_gives_no_reason(body: bytes) -> None:
+    asked: Any = SimpleNamespace(route=SimpleNamespace(name="m", versioned=False), head=HEAD, header_length=None)
+    assert str(answers.error_of(Answer(400, None, body), asked, SimpleNamespace(name="m"))) == "Triton gave no reason"  # type: ignore[arg-type]
+
+
+@pytest.mark.protocol(
+    "v2 HTTP",
+    "the name that was asked for, also inside binary answers, with Inference-Header-Content-Length anew",
+    "supported",
+    item=8,
+)
+def test_the_name_in_an_answer_becomes_the_one_that_was_asked_for() -> None:
+    head = b'{"model_name":"m-int8","id":"\\"model_name\\":\\"m-int8\\""}'
+    body, length = answers.renamed(head + b"blob", len(head), b'"model_name":"m-int8"', b'"model_name":"m"')
+    assert length == len(head) - 5
+    assert body == head.replace(b'"m-int8",', b'"m",', 1) + b"blob"
+    assert answers.renamed(b'{"model_name":"other"}', None, b'"model_name":"m-int8"', b"") == (
+        b'{"model_name":"other"}',
+        None,
+    )
+    tail = b'"model_name":"m-int8"'
+    assert answers.renamed(b"{}" + tail, 2, tail, b"") == (b"{}" + tail, 2)
