@@ -41,6 +41,7 @@ def error(reply: Reply) -> dict[str, Any]:
     return dict(body["error"])
 
 
+@pytest.mark.protocol("OpenAI", "a text; the usage counts the tokens that the model saw", "supported")
 def test_a_text_has_the_vector_that_the_model_gives_it(words: Running) -> None:
     reply = ask(words, "The harbour was quiet.")
     np.testing.assert_allclose(vectors(reply), [WORDS.of_text("The harbour was quiet.")], atol=1e-6)
@@ -51,6 +52,7 @@ def test_a_text_has_the_vector_that_the_model_gives_it(words: Running) -> None:
     assert body["usage"] == {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
 
 
+@pytest.mark.protocol("OpenAI", "texts of any length, in groups of like length, answered in their order", "supported")
 def test_many_texts_of_any_length_have_the_vectors_that_each_has_alone_in_the_order_of_the_request(
     words: Running,
 ) -> None:
@@ -68,6 +70,7 @@ def test_clients_at_the_same_time_get_their_own_vectors(words: Running) -> None:
     np.testing.assert_allclose(np.concatenate(got), [WORDS.of_text(text) for text in MIXED], atol=1e-6)
 
 
+@pytest.mark.protocol("OpenAI", "encoding_format: float, base64", "supported")
 def test_base64_holds_the_same_numbers(words: Running) -> None:
     entries = ask(words, MIXED[:3], encoding_format="base64").json()["data"]
     numbers = [np.frombuffer(base64.b64decode(entry["embedding"]), "<f4") for entry in entries]
@@ -75,6 +78,7 @@ def test_base64_holds_the_same_numbers(words: Running) -> None:
 
 
 @pytest.mark.parametrize("add_special_tokens", [True, False])
+@pytest.mark.protocol("OpenAI", "token ids of the model's own tokenizer, one array or several", "supported")
 def test_tokens_stand_for_their_text_with_and_without_the_models_marks(
     words: Running, add_special_tokens: bool
 ) -> None:
@@ -84,12 +88,18 @@ def test_tokens_stand_for_their_text_with_and_without_the_models_marks(
     np.testing.assert_allclose(vectors(ask(words, ids[0])), right[:1], atol=1e-6)
 
 
+@pytest.mark.protocol("OpenAI", "dimensions", "supported")
 def test_dimensions_cut_vectors_and_make_their_length_one_again(words: Running) -> None:
     whole, cut = vectors(ask(words, MIXED[:3])), vectors(ask(words, MIXED[:3], dimensions=3))
     right = whole[:, :3] / np.linalg.norm(whole[:, :3], axis=1, keepdims=True)
     np.testing.assert_allclose(cut, right, atol=1e-6)
 
 
+@pytest.mark.protocol(
+    "OpenAI",
+    "texts longer than the model takes, unless truncate: true",
+    "refused: what is cut in silence is answered wrongly",
+)
 def test_a_text_that_is_too_long_is_cut_only_when_the_client_says_so(words: Running) -> None:
     reply = ask(words, [MIXED[0], LONG])
     assert reply.status == 400
@@ -154,6 +164,7 @@ def test_fields_that_are_null_are_not_there_and_user_does_nothing(words: Running
         (b'{"model":"words","input":"a","dimension":3}', "dimension", "did you mean 'dimensions'?"),
     ],
 )  # fmt: skip
+@pytest.mark.protocol("OpenAI", "mistakes: 400 with OpenAI's body, whose param names the field", "supported")
 def test_mistakes_are_400_and_name_the_field(words: Running, body: bytes, param: str | None, says: str) -> None:
     reply = words.ask("/v1/embeddings", body)
     assert reply.status == 400, reply.body
@@ -164,6 +175,7 @@ def test_mistakes_are_400_and_name_the_field(words: Running, body: bytes, param:
 
 
 @pytest.mark.parametrize("model", ["nothing", "words/versions/1", "words\n", "../words", "w" * 5000, "wörter"])
+@pytest.mark.protocol("OpenAI", "an unknown model: 404, model_not_found", "supported")
 def test_an_unknown_model_is_404_in_openais_words(words: Running, model: str) -> None:
     reply = ask(words, "a", model=model)
     assert reply.status == 404
@@ -176,6 +188,9 @@ def test_an_unknown_model_is_404_in_openais_words(words: Running, model: str) ->
 @pytest.mark.parametrize(
     ("model", "why"),
     [("tokens", "a vector for each token"), ("plain", "its task is other"), ("tokens-fp32", "each token")],
+)
+@pytest.mark.protocol(
+    "OpenAI", "models that make no vectors of texts, or one for each token", "refused: they are asked over /v2"
 )
 def test_a_model_that_makes_no_vectors_of_texts_is_400_with_the_way_out(words: Running, model: str, why: str) -> None:
     reply = ask(words, "a", model=model)
@@ -198,6 +213,7 @@ def test_paths_beside_them_are_404_in_openais_words(words: Running, path: str) -
     assert error(reply)["code"] is None
 
 
+@pytest.mark.protocol("OpenAI", "receipt, pins, deadline and priority, as on v2", "supported")
 def test_the_receipt_says_what_answered(words: Running) -> None:
     reply = ask(words, MIXED)
     assert reply.headers["Tandem-Pool"] == "cpu"
@@ -231,6 +247,7 @@ def test_headers_of_ours_that_are_wrong_are_400(words: Running, header: str) -> 
     assert ask(words, "a", {header: "soon"}).status == 400
 
 
+@pytest.mark.protocol("OpenAI", "without --model-repository", "refused: the tokenizer is read from there")
 def test_a_gateway_without_the_repository_says_501_and_why(words_triton: str, tmp_path: Path) -> None:
     with gateway_before(tmp_path, {"cpu": [words_triton]}) as bare:
         reply = ask(bare, "a")
@@ -240,6 +257,7 @@ def test_a_gateway_without_the_repository_says_501_and_why(words_triton: str, tm
         assert bare.ask("/v1/models").json()["data"][0]["created"] == 0
 
 
+@pytest.mark.protocol("OpenAI", "limits of texts, tokens, characters and bytes", "supported")
 def test_what_a_request_may_hold_is_limited(words_triton: str, words_repository: Path, tmp_path: Path) -> None:
     limits = {"max_texts": 3, "max_tokens": 40, "max_body_bytes": 4096}
     options = ("--model-repository", str(words_repository))

@@ -15,6 +15,7 @@ def entry(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": MADE, "owned_by": "tandem"}
 
 
+@pytest.mark.protocol("OpenAI", "the list of models that a key may ask, and one of them", "supported")
 def test_public_names_are_listed(words: Running) -> None:
     reply = words.ask("/v1/models")
     assert reply.status == 200

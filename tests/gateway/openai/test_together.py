@@ -131,6 +131,9 @@ def test_what_is_being_worked_on_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("num", [1, 3, MAX_IN_FLIGHT + 5])
+@pytest.mark.protocol(
+    "OpenAI", "a client that leaves, and a part that fails, take what waits out of the queue", "supported"
+)
 def test_a_client_that_leaves_takes_all_that_waits_out_of_the_queue(num: int) -> None:
     async def scene() -> None:
         queue, visitor = Queue(), Visitor()
