@@ -49,10 +49,8 @@ def main() -> int:
                 print(f"framing       {sent} requests, {len(problems)} findings", flush=True)
                 found += problems
             if "memory" in parts:
-                grew, problems = asyncio.run(memory.run(here, options.requests))
-                print(
-                    f"memory        {options.requests} requests, {grew / 2**20:+.1f} MB after the warm-up", flush=True
-                )
+                told, problems = asyncio.run(memory.run(here, options.requests))
+                print(f"memory        {told}", flush=True)
                 found += problems
             found += _faults(here)
     for one in found:

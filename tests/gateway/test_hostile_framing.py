@@ -168,6 +168,9 @@ def told() -> dict[str, tuple[list[Answer], list[bytes]]]:
     return uvloop.run(run())
 
 
+@pytest.mark.protocol(
+    "hostile input", "requests that two readers could read differently", "refused: framing is rebuilt", item=48
+)
 @pytest.mark.parametrize(
     ("name", "status"), [(name, status) for name, _, status in BAD], ids=[name for name, _, _ in BAD]
 )
@@ -237,6 +240,7 @@ def test_a_trailer_is_no_header() -> None:
     assert [answer.status for answer in answers] == [200]
 
 
+@pytest.mark.protocol("v2 HTTP", "an offer of HTTP/2 (h2c) beside a request, as Java's client makes", "supported")
 def test_an_offer_to_go_on_in_http_2_is_left_unanswered_and_the_request_is_not() -> None:
     """Java's client makes one with its first request; what follows it is HTTP/1.1 as well."""
     offer = (
@@ -262,6 +266,7 @@ def test_a_head_may_be_split_anywhere() -> None:
     uvloop.run(run())
 
 
+@pytest.mark.protocol("hostile input", "heads over `limits.max_head_bytes` or `limits.max_headers`", "refused: 431")
 def test_the_limits_of_a_head_are_settings() -> None:
     long, many = with_line(b"A: " + b"a" * 1500), INFER + HOST + b"A: b\r\n" * 4 + b"\r\n"
     answers, _ = say_all([long + SECOND, many + SECOND], max_head_bytes=1024, max_headers=4)

@@ -60,6 +60,7 @@ LATE = [
 ]
 
 
+@pytest.mark.protocol("hostile input", "heads and bodies that come too slowly", "refused: 408")
 def test_what_does_not_come_in_time_is_408() -> None:
     async def run() -> list[list[Answer]]:
         async with wire(**QUICK) as here:
@@ -179,6 +180,9 @@ def held(here: Wire) -> int:
     return size
 
 
+@pytest.mark.protocol(
+    "hostile input", "more bytes of bodies at once than `limits.max_buffered_bytes`", "refused: 503 with Retry-After"
+)
 def test_all_bodies_together_hold_only_so_much() -> None:
     """Whoever sends more than there is room for is told to come back, and the room is free again when the others leave."""
 
