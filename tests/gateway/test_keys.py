@@ -101,6 +101,7 @@ def filled(path: str) -> tuple[str, bytes | None]:
 
 
 @pytest.mark.parametrize("path", CLOSED)
+@pytest.mark.protocol("keys", "`Authorization: Bearer` and `X-API-Key` over HTTP, a scope for each path", "supported")
 def test_a_path_is_refused_without_a_good_key_and_answered_with_one(keyed: Keyed, path: str) -> None:
     asked, body = filled(path)
     needed = SCOPE_OF[path]
@@ -135,6 +136,7 @@ def message(path: str, reply: Reply) -> str:
 
 @pytest.mark.parametrize("path", [path for path, needed in SCOPE_OF.items() if needed == OPEN])
 @pytest.mark.parametrize("key", [None, "expired", "all"])
+@pytest.mark.protocol("keys", "health and the files of the pages without a key", "supported")
 def test_health_and_the_pages_own_files_need_no_key(keyed: Keyed, path: str, key: str | None) -> None:
     assert keyed.ask(filled(path)[0], key and keyed.keys[key]).status == 200
 
@@ -181,6 +183,7 @@ def test_that_a_key_expired_or_was_revoked_is_told_to_who_has_its_secret_alone(k
         assert keyed.ask("/v2", other).json() == keyed.ask("/v2", keyed.keys["unknown"]).json()
 
 
+@pytest.mark.protocol("keys", "keys for some models, which learn of no others", "supported")
 def test_a_key_for_some_models_learns_of_no_others(keyed: Keyed) -> None:
     key = keyed.keys["digits alone"]
     names = {row["name"] for row in keyed.ask("/v2/repository/index", key, b"").json()}
@@ -264,6 +267,11 @@ def test_a_refused_key_is_in_no_answer_and_in_no_log(keyed: Keyed) -> None:
         ("Authorization_: Bearer KEY", 401),
     ],
 )
+@pytest.mark.protocol(
+    "keys",
+    "a key in the query, in a cookie, or two that differ",
+    "refused: a key is in one header, so that it is in no log and all readers see the same",
+)
 def test_a_key_counts_where_it_belongs_and_nowhere_else(keyed: Keyed, path: str, lines: str, status: int) -> None:
     body = SAMPLE if path.endswith("infer") else b""
     method = "POST" if body else "GET"
@@ -284,6 +292,11 @@ def raw(keyed: Keyed, request: bytes, *, is_whole: bool = False) -> bytes:
 
 @pytest.mark.parametrize(
     "path", ["/v2/models/digits/infer", "/v2/repository/index", "/v1/embeddings", "/v1/classify/digits"]
+)
+@pytest.mark.protocol(
+    "keys",
+    "the body of a request without a good key, over HTTP",
+    "refused: it is not read, and the connection is closed",
 )
 def test_a_strangers_body_is_not_waited_for_and_the_connection_is_closed(keyed: Keyed, path: str) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n"
@@ -314,6 +327,7 @@ def status_of(keyed: Keyed, key: str) -> int:
     return keyed.ask("/v2", key).status
 
 
+@pytest.mark.protocol("keys", "adding and revoking keys while a gateway runs", "supported")
 def test_added_revoked_and_expired_keys_count_within_two_seconds(keyed: Keyed) -> None:
     key = keyed.make("infer")
     wait_until(lambda: status_of(keyed, key) == 200, "the new key counts", 3)

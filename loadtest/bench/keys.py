@@ -1,0 +1,71 @@
+"""What does a request pay for its API key, and how long does a gateway read a file of many?
+
+    python -m loadtest.bench.keys [--keys N]
+
+One process, no network. The least of seven rounds counts, because what disturbs only ever adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from loadtest.machine import this_machine
+from serving import errors
+from serving.gateway.access import Access
+from serving.gateway.key_watch import KeyWatch
+from serving.keys.key import INFER, Key, digest_of, id_of, make_text
+from serving.keys.key_file import render
+
+NUM_ROUNDS, NUM_ASKED = 7, 100_000  # a round takes a quarter of a second
+
+
+def least_us(ask: Callable[[], object]) -> float:
+    """Microseconds of one call."""
+    taken_s = []
+    for _ in range(NUM_ROUNDS):
+        began = time.perf_counter()
+        for _ in range(NUM_ASKED):
+            ask()
+        taken_s.append(time.perf_counter() - began)
+    return min(taken_s) / NUM_ASKED * 1e6
+
+
+def refused(access: Access, headers: dict[bytes, bytes]) -> None:
+    try:
+        access.caller_of(headers)
+    except errors.Unauthenticated:
+        return
+    raise AssertionError("a key that nobody has was let in")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=100_000, help="How many keys there are.")
+    num_keys = parser.parse_args().keys
+    texts = [make_text() for _ in range(num_keys)]
+    now = datetime.now(UTC)
+    keys = [Key(id_of(text) or "", "bench", digest_of(text), frozenset({INFER}), now) for text in texts]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "keys.json"
+        file.write_bytes(render(keys))
+        began = time.perf_counter()
+        access = KeyWatch(file).access
+        read_s = time.perf_counter() - began
+        size_mb = file.stat().st_size / 1e6
+    good = {b"authorization": b"Bearer " + texts[-1].encode()}
+    bad = {b"authorization": b"Bearer " + make_text().encode()}
+    open_to_all = Access()
+    print(f"{this_machine().processor}; {num_keys:,} keys")
+    print(f"reading them ({size_mb:.1f} MB): {read_s:.2f} s")
+    print(f"a good key: {least_us(lambda: access.caller_of(good)):.2f} µs")
+    print(f"an unknown key: {least_us(lambda: refused(access, bad)):.2f} µs")
+    print(f"a gateway without keys: {least_us(lambda: open_to_all.caller_of(good)):.2f} µs")
+
+
+if __name__ == "__main__":
+    main()
