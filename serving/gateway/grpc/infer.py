@@ -28,9 +28,11 @@ from serving.gateway.preparing import Preparing
 from serving.gateway.responses import outcome_of
 from serving.protocol import grpc_v2, v2
 from serving.protocol.grpc_v2 import Chunk, Envelope
+from serving.settings import LimitSettings
 
 # A request with so much besides raw tensors has typed contents, which take about 30 ns a byte to pack (measured: 5 ms for 150,000 numbers).
 THREAD_ABOVE_BYTES = 32 * 1024
+RETRY_AFTER_S = 1.0  # until others have theirs, as over HTTP; a guess, not measured
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one, as in `upstream.py`
 
 
@@ -45,11 +47,20 @@ class Said:
 
 
 class GrpcInfer:
-    def __init__(self, inference: Inference, catalogue: Catalogue, access: Access, preparing: Preparing) -> None:
+    def __init__(
+        self,
+        inference: Inference,
+        catalogue: Catalogue,
+        access: Access,
+        preparing: Preparing,
+        limits: LimitSettings,
+    ) -> None:
         self._inference = inference
         self._catalogue = catalogue
         self._access = access
         self._preparing = preparing
+        self._limits = limits
+        self._held = 0  # bytes, of all messages that are not answered yet
 
     async def unary(self, message: bytes, context: Any) -> bytes:
         """ModelInfer. Raises RequestError, or CancelledError."""
@@ -72,26 +83,35 @@ class GrpcInfer:
 
     async def _infer(self, message: bytes, context: Any, *, is_streamed: bool) -> tuple[Asked, Reply]:
         """Raises RequestError, counted, or CancelledError."""
+        self._held += len(message)
+        try:
+            asked = await self._asked(message, context, is_streamed=is_streamed)
+            return asked, await self._answered(asked, context)
+        finally:
+            self._held -= len(message)
+
+    async def _asked(self, message: bytes, context: Any, *, is_streamed: bool) -> Asked:
+        """The request, checked. Raises RequestError, counted, or CancelledError."""
         arrived = perf_counter()
-        inference = self._inference
-        series = inference.unresolved
+        series = self._inference.unresolved
         try:
             metadata = metadata_in(context)
             caller = self._access.caller_of(metadata)
             caller.require(INFER)
+            if self._held > self._limits.max_buffered_bytes:
+                raise errors.Overloaded("too much is held in memory here; try again", retry_after_s=RETRY_AFTER_S)
             left_s = context.time_remaining()
             said = Said(caller, metadata, inf if left_s is None else left_s, arrived)
             envelope = grpc_v2.opened(message)
             route = self._route(envelope, said)
             series = route.choices[0].series
-            asked = await self._read(envelope, route, said, is_streamed=is_streamed)
+            return await self._read(envelope, route, said, is_streamed=is_streamed)
         except errors.RequestError as error:
             series.outcomes[outcome_of(error)] += 1
             raise
         except asyncio.CancelledError:
             series.outcomes["cancelled"] += 1
             raise
-        return asked, await self._answered(asked, context)
 
     def _route(self, envelope: Envelope, said: Said) -> Route:
         model, version, metadata = envelope.model, envelope.version, said.metadata

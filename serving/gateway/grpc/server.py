@@ -36,7 +36,7 @@ class GrpcServer:
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings, host: str, port: int) -> None:
         """Raises UserError where the port is taken."""
-        infer = GrpcInfer(gateway.inference, gateway.catalogue, gateway.access, gateway.preparing)
+        infer = GrpcInfer(gateway.inference, gateway.catalogue, gateway.access, gateway.preparing, settings.limits)
         service = Service(
             infer, gateway.access, gateway.catalogue, gateway.state, list(settings.models), admin_here=is_loopback(host)
         )

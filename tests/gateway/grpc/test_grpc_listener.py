@@ -36,9 +36,9 @@ def test_health_checks_of_grpc_say_what_health_ready_says(speaking: Speaking) ->
         assert refused(channel.unary_unary(CHECK), b"\x0a\x05")[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_gateway_without_its_triton_is_live_but_not_ready(tmp_path: Path) -> None:
-    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
-    with speaking_before(tmp_path, {"cpu": [nowhere]}, ready=False) as both, both.stub() as stub:
+def test_a_gateway_without_its_triton_is_live_but_not_ready_and_holds_no_more_than_it_may(tmp_path: Path) -> None:
+    nowhere, limits = f"http://127.0.0.1:{free_ports(1)[0]}", {"max_buffered_bytes": 4096}
+    with speaking_before(tmp_path, {"cpu": [nowhere]}, ready=False, limits=limits) as both, both.stub() as stub:
         assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=10).live
         assert not stub.ServerReady(pb.ServerReadyRequest()).ready
         assert not stub.ModelReady(pb.ModelReadyRequest(name="double.any")).ready
@@ -49,6 +49,9 @@ def test_a_gateway_without_its_triton_is_live_but_not_ready(tmp_path: Path) -> N
             "not_ready",
             "1",
         )
+        code, text, metadata = refused(stub.ModelInfer, double(raw_input_contents=[bytes(5000)]))
+        assert (code, metadata["tandem-error"]) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
+        assert "memory" in text
 
 
 def test_a_taken_port_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
