@@ -29,7 +29,7 @@ SHAPE = re.compile(
     rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?'
 )  # the quotes cannot stand inside a JSON string
 SHAPES = re.compile(rb'"shape"\s*:\s*\[([\d,\s]+)\]')  # whatever else stands there Triton refuses by itself
-SHORT_SHAPE = 9  # characters: no dimension of it reaches 10**9
+FEW_DIGITS = 6  # less than a million elements, for which Triton can make room whatever the body is
 LONG_SHAPE = 100  # characters; no model's is longer; a guess, not measured
 
 
@@ -84,9 +84,7 @@ def check_head(head: bytes, body_size: int | None = None) -> Head:
     binary extension's own, which are nearly all, pass after a few byte searches.
     """
     size = len(head) if body_size is None else body_size
-    if _is_plain(head) and not _is_any_shape_large(head, size):
-        return PLAIN
-    if not head:  # raw binary has none
+    if not head or (_is_plain(head) and not _is_any_shape_large(head, size)):  # raw binary has none
         return PLAIN
     return _check_parsed(head, size)
 
@@ -112,13 +110,15 @@ def _num_brackets(head: bytes) -> int:
 def _is_any_shape_large(head: bytes, size: int) -> bool:
     """Whether one says more elements than the body has bytes (`check_shape` has the reason), or Triton would cut it off."""
     for shape in SHAPES.findall(head):
+        if len(shape.translate(None, b", \t\r\n")) <= FEW_DIGITS:
+            continue
         if len(shape) > LONG_SHAPE:
             return True
         try:
             dimensions = list(map(int, shape.split(b",")))
         except ValueError:
             return True
-        if prod(dimensions) > size or (len(shape) > SHORT_SHAPE and max(dimensions) > MAX_DIMENSION):
+        if prod(dimensions) > size or max(dimensions) > MAX_DIMENSION:
             return True
     return False
 
