@@ -7,6 +7,7 @@ read differently. Rule: nothing here is repaired; a head is taken as it came, or
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from serving import errors
 
@@ -22,6 +23,8 @@ ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})?")
 NEVER_ENCODED = frozenset(b"/\\%\x7f") | frozenset(
     range(0x20)
 )  # what a second decoding, or another reader, would make a path of
+# Lines and hosts that were found good: clients repeat theirs, and a look-up takes 0.1 µs where the check takes 3. At most 4 MB of them.
+REMEMBERED = 256
 OTHER_PROTOCOLS = "this server speaks HTTP/1.1"
 
 Headers = list[tuple[bytes, bytes]]
@@ -29,6 +32,25 @@ Headers = list[tuple[bytes, bytes]]
 
 def check(version: str, method: bytes, target: bytes, headers: Headers) -> None:
     """`headers` have their names in small letters. Raises BadRequest or what fits better."""
+    _check_line(version, method, target)
+    by_name = dict(headers)
+    if len(by_name) < len(headers):
+        _require_once(headers)
+    host = by_name.get(b"host")
+    if host is not None:
+        _check_host(host)
+    elif version == "1.1":
+        raise errors.BadRequest("a request in HTTP/1.1 needs the header Host")
+    encoding = by_name.get(b"transfer-encoding")
+    if encoding is not None:
+        _check_transfer_encoding(encoding, version)
+    expect = by_name.get(b"expect")
+    if expect is not None and expect.lower() != b"100-continue":
+        raise errors.ExpectationFailed("of Expect, 100-continue alone is understood")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _check_line(version: str, method: bytes, target: bytes) -> None:
     if method not in METHODS:
         raise errors.Unsupported(f"the method {method.decode('latin-1')} is not offered")
     if version not in VERSIONS:
@@ -36,21 +58,13 @@ def check(version: str, method: bytes, target: bytes, headers: Headers) -> None:
     if len(target) > MAX_TARGET_BYTES:
         raise errors.TargetTooLong(f"the path and query have more than {MAX_TARGET_BYTES} bytes")
     check_target(target)
-    by_name = dict(headers)
-    if len(by_name) < len(headers):
-        _require_once(headers)
-    host = by_name.get(b"host")
-    if host is None:
-        if version == "1.1":
-            raise errors.BadRequest("a request in HTTP/1.1 needs the header Host")
-    elif host and HOST.fullmatch(host) is None:
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _check_host(host: bytes) -> None:
+    """It may be empty: RFC 9112, 3.2."""
+    if host and HOST.fullmatch(host) is None:
         raise errors.BadRequest("Host is not a name or an address with a port")
-    encoding = by_name.get(b"transfer-encoding")
-    if encoding is not None:
-        _check_transfer_encoding(encoding, version)
-    expect = by_name.get(b"expect")
-    if expect is not None and expect.lower() != b"100-continue":
-        raise errors.ExpectationFailed("of Expect, 100-continue alone is understood")
 
 
 def _require_once(headers: Headers) -> None:
