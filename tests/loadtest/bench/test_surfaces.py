@@ -1,0 +1,149 @@
+"""The bench of the surfaces: what a part says of its rounds, what it says where something is missing, and how its load is counted.
+
+The parts themselves start servers and take minutes: `make bench ARGS=--quick` shows that they work.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from loadtest.bench.processes import CannotMeasure, free_ports, running
+from loadtest.bench.rounds import Spread
+from loadtest.bench.stack import answers
+from loadtest.bench.surfaces import __main__ as surfaces
+from loadtest.bench.surfaces import closed_loop, items, json_image, peer, pixels
+from loadtest.bench.surfaces.closed_loop import Request
+from loadtest.bench.surfaces.items import Compared, Side
+from loadtest.bench.surfaces.json_image import Series
+from loadtest.bench.surfaces.part import Part, told
+from loadtest.bench.verdicts import Outcome
+from loadtest.sending.connection import request_bytes
+from serving.repository import Repository
+
+INFER = "/v2/models/digits/infer"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Answers every request at once."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "loadtest.bench.quick_server", "--port", str(port)]
+    log = tmp_path_factory.mktemp("quick") / "log"
+    with running(command, log, lambda: answers(f"127.0.0.1:{port}", "/v2"), 30.0):
+        yield f"http://127.0.0.1:{port}"
+
+
+def compared(served: list[float], alone: list[float]) -> Compared:
+    return Compared(Side(served, [12.0] * len(served)), Side(alone, [9.0, 10.0, 11.0]), [1.0, 1.5, 2.0], [0.1] * 3)
+
+
+def test_a_part_divides_what_was_measured_in_one_round() -> None:
+    part = items.part("embeddings", "texts", compared([90.0, 180.0, 100.0], [100.0, 200.0, 100.0]), ["as said"])
+    (verdict,) = part.verdicts
+    assert verdict.value == pytest.approx(0.9)
+    assert verdict.outcome is Outcome.MET
+    assert part.values["added_cpu_ms_each"] == {"median": 2.0, "min": 1.0, "max": 3.0}
+    said = part.describe()
+    assert "added CPU: 2.00 (1.00..3.00) ms each" in said
+    assert "as said" in said
+
+
+def test_a_surface_that_costs_a_fifth_misses_and_one_that_costs_a_half_fails() -> None:
+    def outcome(rate: float) -> Outcome:
+        return items.part("x", "texts", compared([rate] * 3, [100.0] * 3), []).verdicts[0].outcome
+
+    assert [outcome(85.0), outcome(50.0)] == [Outcome.MISSED, Outcome.FAILED]
+
+
+def test_an_image_is_judged_by_throughput_and_by_latency() -> None:
+    fast, slow = Series([20.0, 30.0], [0.02, 0.02], [9.0, 9.0]), Series([10.0, 10.0], [0.01, 0.01], [9.0, 9.0])
+    measured = {(body, target): made for body in json_image.BODIES for target, made in
+                (("gateway", fast), ("Triton direct", slow))}  # fmt: skip
+    part = json_image._part(measured, {"JSON": pixels.json_body()})
+    values = {verdict.name: (verdict.value, verdict.outcome) for verdict in part.verdicts}
+    assert values["gateway ÷ direct throughput, image as JSON"] == (2.5, Outcome.MET)
+    assert values["gateway ÷ direct p50, image as nested JSON"] == (2.0, Outcome.MISSED)
+    assert len(values) == 4
+
+
+def test_figures_are_told_with_their_ends() -> None:
+    assert told(Spread(1234.5, 1000.0, 2000.0), 0) == "1,234 (1,000..2,000)"
+    assert told(Spread(0.00123, 0.001, 0.002), 2, 1000) == "1.23 (1.00..2.00)"
+
+
+@pytest.mark.parametrize("name", ["embeddings", "classify"])
+def test_a_model_that_nobody_made_is_told_with_the_command_that_makes_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "result.json"
+    code = surfaces.main(["--quick", "--only", name, "--models", str(tmp_path), "--json", str(file)])
+    assert code == 3
+    assert 'make models ARGS="--only' in capsys.readouterr().out
+    (part,) = json.loads(file.read_text())["parts"]
+    assert part["verdicts"] == []
+
+
+def test_a_part_that_cannot_be_measured_leaves_the_others_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(_: object) -> Part:
+        raise CannotMeasure("LitServe could not be installed: no network")
+
+    made = items.part("embeddings", "texts", compared([10.0] * 3, [100.0] * 3), [])
+    monkeypatch.setattr(surfaces, "PARTS", {"peer": gone, "embeddings": lambda _: made})
+    assert surfaces.main(["--quick", "--only", "peer", "embeddings"]) == 0
+    assert surfaces.main(["--only", "peer", "embeddings"]) == 1
+    said = capsys.readouterr().out
+    assert "not measured: LitServe could not be installed: no network" in said
+    assert "beyond twice the aim" in said
+
+
+def test_what_cannot_be_installed_is_one_line() -> None:
+    with pytest.raises(CannotMeasure, match="LitServe could not be installed: no such wheel"):
+        peer._install([sys.executable, "-c", "raise SystemExit('a line\\nno such wheel')"])
+
+
+def test_the_peers_wheels_are_pinned() -> None:
+    lines = peer.PINS.read_text().splitlines()
+    assert all("==" in line for line in lines)
+    assert [line for line in lines if line.startswith(("litserve==", "onnxruntime=="))]
+
+
+def test_items_of_every_request_count(server: str) -> None:
+    asked = [Request(request_bytes("POST", server, INFER, {}, b"{}"), 5)]
+    done = closed_loop.send(asked, server, num_clients=3, round_s=0.2)
+    assert done.num_items % 5 == 0
+    assert done.num_items >= 15
+    assert done.rate == pytest.approx(done.num_items / done.duration_s)
+    assert 0 < done.latency_p50_s < 0.2
+
+
+def test_a_failed_request_measures_nothing(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    with pytest.raises(CannotMeasure, match="refused"):
+        closed_loop.send([Request(b"", 1)], url, num_clients=2, round_s=5.0)
+
+
+def test_the_net_of_three_means_is_a_model_like_any_other(tmp_path: Path) -> None:
+    pixels.write(tmp_path)
+    (variant,) = Repository(tmp_path).variants()
+    variant.verify()
+    assert variant.loadable_pools == ("cpu", "gpu")
+    assert variant.record.is_untrained
+
+
+def test_an_image_is_the_same_numbers_in_every_body() -> None:
+    flat, nested = (orjson.loads(make().data)["inputs"][0] for make in (pixels.json_body, pixels.nested_json_body))
+    binary = pixels.binary_body()
+    raw = np.frombuffer(binary.data[binary.header_length :], np.float32)
+    assert np.array_equal(np.array(flat["data"], np.float32), raw)
+    assert np.array_equal(np.array(nested["data"], np.float32).ravel(), raw)
+    assert raw.size == 3 * 224 * 224
