@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
-from conftest import Gateway
+from conftest import Gateway, Keys
 from tritonclient.utils import InferenceServerException
 
 STREAMS = {"start_stream", "async_stream_infer", "stop_stream"}
@@ -236,6 +236,17 @@ def test_a_mistake_is_told_in_the_clients_own_exception(
         ask("infer", model, digits.inputs(triton, image))
     assert words in raised.value.message()
     assert raised.value.status() == status
+
+
+def test_a_key_is_a_header_of_each_call(keyed: Gateway, keys: Keys) -> None:
+    with triton.InferenceServerClient(keyed.grpc) as client:
+        for header in ({"authorization": f"Bearer {keys.of_digits}"}, {"x-api-key": keys.of_digits}):
+            digits.check(client.infer("digits", digits.inputs(triton), headers=header))
+            assert client.get_model_metadata("digits", headers=header)
+        assert client.is_server_live()
+        with pytest.raises(InferenceServerException) as raised:
+            client.infer("digits", digits.inputs(triton))
+        assert raised.value.status() == "StatusCode.UNAUTHENTICATED"
 
 
 @pytest.mark.parametrize("name", sorted(methods.REFUSED))

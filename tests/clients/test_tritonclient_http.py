@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
-from conftest import Gateway
+from conftest import Gateway, Keys
 from tritonclient.utils import InferenceServerException
 
 ENCODED = {"generate_request_body", "parse_response_body"}  # static: bytes without a connection
@@ -201,6 +201,17 @@ def test_a_short_timeout_of_the_client_leaves_nothing_broken(gateway: Gateway) -
     with triton.InferenceServerClient(gateway.http, network_timeout=30, connection_timeout=5) as client:
         for _ in range(3):
             digits.check(client.infer("digits", digits.inputs(triton)))
+
+
+def test_a_key_is_a_header_of_each_call(keyed: Gateway, keys: Keys) -> None:
+    with triton.InferenceServerClient(keyed.http) as client:
+        for header in ({"Authorization": f"Bearer {keys.of_digits}"}, {"X-API-Key": keys.of_digits}):
+            digits.check(client.infer("digits", digits.inputs(triton), headers=header))
+            assert client.get_model_metadata("digits", headers=header)
+        assert client.is_server_live()
+        with pytest.raises(InferenceServerException) as raised:
+            client.infer("digits", digits.inputs(triton))
+        assert raised.value.status() == "401"
 
 
 @pytest.mark.parametrize("name", sorted(methods.REFUSED))

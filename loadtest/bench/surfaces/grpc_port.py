@@ -90,14 +90,14 @@ def _over_http(
     plan: Plan, generator: str, script: Path, running: Served, num_in_flight: int
 ) -> tuple[int, float, float]:
     url = f"{running.stack.gateway.url}/v2/models/{VARIANT}/infer"
-    burst = wrk.fire(generator, script, url, num_connections=num_in_flight, duration_s=max(1, round(plan.round_s)))
+    burst = wrk.fire(generator, script, url, num_connections=num_in_flight, duration_s=plan.burst_s)
     return burst.num_requests, burst.rate_rps, burst.latency_p50_s
 
 
 def _over_grpc(plan: Plan, request: Path, running: Served, target: str, num_in_flight: int) -> tuple[int, float, float]:
     where = [running.grpc, running.key] if target == GRPC else [running.stack.grpc]
     command = [sys.executable, "-m", "loadtest.bench.surfaces.grpc_client", where[0], str(request)]
-    command += [str(num_in_flight), str(plan.round_s), *where[1:]]
+    command += [str(num_in_flight), str(plan.burst_s), *where[1:]]
     said = run_command(command, f"calls to {target} failed", CALL_TIMEOUT_S)
     calls, took_s, median_s = said.split()
     return int(calls), int(calls) / float(took_s), float(median_s)

@@ -58,13 +58,14 @@ def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: S
         "gateway": f"{gateway.url}/v2/models/{pixels.MODEL}/infer",
         "Triton direct": f"{triton.url}/v2/models/{pixels.MODEL}-fp32/infer",
     }
-    whole_s = max(1, round(plan.round_s))  # wrk takes whole seconds only
     measured: dict[tuple[str, str], Series] = defaultdict(Series)
     for order in rotated(list(urls), plan.num_rounds):
         for body, script in scripts.items():
             for target in order:
                 series, before_s = measured[body, target], running.cpu_s()
-                busy = wrk.fire(generator, script, urls[target], num_connections=NUM_CONNECTIONS, duration_s=whole_s)
+                busy = wrk.fire(
+                    generator, script, urls[target], num_connections=NUM_CONNECTIONS, duration_s=plan.burst_s
+                )
                 series.cpu_ms.append((running.cpu_s() - before_s) * 1000 / busy.num_requests)
                 series.rate_rps.append(busy.rate_rps)
                 lone = wrk.fire(generator, script, urls[target], num_connections=1, duration_s=1)

@@ -21,7 +21,7 @@ from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, cpu_s, fam
 from loadtest.bench.processes import running as process_running
 from loadtest.bench.rounds import rotated, spread
 from loadtest.bench.stack import START_S, answers
-from loadtest.bench.surfaces.part import Part, Plan, Setting, told
+from loadtest.bench.surfaces.part import Part, Setting, told
 from loadtest.bench.surfaces.served import served
 from serving.local.places import cache_dir
 
@@ -59,18 +59,13 @@ def measure(setting: Setting) -> Part:
                 script, url, cpu = bursts[name]
                 before_s = cpu()
                 busy = wrk.fire(
-                    generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=_whole_s(setting.plan)
+                    generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=setting.plan.burst_s
                 )
                 measured[name].cpu_us.append((cpu() - before_s) * 1e6 / busy.num_requests)
                 measured[name].rate_rps.append(busy.rate_rps)
                 lone = wrk.fire(generator, script, url, num_connections=1, duration_s=1)
                 measured[name].latency_p50_s.append(lone.latency_p50_s)
     return _part(measured)
-
-
-def _whole_s(plan: Plan) -> int:
-    """wrk takes whole seconds only."""
-    return max(1, round(plan.round_s))
 
 
 @dataclass(frozen=True, slots=True)
