@@ -25,6 +25,7 @@ MAX_BRACKETS = 1000
 BINARY_PARAMETERS = re.compile(
     rb'"parameters"\s*:\s*\{\s*"(?:binary_data_size"\s*:\s*\d{1,9}|binary_data(?:_output)?"\s*:\s*(?:true|false))\s*\}'
 )
+FIRST = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,9})')
 SHAPE = re.compile(
     rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?'
 )  # the quotes cannot stand inside a JSON string
@@ -67,8 +68,8 @@ def inference_header_length(value: bytes | None, body_size: int) -> int | None:
 
 def num_rows(head: bytes) -> int:
     """The first dimension of the first tensor in the JSON part, which is the batch where there is one; 1 where it says none."""
-    first = SHAPE.search(head)
-    return max(1, int(first[1])) if first else 1
+    first = FIRST.search(head)
+    return (int(first[1]) or 1) if first else 1
 
 
 def rows_and_length(head: bytes) -> tuple[int, int]:
