@@ -1,0 +1,76 @@
+"""From which size on does it pay to turn a JSON tensor into a binary one before Triton reads it?
+
+    python -m loadtest.bench.json_tensors --url 127.0.0.1:8000 --model digits-fp32 --shape 1,8,8 --max-rows 32
+
+asks a Triton that runs already for the same rows in JSON and in binary, and times the turning beside the look that JSON gets otherwise.
+`BINARY_FROM_BYTES` in `serving/gateway/http/infer.py` is what came of it. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+from collections.abc import Callable
+from math import prod
+from statistics import median
+from time import perf_counter
+
+from serving.protocol import v2
+
+SECONDS = 0.5  # for each of the four times of a size
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", default="127.0.0.1:8000", help="HOST:PORT of a Triton")
+    parser.add_argument("--model", default="digits-fp32")
+    parser.add_argument("--input", default="image", help="its only input, FP32")
+    parser.add_argument("--shape", default="1,8,8", help="of a row")
+    parser.add_argument("--max-rows", type=int, default=32)
+    options = parser.parse_args()
+    shape = [int(size) for size in options.shape.split(",")]
+    host, _, port = options.url.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+
+    def ask(body: bytes, length: int | None) -> None:
+        headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
+        connection.request("POST", f"/v2/models/{options.model}/infer", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{options.model} answered {answer.status}: {text[:200].decode(errors='replace')}")
+
+    print("      bytes   JSON ms  binary ms  turning ms  looking ms")
+    rows, tensors = 1, v2.JsonTensors()
+    while rows <= options.max_rows:
+        data = [random.gauss(0, 1) for _ in range(rows * prod(shape))]
+        entry = {"name": options.input, "shape": [rows, *shape], "datatype": "FP32", "data": data}
+        body = json.dumps({"inputs": [entry]}).encode()
+        binary = tensors.to_binary(body)
+        assert binary is not None
+        whole, length = b"".join((binary.head, *binary.tensors)), len(binary.head)
+        times = [
+            _ms(lambda body=body: ask(body, None)),  # type: ignore[misc]
+            _ms(lambda body=whole, length=length: ask(body, length)),  # type: ignore[misc]
+            _ms(lambda body=body: tensors.to_binary(body)),  # type: ignore[misc]
+            _ms(lambda body=body: v2.check_head(body)),  # type: ignore[misc]
+        ]
+        print(f"{len(body):11}" + "".join(f"{ms:10.3f} " for ms in times))
+        rows *= 2
+    return 0
+
+
+def _ms(work: Callable[[], object]) -> float:
+    """The median."""
+    times, end = [], perf_counter() + SECONDS
+    while perf_counter() < end:
+        began = perf_counter()
+        work()
+        times.append((perf_counter() - began) * 1000)
+    return median(times)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
