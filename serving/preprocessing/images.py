@@ -36,6 +36,8 @@ _16_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # Pillow's conversion of the
 
 # Between its line and twice that, Pillow only warns. Set once: changing filters around each call is not thread-safe.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+# Of a damaged EXIF it warns with numbers out of the file: each would be another line on stderr, and kept for good.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 
 def decode(

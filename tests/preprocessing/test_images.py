@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -272,6 +274,30 @@ def test_a_caller_may_take_fewer_formats_and_fewer_pixels() -> None:
         decode(image, PLAIN, max_pixels=99)
     with pytest.raises(BadImage, match="unpacks to more than"):  # what it is resized to counts too
         decode(saved(Image.new("L", (100, 1))), replace(PHOTOGRAPH, resize_shortest=256), max_pixels=10_000)
+
+
+DAMAGED = """
+import io
+from PIL import Image, TiffImagePlugin
+from serving.preprocessing.images import decode
+from serving.repository.preprocessing import ImagePreprocessing
+
+HOW = ImagePreprocessing("image", 2, 2, None, "box", (0.0,), (1.0,), "L", "probabilities")
+exif = Image.Exif()
+exif[0x010E] = "a description that is longer than four bytes"
+for number in range(1, 200):
+    file = io.BytesIO()
+    Image.new("L", (2, 2)).save(file, "JPEG", exif=exif.tobytes()[:-number % 40 or None])
+    assert decode(file.getvalue(), HOW).shape == (1, 2, 2)
+kept = set(getattr(TiffImagePlugin, "__warningregistry__", {})) - {"version"}
+assert not kept, kept
+"""
+
+
+def test_a_photograph_with_a_damaged_exif_is_read_and_nothing_is_said_or_kept_of_it() -> None:
+    """In a process of its own, because tests turn warnings into errors."""
+    ran = subprocess.run([sys.executable, "-c", DAMAGED], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_the_largest_image_that_settings_allow_is_what_the_decoder_allows() -> None:
