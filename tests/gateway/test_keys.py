@@ -17,7 +17,7 @@ import pytest
 from fastapi import FastAPI
 
 from serving.gateway.app import Gateway
-from serving.gateway.http.guard import OPEN, SCOPE_OF, Guard
+from serving.gateway.http.guard import OPEN, SCOPE_OF, Guard, row_of
 from serving.keys import changes
 from serving.keys.key import SCOPES, make_text
 from serving.settings import GatewaySettings
@@ -165,6 +165,11 @@ def test_every_route_of_the_apps_has_its_row_and_every_row_a_scope() -> None:
     assert "/metrics" in found
     assert found <= set(SCOPE_OF)
     assert set(SCOPE_OF.values()) <= {OPEN, *SCOPES}
+
+
+@pytest.mark.parametrize("path", SCOPE_OF)
+def test_a_path_is_judged_by_its_own_row_and_not_by_one_that_is_like_it(path: str) -> None:
+    assert row_of(filled(path)[0])[0] == SCOPE_OF[path]
 
 
 # -- what is said ---------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from serving.keys.changes import add, revoke
-for number in range(15):
+for number in range(8):
     key = add(Path(sys.argv[1]), f"{sys.argv[2]}-{number}", frozenset({"infer"}), datetime.now(UTC)).key
     revoke(Path(sys.argv[1]), key.id, datetime.now(UTC))
 """
@@ -111,5 +111,5 @@ def test_several_at_once_lose_nothing_and_a_reader_never_sees_half_a_file(tmp_pa
         read(file)
     assert [program.returncode for program in programs] == [0, 0, 0]
     keys = read(file).keys
-    assert len({key.id for key in keys}) == 46
-    assert sum(key.revoked is not None for key in keys) == 45
+    assert len({key.id for key in keys}) == 25
+    assert sum(key.revoked is not None for key in keys) == 24

@@ -46,6 +46,9 @@ class Page:
             pass
         return said["result"]
 
+    def close(self) -> None:
+        self._socket.close()
+
     def open(self, url: str) -> None:
         self._do("Page.navigate", url=url)
 
@@ -74,7 +77,8 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
     try:
         wait_until(answers, "Chromium listens", 60)
-        yield Page(port)
+        with contextlib.closing(Page(port)) as opened:
+            yield opened
     finally:
         browser.terminate()
         browser.wait(20)

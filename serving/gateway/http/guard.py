@@ -83,7 +83,7 @@ class Guard:
     def _caller(self, scope: Scope) -> Caller | None:
         """None where the path is open. Raises Unauthenticated, Forbidden, or BadRequest."""
         require_once(scope["headers"])
-        needed, model = _row(scope["path"])
+        needed, model = row_of(scope["path"])
         if needed == OPEN:
             return None
         caller = self._access.caller_of(dict(scope["headers"]))
@@ -94,7 +94,7 @@ class Guard:
         return caller
 
 
-def _row(path: str) -> tuple[str | None, str | None]:
+def row_of(path: str) -> tuple[str | None, str | None]:
     """The scope, None where the path has no row, and the model in it, if it names one."""
     for regex, needed in ROWS:
         if match := regex.match(path):
