@@ -1,6 +1,6 @@
 """Who waits, for how long, and who leaves: deadlines from everywhere, cancelled RPCs, stops and servers that are gone.
 
-Times are known: a full batch takes 0.2 s, and two of these are in flight at most.
+Times are known: a full batch takes 0.3 s, and two of these are in flight at most.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.local.harness import Program, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 POOL, MODEL = "emulated-cpu", "digits-fp32"
-FULL_S = 0.2
+FULL_S = 0.3
 ROWS = 32
 LIMIT_S = 15.0  # for what takes a second on a machine that is not busy
 
@@ -82,10 +82,10 @@ def busy(slow: Slow, stub: Any, requests: int = 6) -> Iterator[list[Any]]:
 @pytest.mark.parametrize(
     ("request_", "more"),
     [
-        (digit(rows=ROWS), {"metadata": [("tandem-deadline-ms", "50")]}),
-        (digit(rows=ROWS), {"timeout": 0.05}),
-        (within(50_000), {}),
-        (within(50_000), {"timeout": 20, "metadata": [("tandem-deadline-ms", "20000")]}),
+        (digit(rows=ROWS), {"metadata": [("tandem-deadline-ms", "220")]}),
+        (digit(rows=ROWS), {"timeout": 0.22}),
+        (within(220_000), {}),
+        (within(220_000), {"timeout": 20, "metadata": [("tandem-deadline-ms", "20000")]}),
     ],
 )
 def test_the_earliest_deadline_counts_and_what_cannot_be_in_time_is_not_waited_for(
@@ -93,8 +93,6 @@ def test_the_earliest_deadline_counts_and_what_cannot_be_in_time_is_not_waited_f
 ) -> None:
     with slow.stub() as stub:
         code, text, metadata = refused(stub.ModelInfer, request_, **more)
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own, or nobody knew yet how long it takes
-        return
     assert code is grpc.StatusCode.UNAVAILABLE
     assert metadata["tandem-error"] == "overloaded"
     assert "within" in text
