@@ -13,12 +13,10 @@ import importlib.util
 import re
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-from tests.fuzz import framing, memory
-from tests.fuzz.served import ROOT, Served, served
+from tests.fuzz import framing, memory, openapi
+from tests.fuzz.served import ROOT, Served, served, served_with_keys
 from tests.fuzz.targets import TARGETS
 
 RESULTS = ROOT / "results" / "fuzz"
@@ -27,8 +25,6 @@ SHARES = {"targets": 0.5, "openapi": 0.3, "framing": 0.2}
 PARTS = [*SHARES, "memory"]
 NUM_REQUESTS = 100_000
 SIDE_BY_SIDE = 2  # fuzzers of targets
-LEAST_CASES = 5  # for each operation and phase of the OpenAPI document
-CASES_PER_SECOND = 2.0  # for each operation and phase; measured on two cores
 
 
 def main() -> int:
@@ -39,20 +35,7 @@ def main() -> int:
     if "targets" in parts:
         found += _targets(options.seconds * SHARES["targets"])
     if set(parts) - {"targets"}:
-        with served(RESULTS / "served") as here:
-            if "openapi" in parts:
-                found += _openapi(here, options.seconds * SHARES["openapi"], options.seed)
-            if "framing" in parts:
-                sent, problems = asyncio.run(
-                    framing.run(here, options.seconds * SHARES["framing"], options.seed, RESULTS)
-                )
-                print(f"framing       {sent} requests, {len(problems)} findings", flush=True)
-                found += problems
-            if "memory" in parts:
-                told, problems = asyncio.run(memory.run(here, options.requests))
-                print(f"memory        {told}", flush=True)
-                found += problems
-            found += _faults(here)
+        found += _served(options, parts)
     for one in found:
         print(f"found: {one}")
     print(f"{len(found)} findings" + (f", in {RESULTS.relative_to(ROOT)}/" if found else ""))
@@ -98,29 +81,28 @@ def _target(name: str, seconds: int) -> list[str]:
     return [f"{name}: {why.strip()} (results/fuzz/{name}.log)"]
 
 
-def _openapi(here: Served, seconds: float, seed: int) -> list[str]:
-    """Schemathesis: cases made from the document that the gateway gives of itself."""
-    cases = max(LEAST_CASES, int(seconds * CASES_PER_SECOND))
-    log = RESULTS / "openapi.log"
-    command = [
-        sys.executable,
-        "-m",
-        "schemathesis.cli",
-        "--config-file",
-        str(Path(__file__).with_name("schemathesis.toml")),
-    ]
-    command += ["run", f"{here.url}/openapi.json", "--max-examples", str(cases), "--seed", str(seed)]
-    began = time.monotonic()
-    with log.open("wb") as output:
-        ended = subprocess.run(command, cwd=RESULTS, stdout=output, stderr=output)
-    text = log.read_text(errors="replace")
-    made = re.findall(r"(\d+) generated", text)
-    print(f"openapi       {made[-1] if made else '?'} cases in {time.monotonic() - began:.0f} s", flush=True)
-    return (
-        []
-        if ended.returncode == 0
-        else ["the gateway is not what its OpenAPI document says (results/fuzz/openapi.log)"]
-    )
+def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
+    """The parts that send requests to a gateway that runs."""
+    found: list[str] = []
+    share = options.seconds * SHARES["openapi"] / 2
+    with served(RESULTS / "served") as here:
+        if "openapi" in parts:
+            found += openapi.run("openapi", here.url, share, options.seed, RESULTS)
+        if "framing" in parts:
+            seconds = options.seconds * SHARES["framing"]
+            sent, problems = asyncio.run(framing.run(here, seconds, options.seed, RESULTS))
+            print(f"{'framing':18} {sent} requests, {len(problems)} findings", flush=True)
+            found += problems
+        if "memory" in parts:
+            told, problems = asyncio.run(memory.run(here, options.requests))
+            print(f"{'memory':18} {told}", flush=True)
+            found += problems
+        found += _faults(here)
+    if "openapi" in parts:
+        with served_with_keys(RESULTS / "served-with-keys") as (here, key):
+            found += openapi.run("openapi-keys", here.url, share, options.seed, RESULTS, model="digits", key=key)
+            found += _faults(here)
+    return found
 
 
 def _faults(here: Served) -> list[str]:

@@ -30,6 +30,7 @@ class Served:
     port: int
     gateway: psutil.Process
     log: Path
+    key: str = ""  # where the gateway wants one
 
     @property
     def url(self) -> str:
@@ -37,7 +38,8 @@ class Served:
 
     def is_well(self) -> bool:
         """Whether a request that is in order is answered."""
-        request = urllib.request.Request(f"{self.url}/v2/models/digits/infer", SAMPLE)
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        request = urllib.request.Request(f"{self.url}/v2/models/digits/infer", SAMPLE, headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return bool(answer.status == 200)
 
@@ -55,7 +57,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *options: str) -> Iterator[Served]:
+def served(folder: Path, *options: str, key: str = "") -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
     http, grpc, metrics, port = free_ports(4)
     triton = [
@@ -73,9 +75,23 @@ def served(folder: Path, *options: str) -> Iterator[Served]:
     config.write_text(json.dumps({"version": 1, "pools": pools, "limits": LIMITS}))
     gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(port), *options]
     with _process(triton, folder / "triton.log"), _process(gateway, folder / "gateway.log") as process:
-        here = Served(port, psutil.Process(process.pid), folder / "gateway.log")
+        here = Served(port, psutil.Process(process.pid), folder / "gateway.log", key)
         _wait(here, process)
         yield here
+
+
+@contextlib.contextmanager
+def served_with_keys(folder: Path) -> Iterator[tuple[Served, str]]:
+    """The same where every path wants a key, and one that opens all of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "keys.json"
+    file.unlink(missing_ok=True)
+    add = [*TANDEM, "keys", "add", "--keys", str(file), "--name", "fuzz"]
+    add += [word for scope in ("infer", "admin", "metrics") for word in ("--scope", scope)]
+    said = subprocess.run(add, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    key = next(word for word in said.split() if word.startswith("tdm_"))
+    with served(folder, "--keys", str(file), key=key) as here:
+        yield here, key
 
 
 @contextlib.contextmanager

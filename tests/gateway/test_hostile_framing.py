@@ -123,7 +123,6 @@ OTHERS = [
     (with_line(b'Transfer-Encoding: "chunked"', b"0\r\n\r\n"), 501),
     (with_line(b"Transfer-Encoding: gzip, chunked", b"0\r\n\r\n"), 501),
     (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + SECOND, 501),
-    (to(b"/v2", method=b"PROPFIND"), 501),
     (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n" + SECOND, 501),
     (b"GET /v2\r\n\r\n", 505),
     (to(b"/v2", b"HTTP/0.9"), 505),
@@ -238,6 +237,15 @@ def test_a_trailer_is_no_header() -> None:
     chunks = b"%x\r\n%b\r\n0\r\nTandem-Pool: none\r\nTandem-Priority: 9\r\n\r\n" % (len(BODY), BODY)
     [answers], _ = say_all([INFER + HOST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks])
     assert [answer.status for answer in answers] == [200]
+
+
+@pytest.mark.parametrize("method", [b"TRACE", b"PROPFIND", b"QUERY", b"PURGE"])
+@pytest.mark.parametrize("path", [b"/v2", b"/v2/models/m/infer", b"/v1/embeddings", b"/v1/classify/m", b"/metrics"])
+def test_a_method_that_is_not_for_a_path_is_405_there(method: bytes, path: bytes) -> None:
+    [[answer]], reached = say_all([method + b" " + path + b" HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"])
+    assert answer.status == 405
+    assert answer.headers["tandem-error"] == "bad_request"
+    assert reached == []
 
 
 @pytest.mark.protocol("v2 HTTP", "an offer of HTTP/2 (h2c) beside a request, as Java's client makes", "supported")

@@ -13,8 +13,6 @@ from serving import errors
 
 # RFC 9110, 4.1: at least 8000 octets are to be taken. Apache's LimitRequestLine.
 MAX_TARGET_BYTES = 8190
-# Others are not implemented; of these the app says at which path they are allowed.
-METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE"})
 VERSIONS = frozenset({"1.1", "1.0"})
 # Of two that differ each reader would believe another (Content-Length, of which the parser takes one only, is not among them).
 FRAMING = (b"host", b"transfer-encoding", b"expect", b"content-type", b"content-encoding")
@@ -51,8 +49,8 @@ def check(version: str, method: bytes, target: bytes, headers: Headers) -> None:
 
 @lru_cache(maxsize=REMEMBERED)
 def _check_line(version: str, method: bytes, target: bytes) -> None:
-    if method not in METHODS:
-        raise errors.Unsupported(f"the method {method.decode('latin-1')} is not offered")
+    if method == b"CONNECT":  # of all others the app says at which path they are allowed
+        raise errors.Unsupported("this is no proxy: CONNECT is not offered")
     if version not in VERSIONS:
         raise errors.VersionNotSupported(f"HTTP/{version} is not spoken here; {OTHER_PROTOCOLS}")
     if len(target) > MAX_TARGET_BYTES:

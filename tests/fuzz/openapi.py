@@ -1,0 +1,32 @@
+"""Schemathesis: cases made from the document that a gateway gives of itself, each answered as the document says, in time, without a fault."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+
+
+def run(name: str, url: str, seconds: float, seed: int, into: Path, *, model: str = "", key: str = "") -> list[str]:
+    """What was found. `model`: the only one that is asked for, in version 1, or else any name at all; `key`: an API key that is sent along."""
+    config, log = into / f"{name}.toml", into / f"{name}.log"
+    config.write_text(
+        CONFIG.read_text() + (f'\n[parameters]\n"path.model" = "{model}"\n"path.version" = "1"\n' if model else "")
+    )
+    command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", str(config)]
+    command += ["run", f"{url}/openapi.json", "--max-time", str(max(1, int(seconds))), "--seed", str(seed)]
+    command += ["-H", f"Authorization: Bearer {key}"] if key else []
+    began = time.monotonic()
+    with log.open("wb") as output:
+        ended = subprocess.run(command, cwd=into, stdout=output, stderr=output)
+    made = re.findall(r"(\d+) generated", log.read_text(errors="replace"))
+    print(f"{name:18} {made[-1] if made else '?'} cases in {time.monotonic() - began:.0f} s", flush=True)
+    return (
+        []
+        if ended.returncode == 0
+        else [f"{name}: the gateway is not what its document says (results/fuzz/{log.name})"]
+    )
