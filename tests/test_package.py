@@ -122,12 +122,11 @@ def test_the_installed_package_serves(installed: Path, tmp_path: Path) -> None:
             assert answer.status == 200
 
 
-def test_the_gateway_needs_no_torch_onnxruntime_locust_kubernetes_or_numpy(tmp_path: Path) -> None:
+def test_the_gateway_needs_no_torch_onnxruntime_locust_or_kubernetes(tmp_path: Path) -> None:
     absent = [
         "torch",
         "onnx",
         "onnxruntime",
-        "numpy",
         "locust",
         "gevent",
         "kubernetes",
