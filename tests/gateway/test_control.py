@@ -127,6 +127,9 @@ def test_an_open_address_needs_the_words_and_shows_no_admin_paths(tmp_path: Path
             assert public.ask(path).status == 404, path
             assert private.ask(path).status == 200, path
         assert private.infer(SAMPLE).status == 404
+        forbidden = public.ask("/v2/repository/models/digits/load", b"{}")
+        assert (forbidden.status, "--admin-port" in forbidden.json()["error"]) == (403, True)
+        assert private.ask("/v2/repository/models/digits/load", b"{}").status == 503  # no Triton answers here
     finally:
         assert opened.end() == 0
 

@@ -1,0 +1,52 @@
+"""What a client's Accept-Encoding means, and what is worth compressing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+
+import pytest
+
+from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
+
+
+@pytest.mark.parametrize(
+    ("accept", "coding"),
+    [
+        (b"gzip", b"gzip"),
+        (b"GZIP", b"gzip"),
+        (b"deflate", b"deflate"),
+        (b"gzip, deflate, br", b"gzip"),
+        (b"gzip;q=0.5, deflate;q=0.8", b"deflate"),
+        (b"gzip ; q=0.5 ,deflate; q=0.5", b"gzip"),
+        (b"*", b"gzip"),
+        (b"*;q=0", None),
+        (b"gzip;q=0, *", b"deflate"),
+        (b"gzip;q=0", None),
+        (b"gzip;q=0.0, deflate;q=0", None),
+        (b"identity", None),
+        (b"identity;q=0, gzip;q=0.1", b"gzip"),
+        (b"identity;q=0.5, gzip;q=0.1", None),
+        (b"br", None),
+        (b"", None),
+        (b",,;", None),
+        (b"gzip;q=", None),
+        (b"gzip;q=nan", None),
+        (b"gzip;q=2", None),
+        (b"gzip;x=1", None),
+        (b"x-gzip", None),
+    ],
+)
+def test_the_best_liked_coding_is_taken(accept: bytes, coding: bytes | None) -> None:
+    assert coding_of(accept) == coding
+
+
+def test_only_what_becomes_clearly_smaller_is_compressed() -> None:
+    text = b'"data":[0.123456,' * 4000
+    small = compressed(text, b"gzip")
+    assert small is not None
+    assert gzip.decompress(small) == text
+    assert zlib.decompress(compressed(text, b"deflate") or b"") == text
+    assert compressed(os.urandom(MIN_BYTES), b"gzip") is None
+    assert compressed(text + os.urandom(4096), b"gzip") is None  # it looks at the end, where binary tensors are
