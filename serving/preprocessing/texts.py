@@ -20,9 +20,9 @@ from serving.repository.record import nearest
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 WORDS = (IDS, MASK, TYPES)  # that a tokenizer makes
-# A text with more characters than this for each token that the model takes is not read to its end: it is too long, or mostly blanks. The
-# longest words of large vocabularies have some 30 characters; a guess, not measured.
-MAX_CHARACTERS_PER_TOKEN = 32
+# A text with more characters than this for each token that the model takes is not read to its end: it is too long, or mostly blanks and
+# words that the tokenizer does not know, which take it longest. English has 4 to 5; a guess, not measured.
+MAX_CHARACTERS_PER_TOKEN = 16
 
 Arrays = dict[str, NDArray[np.int64]]
 
@@ -94,15 +94,15 @@ class TextTokenizer:
     def __init__(self, data: bytes, preprocessing: TextPreprocessing) -> None:
         """Raises UserError."""
         self.max_length = preprocessing.max_length
-        self._data = data
-        self._whole = open_tokenizer(data)
-        self._cutting: Tokenizer | None = None  # opened when a text is to be cut
-        self.num_ids = 1 + max(self._whole.get_vocab(with_added_tokens=True).values(), default=-1)
-        sample = tokenized(self._whole, ["a"])[0]
+        self._tokenizer = open_tokenizer(data)
+        self.num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        sample = tokenized(self._tokenizer, ["a"])[0]
         marks: list[int] = sample.special_tokens_mask
         first = next((i for i, is_mark in enumerate(marks) if not is_mark), len(marks))
         after = next((i for i, is_mark in enumerate(marks[first:], first) if is_mark), len(marks))
-        self._before, self._behind = tuple(sample.ids[:first]), tuple(sample.ids[after:])
+        self._before, self._behind = list(sample.ids[:first]), list(sample.ids[after:])
+        if self.max_length <= len(self._before) + len(self._behind):
+            raise UserError(f"the model takes {self.max_length} tokens, and its tokenizer's own marks are as many")
         types = sample.type_ids
         self._types = (types[:first], types[first:after][:1], types[after:]) if any(types) else None
 
@@ -112,33 +112,26 @@ class TextTokenizer:
         for index, text in enumerate(texts):
             if len(text) > most and not cut:
                 raise TooLong(index, f"{len(text)} characters", self.max_length)
-        rows: list[list[int]] = [one.ids for one in tokenized(self._whole, [text[:most] for text in texts])]
-        long = [index for index, row in enumerate(rows) if len(row) > self.max_length]
-        if long and not cut:
-            raise TooLong(long[0], f"{len(rows[long[0]])} tokens", self.max_length)
-        if long:
-            if self._cutting is None:
-                self._cutting = open_tokenizer(self._data, self.max_length)
-            for index, one in zip(long, tokenized(self._cutting, [texts[i][:most] for i in long]), strict=True):
-                rows[index] = one.ids
-        return rows
+        rows = [one.ids for one in tokenized(self._tokenizer, [text[:most] for text in texts])]
+        return self._fitting(rows, cut=cut)
 
     def marked(self, rows: Sequence[list[int]], *, cut: bool) -> list[list[int]]:
         """Rows of this tokenizer's ids, each with the marks before and behind it that it lacks; for what is too long as `ids`."""
-        before, behind = list(self._before), list(self._behind)
+        before, behind = self._before, self._behind
         whole = []
-        for index, given in enumerate(rows):
-            row = given
-            if tuple(row[: len(before)]) != self._before:
-                row = before + row
-            if behind and tuple(row[-len(behind) :]) != self._behind:
-                row = row + behind
+        for given in rows:
+            row = given if given[: len(before)] == before else before + given
+            whole.append(row if not behind or row[-len(behind) :] == behind else row + behind)
+        return self._fitting(whole, cut=cut)
+
+    def _fitting(self, rows: list[list[int]], *, cut: bool) -> list[list[int]]:
+        """As the tokenizer itself would cut: from the right, between its marks."""
+        for index, row in enumerate(rows):
             if len(row) > self.max_length:
                 if not cut:
                     raise TooLong(index, f"{len(row)} tokens", self.max_length)
-                row = row[: self.max_length - len(behind)] + behind
-            whole.append(row)
-        return whole
+                rows[index] = row[: self.max_length - len(self._behind)] + self._behind
+        return rows
 
     def types(self, rows: Sequence[Sequence[int]]) -> list[list[int]] | None:
         """The type of each token; None where all are 0."""

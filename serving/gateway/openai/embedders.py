@@ -7,6 +7,7 @@ asked over /v2.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ from serving.scheduling import routing
 from serving.scheduling.grouping import padded_length
 
 MAX_KEPT = 256  # models: what a fleet serves, so that only one whose models are replaced all the time gets there
+# The tokenizers package would divide each call among threads of its own, beside those of `Preparing`, which are as many as there are cores:
+# 32 texts took it 0.73 ms of processor time so, and 0.58 ms on one.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 INTEGERS: dict[str, type[np.int32] | type[np.int64]] = {"INT32": np.int32, "INT64": np.int64}
 
 

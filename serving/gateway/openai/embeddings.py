@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving import errors
 from serving.gateway.access import INFER, Access, Caller
-from serving.gateway.asking.dispatch import Asked, ClientGone
+from serving.gateway.asking.dispatch import ClientGone
 from serving.gateway.asking.inference import Inference, Reply
 from serving.gateway.asking.route import Route
 from serving.gateway.assets import Assets
@@ -26,10 +26,10 @@ from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.connection import respond
 from serving.gateway.http.request_headers import priority, require_once, wait_s
 from serving.gateway.openai.embedders import Embedder, Embedders
+from serving.gateway.openai.reading import Reading
 from serving.gateway.openai.together import infer_all
 from serving.gateway.preparing import Preparing
 from serving.gateway.responses import Headers, error_response, outcome_of
-from serving.preprocessing.texts import TooLong
 from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
 from serving.protocol.tensors import float_output
 from serving.scheduling.grouping import grouped, tokens_of_a_request
@@ -40,9 +40,6 @@ PATH = "/v1/embeddings"
 # numbers of an answer that are written in as long (as text; base64 is ten times as fast).
 SMALL_BODY_BYTES = 32 * 1024
 SMALL_ANSWER_NUMBERS = 2048
-# A request with more characters than this for each token that it may have is not read: texts have 4 on average, and what has more is mostly
-# blanks, or words that the tokenizer does not know. A guess, not measured.
-CHARACTERS_PER_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +80,26 @@ class Embeddings:
             route = self._route(request, headers, caller)
             series = route.choices[0].series
             embedder = await self._embedders.of(route.choices[0].decision.variant, request.model)
-            texts = await self._preparing.run(lambda: self._texts(request, embedder, route))
-            asks = self._asks(texts, route, headers, caller, arrived)
+            wait = wait_s(headers.get(b"tandem-deadline-ms"))
+            urgency = priority(headers.get(b"tandem-priority"), caller.highest_priority)
+            client = HttpClient(receive)
+            reading = Reading(request, embedder, self._limits)
+            if reading.is_short:
+                texts = await self._preparing.run(lambda: _grouped(reading.all(), embedder, route))
+            else:
+                rows = await reading.in_parts(self._preparing, client, arrived + wait)
+                texts = await self._preparing.run(lambda: _grouped(rows, embedder, route))
+            asks = [
+                inference.asked(route, head, body, len(head), wait_s=wait, priority=urgency, arrived=arrived)
+                for head, body in texts.requests
+            ]
             prepared = perf_counter()
             is_counted = True
-            replies = await infer_all(inference, asks, HttpClient(receive))
+            replies = await infer_all(inference, asks, client)
             body = await self._body(request, embedder, texts, replies)
         except ClientGone:
+            if not is_counted:
+                series.outcomes["cancelled"] += 1
             return
         except (errors.RequestError, asyncio.CancelledError) as caught:
             error = inference.refusal(caught)
@@ -122,69 +132,6 @@ class Embeddings:
                 f"there is no model '{name[:100]}' here; GET /v1/models lists them", param="model"
             ) from None
 
-    def _texts(self, request: EmbeddingsRequest, embedder: Embedder, route: Route) -> _Texts:
-        """On a thread. Raises BadRequest."""
-        rows = self._ids(request, embedder)
-        num_tokens = sum(map(len, rows))
-        if num_tokens > self._limits.max_tokens:
-            raise errors.BadRequest(
-                f"'input' has {num_tokens} tokens; at most {self._limits.max_tokens} are taken at once, so send several requests",
-                param="input",
-            )
-        lengths = [embedder.length(len(row)) for row in rows]
-        groups = grouped(lengths, route.max_rows, _request_tokens(route, sum(lengths)))
-        groups.reverse()  # the long ones first: what is left at the end is short, and servers are done at about the same time
-        return _Texts(groups, [embedder.request([rows[i] for i in group]) for group in groups], num_tokens)
-
-    def _ids(self, request: EmbeddingsRequest, embedder: Embedder) -> list[list[int]]:
-        if request.dimensions is not None and request.dimensions > embedder.size:
-            raise errors.BadRequest(
-                f"'dimensions' is {request.dimensions}; vectors of '{request.model}' have {embedder.size}",
-                param="dimensions",
-            )
-        tokenizer = embedder.tokenizer
-        try:
-            if request.texts is not None:
-                self._require_few_characters(request.texts)
-                return tokenizer.ids(request.texts, cut=request.cut)
-            given = request.ids or []
-            for index, row in enumerate(given):
-                if not 0 <= min(row) <= max(row) < tokenizer.num_ids:
-                    bad = next(one for one in row if not 0 <= one < tokenizer.num_ids)
-                    raise errors.BadRequest(
-                        f"'input' number {index} has the token {bad}; ids of '{request.model}' are 0 to {tokenizer.num_ids - 1}",
-                        param="input",
-                    )
-            return tokenizer.marked(given, cut=request.cut)
-        except TooLong as error:
-            raise errors.BadRequest(
-                f"'input' number {error.index} has {error.size}; '{request.model}' takes {error.limit} tokens: shorten it, or say "
-                '"truncate": true',
-                param="input",
-            ) from None
-        except errors.UserError as error:
-            raise errors.Internal(f"'{request.model}': {error}") from None
-
-    def _require_few_characters(self, texts: list[str]) -> None:
-        """Before they are read: what has so many has too many tokens, or blanks that nobody needs. Raises BadRequest."""
-        most = self._limits.max_tokens * CHARACTERS_PER_TOKEN
-        num = sum(map(len, texts))
-        if num > most:
-            raise errors.BadRequest(
-                f"'input' has {num} characters; at most {most} are taken at once, so send several requests",
-                param="input",
-            )
-
-    def _asks(
-        self, texts: _Texts, route: Route, headers: dict[bytes, bytes], caller: Caller, arrived: float
-    ) -> list[Asked]:
-        wait = wait_s(headers.get(b"tandem-deadline-ms"))
-        urgency = priority(headers.get(b"tandem-priority"), caller.highest_priority)
-        return [
-            self._inference.asked(route, head, chunks, len(head), wait_s=wait, priority=urgency, arrived=arrived)
-            for head, chunks in texts.requests
-        ]
-
     # -- after it -----------------------------------------------------------------------------------------------------
 
     async def _body(self, request: EmbeddingsRequest, embedder: Embedder, texts: _Texts, replies: list[Reply]) -> bytes:
@@ -212,6 +159,13 @@ class Embeddings:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _grouped(rows: list[list[int]], embedder: Embedder, route: Route) -> _Texts:
+    """What is sent for texts of these tokens. The long ones go first, so that what is left at the end is short."""
+    lengths = [embedder.length(len(row)) for row in rows]
+    groups = grouped(lengths, route.max_rows, _request_tokens(route, sum(lengths)))[::-1]
+    return _Texts(groups, [embedder.request([rows[i] for i in group]) for group in groups], sum(map(len, rows)))
 
 
 def _request_tokens(route: Route, num_tokens: int) -> float:

@@ -7,24 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto
 
 from serving.local.environments import Environment
 from serving.repository import OTHER, Tensor
 from serving.repository.preprocessing import to_json
 from tests.gateway.conftest import Running, gateway_before, triton_of_its_own
 from tests.gateway.openai import word_models
-from tests.gateway.openai.word_models import BASE, BESIDE, OTHER_SPACE, PREPROCESSING, SIZE, WORDS
+from tests.gateway.openai.word_models import BASE, BESIDE, INPUTS, MAX_LENGTH, OTHER_SPACE, PREPROCESSING, SIZE, WORDS
 
 
 @pytest.fixture(scope="session")
 def words_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`words`, and two that make no vectors of texts: `tokens` (one for each token) and `plain` (no preprocessing)."""
+    """`words`, `fixed` (texts of one length, as INT32), and two without vectors of texts: `tokens` (for each token) and `plain` (another task)."""
+    of_one_length = tuple(Tensor(name, "INT32", (MAX_LENGTH,)) for name in INPUTS)
+    fixed = replace(BASE, model="fixed", space="fixed@1", inputs=of_one_length)
     unpooled = replace(BASE, model="tokens", space=None, outputs=(Tensor("token_vectors", "FP32", (-1, SIZE)),))
     without_pooling = to_json(replace(PREPROCESSING, pooling="none", is_normalised=False)).encode()
     plain = replace(BASE, model="plain", space=None, task=OTHER, preprocessing=None)
     return word_models.write(
         tmp_path_factory.mktemp("words") / "repository",
         (BASE, WORDS.onnx(), BESIDE),
+        (fixed, WORDS.onnx(integer=TensorProto.INT32), BESIDE),
         (unpooled, WORDS.onnx(output="token_vectors"), BESIDE | {"preprocessing.json": without_pooling}),
         (plain, WORDS.onnx(), {}),
     )

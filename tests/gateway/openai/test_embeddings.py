@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from serving.gateway.openai.reading import pieces
 from tests.gateway.conftest import Reply, Running, gateway_before
 from tests.gateway.openai.word_models import MAX_LENGTH, MAX_ROWS, SENTENCES, SIZE, TOKENIZER, WORDS
 
-LONG = "the harbour was quiet " * MAX_LENGTH
+LONG = "the harbour was quiet " * (MAX_LENGTH // 2)
 MIXED = [text for text in SENTENCES if len(TOKENIZER.encode(text).ids) <= MAX_LENGTH][: 4 * MAX_ROWS]
 
 
@@ -64,10 +66,23 @@ def test_many_texts_of_any_length_have_the_vectors_that_each_has_alone_in_the_or
     assert reply.json()["usage"]["prompt_tokens"] == sum(lengths)  # padding is not counted
 
 
+def test_more_text_than_a_thread_gets_at_once_is_answered_all_the_same(words: Running) -> None:
+    many = MIXED * 24
+    assert len(pieces(many)) > 2
+    np.testing.assert_allclose(vectors(ask(words, many)), [WORDS.of_text(text) for text in MIXED] * 24, atol=1e-6)
+    reply = ask(words, [*many, LONG])
+    assert f"number {len(many)} has" in error(reply)["message"]
+
+
 def test_clients_at_the_same_time_get_their_own_vectors(words: Running) -> None:
     with ThreadPoolExecutor(16) as threads:
         got = list(threads.map(lambda text: vectors(ask(words, text)), MIXED))
     np.testing.assert_allclose(np.concatenate(got), [WORDS.of_text(text) for text in MIXED], atol=1e-6)
+
+
+def test_a_model_of_one_length_and_small_integers_gets_what_it_takes(words: Running) -> None:
+    reply = ask(words, MIXED, model="fixed")
+    np.testing.assert_allclose(vectors(reply), [WORDS.of_text(text) for text in MIXED], atol=1e-6)
 
 
 @pytest.mark.protocol("OpenAI", "encoding_format: float, base64", "supported")
@@ -258,15 +273,20 @@ def test_a_gateway_without_the_repository_says_501_and_why(words_triton: str, tm
 
 
 @pytest.mark.protocol("OpenAI", "limits of texts, tokens, characters and bytes", "supported")
-def test_what_a_request_may_hold_is_limited(words_triton: str, words_repository: Path, tmp_path: Path) -> None:
+def test_what_a_request_may_hold_is_limited_and_a_tokenizer_that_changed_after_the_gate_is_not_used(
+    words_triton: str, words_repository: Path, tmp_path: Path
+) -> None:
     limits = {"max_texts": 3, "max_tokens": 40, "max_body_bytes": 4096}
-    options = ("--model-repository", str(words_repository))
+    shutil.copytree(words_repository, tmp_path / "repository")
+    with (tmp_path / "repository" / "fixed-fp32" / "tokenizer.json").open("a") as file:
+        file.write(" ")
+    options = ("--model-repository", str(tmp_path / "repository"))
     with gateway_before(tmp_path, {"cpu": [words_triton]}, *options, limits=limits) as small:
         for given, says in [
             (["a"] * 4, "has 4 texts; at most 3"),
             ([[1]] * 4, "has 4 texts; at most 3"),
             ([LONG[:60]] * 3, "tokens; at most 40"),
-            (["a" + " " * 300] * 3, "has 903 characters; at most 640"),
+            (["a" + " " * 150] * 3, "has 453 characters; at most 320"),
         ]:
             reply = ask(small, given)
             assert reply.status == 400
@@ -275,6 +295,9 @@ def test_what_a_request_may_hold_is_limited(words_triton: str, words_repository:
         reply = ask(small, "a" * 5000)
         assert (reply.status, error(reply)["code"]) == (413, "too_large")
         assert vectors(ask(small, ["a"] * 3)).shape == (3, SIZE)
+        reply = ask(small, "a", model="fixed")
+        assert reply.status == 500
+        assert "tokenizer.json of 'fixed-fp32' changed after its gate" in error(reply)["message"]
 
 
 @pytest.mark.parametrize(

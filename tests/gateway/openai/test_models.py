@@ -19,7 +19,7 @@ def entry(name: str) -> dict[str, object]:
 def test_public_names_are_listed(words: Running) -> None:
     reply = words.ask("/v1/models")
     assert reply.status == 200
-    assert reply.json() == {"object": "list", "data": [entry(name) for name in ("plain", "tokens", "words")]}
+    assert reply.json() == {"object": "list", "data": [entry(name) for name in ("fixed", "plain", "tokens", "words")]}
 
 
 @pytest.mark.parametrize("name", ["words", "words-fp32"])

@@ -66,7 +66,7 @@ class Words:
     def of_text(self, text: str) -> NDArray[np.float32]:
         return self.vector(TOKENIZER.encode(text).ids)
 
-    def onnx(self, *, output: str = "sentence_vector") -> bytes:
+    def onnx(self, *, output: str = "sentence_vector", integer: int = TensorProto.INT64) -> bytes:
         """`output` "token_vectors": one for each token, not pooled."""
         is_pooled = output == "sentence_vector"
         nodes = [
@@ -82,7 +82,7 @@ class Words:
                 helper.make_node("Div", ["sum", "norm"], [output]),
             ]
         constants = {"table": self.table, "last": np.array([2]), "along": np.array([1])}
-        given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"]) for name in INPUTS]
+        given = [helper.make_tensor_value_info(name, integer, ["n", "length"]) for name in INPUTS]
         shape: list[int | str] = ["n", SIZE] if is_pooled else ["n", "length", SIZE]
         made = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         arrays = [numpy_helper.from_array(value, name) for name, value in constants.items()]

@@ -1,0 +1,120 @@
+"""Texts are read in pieces, so that nobody's texts hold a thread for long, and reading ends when nobody wants it any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serving import errors
+from serving.gateway.asking.client import Client, NobodyLeaves
+from serving.gateway.asking.dispatch import ClientGone
+from serving.gateway.openai.embedders import Embedder
+from serving.gateway.openai.reading import CHARACTERS_PER_TOKEN, PIECE_CHARACTERS, Reading, pieces
+from serving.gateway.preparing import Preparing
+from serving.preprocessing.texts import TextTokenizer
+from serving.protocol.openai import EmbeddingsRequest
+from serving.settings import LimitSettings
+from tests.gateway.openai.word_models import BESIDE, PREPROCESSING, SENTENCES, SIZE, TOKENIZER
+
+EMBEDDER = Embedder(
+    TextTokenizer(BESIDE["tokenizer.json"], PREPROCESSING), PREPROCESSING, np.int64, None, "sentence_vector", SIZE
+)
+MANY = ["the harbour was quiet"] * (4 * PIECE_CHARACTERS // 21)
+
+
+class Gone:
+    """A client that leaves as soon as it is looked at."""
+
+    def listen(self, tell: Callable[[], None]) -> None:
+        tell()
+
+    def ignore(self) -> None:
+        pass
+
+
+class Counting(Preparing):
+    """Real threads, and how often they were asked for."""
+
+    num_jobs = 0
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        self.num_jobs += 1
+        return await super().run(work)
+
+
+def read(
+    texts: list[str], client: Client | None = None, deadline: float = inf, **limits: int
+) -> tuple[list[list[int]], int]:
+    """The rows, and in how many jobs."""
+
+    async def scene() -> tuple[list[list[int]], int]:
+        request = EmbeddingsRequest("words", texts, None, False, None, True)
+        preparing = Counting(1)
+        try:
+            reading = Reading(request, EMBEDDER, LimitSettings.model_validate(limits))
+            assert not reading.is_short
+            return await reading.in_parts(preparing, client or NobodyLeaves(), deadline), preparing.num_jobs
+        finally:
+            preparing.stop()
+            jobs.append(preparing.num_jobs)
+
+    jobs.clear()
+    return asyncio.run(scene())
+
+
+jobs: list[int] = []  # of the last reading, also where it failed
+
+
+def test_tokens_are_those_of_each_text_in_order() -> None:
+    texts = SENTENCES * 3
+    rows, num_jobs = read(texts)
+    assert num_jobs == len(pieces(texts)) > 3
+    assert [row for row in rows if len(row) < PREPROCESSING.max_length] == [
+        row for row in (TOKENIZER.encode(text).ids for text in texts) if len(row) < PREPROCESSING.max_length
+    ]
+
+
+def test_a_client_that_has_left_is_not_read_to_the_end() -> None:
+    with pytest.raises(ClientGone):
+        read(MANY, Gone())
+    assert jobs == [1]
+
+
+def test_a_deadline_ends_the_reading() -> None:
+    with pytest.raises(errors.DeadlineExpired):
+        read(MANY, deadline=perf_counter())
+    assert jobs == [1]
+
+
+def test_too_many_tokens_end_the_reading() -> None:
+    with pytest.raises(errors.BadRequest, match="at most 4500 are taken at once") as caught:
+        read(MANY, max_tokens=4500)
+    assert caught.value.param == "input"
+    assert jobs[0] < len(pieces(MANY))
+
+
+def test_more_characters_than_any_request_may_have_are_not_read_at_all() -> None:
+    with pytest.raises(errors.BadRequest, match=f"characters; at most {100 * CHARACTERS_PER_TOKEN} are"):
+        read(MANY, max_tokens=100)
+    assert jobs == [0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "found"),
+    [
+        ([], [(0, 0)]),
+        ([1], [(0, 1)]),
+        ([PIECE_CHARACTERS, 1], [(0, 1), (1, 2)]),
+        ([1, PIECE_CHARACTERS], [(0, 1), (1, 2)]),
+        ([2 * PIECE_CHARACTERS, 3, 4], [(0, 1), (1, 3)]),
+        ([PIECE_CHARACTERS // 2] * 4, [(0, 2), (2, 4)]),
+    ],
+)
+def test_a_piece_has_so_many_characters_at_most_or_one_text(lengths: list[int], found: list[tuple[int, int]]) -> None:
+    assert pieces(["x" * length for length in lengths]) == found
