@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from serving import errors
 from serving.gateway.asking.inference import Reply
@@ -32,7 +33,7 @@ def labels_of(reply: Reply, classifier: Classifier, rows: int, top_k: int) -> It
     if begins is None or len(body) - begins != 4 * rows * classifier.num_classes:
         raise errors.Internal("the model answered something else than a score for each class")
     scores = np.frombuffer(body, np.float32, offset=begins).reshape(rows, classifier.num_classes)
-    is_good = np.isfinite(scores).all(axis=1)
+    is_good: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(scores), axis=1)
     if classifier.preprocessing.scores == LOGITS:
         scores = softmax(np.where(is_good[:, None], scores, 0))
     for row, good in zip(scores, is_good, strict=True):
