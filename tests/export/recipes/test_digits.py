@@ -79,3 +79,12 @@ def test_the_sample_is_answered_with_its_label(exported: tuple[Path, dict[str, V
 def test_the_payload_is_the_held_out_part(exported: tuple[Path, dict[str, Variant]], judge: Dataset) -> None:
     payload = read_npz(exported[0] / "payloads" / "digits.npz", exported[1]["fp32"].record.inputs, 10)
     assert payload.digest == judge.digest
+
+
+def test_the_committed_preprocessing_is_the_recipes() -> None:
+    from serving.export.recipes.digits import PREPROCESSING
+    from serving.repository.preprocessing import to_json
+
+    committed = sorted((Path(__file__).parents[3] / "model_repo").glob("digits-*/preprocessing.json"))
+    assert len(committed) == 3
+    assert {file.read_text(encoding="utf-8") for file in committed} == {to_json(PREPROCESSING)}
