@@ -11,7 +11,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.local.launch import free_ports
-from tests.gateway.conftest import TANDEM
+from tests.gateway.conftest import TANDEM, write_settings
 from tests.gateway.grpc.conftest import Speaking, double, refused, speaking_before
 from tests.gateway.test_admission import metric
 from tests.gateway.test_keys import write_keys
@@ -54,12 +54,13 @@ def test_a_gateway_without_its_triton_is_live_but_not_ready_and_holds_no_more_th
         assert "memory" in text
 
 
-def test_a_taken_port_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    with speaking_before(tmp_path, {"cpu": ["http://127.0.0.1:1"]}, ready=False) as both:
-        ports = ["--port", str(free_ports(1)[0]), "--grpc-port", str(both.port)]
-        second = Program([*TANDEM, "gateway", "--config", str(tmp_path / "tandem.yaml"), *ports], tmp_path / "second")
-        assert second.process.wait(30) == 2
-        assert second.lines() == [f"tandem: port {both.port} on 127.0.0.1 is taken; choose another with --grpc-port"]
+@pytest.mark.triton
+def test_a_taken_port_is_one_line_and_exit_code_2(speaking: Speaking, tmp_path: Path) -> None:
+    config = write_settings(tmp_path / "tandem.yaml", {"cpu": ["http://127.0.0.1:1"]})
+    ports = ["--port", str(free_ports(1)[0]), "--grpc-port", str(speaking.port)]
+    second = Program([*TANDEM, "gateway", "--config", str(config), *ports], tmp_path / "second")
+    assert second.process.wait(30) == 2
+    assert second.lines() == [f"tandem: port {speaking.port} on 127.0.0.1 is taken; choose another with --grpc-port"]
 
 
 @pytest.mark.triton
