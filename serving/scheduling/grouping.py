@@ -12,7 +12,9 @@ from math import inf
 
 from serving.scheduling.curve import Curve
 
-# Two lengths that are padded to the same can be computed together by Triton, which puts only rows of one shape into an execution.
+# Two lengths that are padded to the same can be computed together by Triton, which puts only rows of one shape into an execution. On two
+# busy cores, 8 and 32 clients with one text each, MiniLM took 15.4 ms of processor time a text at any length, 15.2 with 8, 16.4 with 16
+# and 16.6 with 32: there 8 costs what it saves. A card gains more from executions of several rows; not measured.
 MULTIPLE = 8
 # What a request costs beside its tokens, as tokens: what measured times may say at least and at most. MiniLM on two cores gives 10 to
 # 20 by either way of measuring; a card, to which 32 rows are hardly more than one, some thousand.
