@@ -135,12 +135,14 @@ class Infer:
         head, chunks, header_length, timeout_us = self._checked(
             chunks, headers.get(b"inference-header-content-length"), route
         )
+        deadline_ms = headers.get(b"tandem-deadline-ms")
+        longest_s = inf if timeout_us is None else timeout_us / 1e6
         return self._inference.asked(
             route,
             head,
             chunks,
             header_length,
-            wait_s=min(wait_s(headers.get(b"tandem-deadline-ms")), inf if timeout_us is None else timeout_us / 1e6),
+            wait_s=longest_s if deadline_ms is None else min(wait_s(deadline_ms), longest_s),
             priority=priority(headers.get(b"tandem-priority"), caller.highest_priority),
             arrived=arrived,
         )

@@ -70,6 +70,9 @@ def _converted(document: Any, size: int) -> Binary:
     entries = found.pop("inputs", None)
     if not isinstance(entries, simdjson.Array) or len(entries) > MAX_MEMBERS:
         raise _Stays
+    numbers = range(len(entries))  # a loop over the array itself would make objects of all that is in it
+    if not any(_is_of_numbers(entries[index]) for index in numbers):
+        raise _Stays
     request = {key: _plain(value) for key, value in found.items()}
     timeout_us = check_parameters(request.get("parameters"), "parameters")
     outputs = request.get("outputs")
@@ -78,11 +81,13 @@ def _converted(document: Any, size: int) -> Binary:
             check_parameters(entry.get("parameters"), f"outputs[{index}].parameters")
     inputs: list[dict[str, Any]] = []
     tensors: list[bytes] = []
-    for index in range(len(entries)):  # a loop over the array itself would make objects of all that is in it
+    for index in numbers:
         inputs.append(_input(entries[index], size, f"inputs[{index}]", tensors))
-    if not tensors:
-        raise _Stays
     return Binary(orjson.dumps(request | {"inputs": inputs}), tensors, timeout_us)
+
+
+def _is_of_numbers(entry: Any) -> bool:
+    return isinstance(entry, simdjson.Object) and entry.get("datatype") in BUFFERS
 
 
 def _members(entry: Any) -> dict[str, Any]:
