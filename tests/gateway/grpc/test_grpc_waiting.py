@@ -244,11 +244,11 @@ def test_a_killed_triton_is_unavailable_and_nothing_hangs(mortal: tuple[Program,
         with ThreadPoolExecutor(8) as threads:
             asking = [threads.submit(ask) for _ in range(8)]
             try:
-                children = [child.pid for child in children_of(triton.pid) if child.is_alive]
+                family = triton.family()
                 triton.end(signal.SIGKILL)
-                for child in children:
+                for process in family:
                     with suppress(ProcessLookupError):
-                        os.kill(child, signal.SIGKILL)
+                        os.kill(process, signal.SIGKILL)
                 wait_until(lambda: _infer_code(stub) is grpc.StatusCode.UNAVAILABLE, "it is noticed", LIMIT_S)
             finally:
                 stop.set()
