@@ -59,7 +59,7 @@ class JsonTensors:
             return _converted(parser.parse(body), len(body))
         except RequestError as error:
             raise error.with_traceback(None) from None  # whose frames would keep the document, and with it the parser
-        except (ValueError, TypeError, RuntimeError, _Stays):
+        except (ValueError, TypeError, RuntimeError, KeyError, _Stays):  # KeyError: it finds no key that has NUL in it
             return None
 
 
