@@ -31,6 +31,7 @@ ROOMS = [
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.
 IN_PROCESS = {"loadtest/bench/surfaces/in_process.py", "loadtest/bench/surfaces/litserve_server.py"}
+BENCH_GRPC = {"loadtest/bench/surfaces/grpc_client.py", "loadtest/bench/surfaces/grpc_yardstick.py"}
 # Package -> the rooms (or files of loadtest/) that may import it.
 KEEPERS = {
     "torch": {"export"},
@@ -45,11 +46,17 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "loadtest/profile/asking.py", "loadtest/bench/surfaces/grpc_client.py"},
+    "grpc": {"gateway", "loadtest/profile/asking.py", *BENCH_GRPC},
     "tokenizers": {"preprocessing", "export"},
     "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py"},
     "simdjson": {"protocol"},
-    "tritonclient": {"local", "gateway", "protocol", "loadtest/profile/asking.py", "loadtest/bench/surfaces/grpc_port.py"},
+    "tritonclient": {
+        "local",
+        "gateway",
+        "protocol",
+        "loadtest/profile/asking.py",
+        "loadtest/bench/surfaces/grpc_port.py",
+    },
     "pydantic": {"settings", "gateway", "plan"},
 }
 PURE = {
