@@ -83,6 +83,8 @@ def check_target(target: bytes) -> None:
     """A path that begins with `/`, and a query. Raises BadRequest."""
     if target[:1] != b"/":
         raise errors.BadRequest("the target must be a path that begins with /; this is no proxy")
+    if not target.isascii():
+        raise errors.BadRequest("the target has bytes that are not ASCII; encode them with %")
     if target.find(b"#") >= 0:
         raise errors.BadRequest("a target has no fragment; # is written %23 in a query")
     path = target.partition(b"?")[0]
