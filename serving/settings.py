@@ -152,8 +152,8 @@ class LimitSettings(Strict):
     max_buffered_bytes: int = Field(
         default=256 * 2**20,
         gt=0,
-        description="Most bytes of request bodies held at once on one listener, of those that do not come in one read; over it a request is "
-        "503 and tried again. Half of what the chart lets a gateway have, four of the largest bodies.",
+        description="Most bytes of request bodies held at once on one listener, of those that do not come in one read; over it a "
+        "request is 503 and tried again. Half of what the chart lets a gateway have, four of the largest bodies.",
     )
     max_head_bytes: int = Field(
         default=32 * 2**10,
