@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.bench import wrk
-from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, cpu_s, family, free_ports
+from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, Process, cpu_s, family, free_ports, still_there
 from loadtest.bench.processes import running as process_running
 from loadtest.bench.rounds import rotated, spread
 from loadtest.bench.stack import START_S, answers
@@ -86,7 +87,17 @@ def _litserve(python: Path, folder: Path) -> Iterator[_Peer]:
     with process_running(
         command, folder / "litserve.log", lambda: answers(authority, "/health"), START_S, variables
     ) as process:
-        yield _Peer(authority, process.pid)
+        try:
+            yield _Peer(authority, process.pid)
+        finally:
+            _kill(family(process.pid))
+
+
+def _kill(members: Sequence[Process]) -> None:
+    """All of them: LitServe 0.2.19 ends on SIGTERM and leaves its workers behind."""
+    for member in still_there(members):
+        with suppress(ProcessLookupError):
+            os.kill(member.pid, signal.SIGKILL)
 
 
 def environment() -> Path:

@@ -6,7 +6,9 @@ The parts themselves start servers and take minutes: `make bench ARGS=--quick` s
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import numpy as np
 import orjson
 import pytest
 
-from loadtest.bench.processes import CannotMeasure, free_ports, running
+from loadtest.bench.processes import CannotMeasure, Process, family, free_ports, running, still_there
 from loadtest.bench.rounds import Spread
 from loadtest.bench.stack import answers
 from loadtest.bench.surfaces import __main__ as surfaces
@@ -108,6 +110,28 @@ def test_a_part_that_cannot_be_measured_leaves_the_others_alone(
 def test_what_cannot_be_installed_is_one_line() -> None:
     with pytest.raises(CannotMeasure, match="LitServe could not be installed: no such wheel"):
         peer._install([sys.executable, "-c", "raise SystemExit('a line\\nno such wheel')"])
+
+
+def test_a_peer_that_ignores_its_end_is_ended_with_its_children() -> None:
+    stubborn = "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    child = f"{stubborn}print('up', flush=True); time.sleep(60)"
+    parent = f"{stubborn}subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    members = family(process.pid)
+    assert len(members) == 2
+    peer._kill(members)
+    process.wait(10)
+    process.stdout.close()
+    wait_until_gone(members)
+
+
+def wait_until_gone(members: list[Process]) -> None:
+    deadline = time.monotonic() + 10
+    while still_there(members):
+        assert time.monotonic() < deadline, still_there(members)
+        time.sleep(0.01)
 
 
 def test_the_peers_wheels_are_pinned() -> None:
