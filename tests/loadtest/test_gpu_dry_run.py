@@ -17,6 +17,7 @@ GPU = ROOT / "loadtest" / "gpu"
 
 
 @pytest.mark.triton
+@pytest.mark.campaigns
 @pytest.mark.timeout(300)  # a net of 102 MB is made, served and timed, on as few as two cores
 def test_a_dry_run_does_all_that_needs_no_card_and_says_what_it_left_out(tmp_path: Path) -> None:
     environment = {**os.environ, "PROJECT_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}

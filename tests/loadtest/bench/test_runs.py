@@ -17,7 +17,7 @@ from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton,
 from loadtest.bench.prove.open_loop import open_loop
 from loadtest.bench.prove.overload import hurried
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.campaigns]
 ROOT = Path(__file__).parents[3]
 
 

@@ -34,7 +34,8 @@ claims:
 """
 
 
-@pytest.mark.slow  # makes a net of 100 MB
+@pytest.mark.campaigns  # makes a net of 100 MB
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_tiny_suite_runs_from_the_file_to_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "tiny.yaml"

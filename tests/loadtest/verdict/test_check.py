@@ -119,6 +119,7 @@ def test_too_few_answers_for_a_p99_leave_it_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.triton
+@pytest.mark.campaigns
 def test_a_planned_rate_is_really_sent_through_a_gateway_and_a_triton() -> None:
     here = replace(
         cpu_profile(), machine=this_machine(), servers=(server("int8", "cpu", "cpu", rate(600), 0.003, settings=Settings(1, 1, 32)),)
