@@ -126,7 +126,9 @@ class Target:
         self.idle: list[Connection] = []
         self.busy: set[Connection] = set()
 
-    async def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, *, fresh: bool = False) -> Answer:
+    async def ask(
+        self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, *, fresh: bool = False
+    ) -> Answer:
         """Sends a request and waits for the answer, at most until `give_up_at` (perf_counter); `fresh` on a new connection.
 
         Raises Lost.
