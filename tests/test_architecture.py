@@ -27,6 +27,7 @@ ROOMS = [
     "repository",
     "settings",
     "document",
+    "cores",
     "errors",
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.

@@ -1,17 +1,18 @@
 """Threads for work that would hold up the event loop: tokenising, decoding images, parsing large JSON.
 
-As many as there are cores, because more would only take turns. What waits for one is bounded: it has passed no admission yet.
+As many as there are cores for us (a container's quota counts), because more would only take turns. What waits for one is bounded: it
+has passed no admission yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from serving import errors
+from serving.cores import usable_cores
 
 T = TypeVar("T")
 MAX_WAITING_PER_THREAD = 64  # of some milliseconds each: half a second of waiting at most; a guess, not measured
@@ -20,7 +21,7 @@ RETRY_AFTER_S = 1.0
 
 class Preparing:
     def __init__(self, num_threads: int | None = None) -> None:
-        self.num_threads = num_threads or len(os.sched_getaffinity(0))
+        self.num_threads = num_threads or usable_cores()
         self._threads = ThreadPoolExecutor(self.num_threads, thread_name_prefix="preparing")
         self._num_waiting = 0
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving.cores import usable_cores
 from serving.errors import UserError
 from serving.local import launch as launching
 from serving.local.assemble import BACKENDS, backend_directory
@@ -23,7 +24,7 @@ from serving.local.devices import require_gpu
 from serving.local.engines import of_pool
 from serving.local.environments import ENGINES, Environment, Say, ensure, find
 from serving.local.launch import Launch, Ports
-from serving.local.limits import NOTHING_ASKED, Asked, usable_cores
+from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.pool import PoolPlan, plan_pool
 from serving.local.pools import KINDS, require_emulated
 from serving.local.processes import Nursery
