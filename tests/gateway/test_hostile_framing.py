@@ -78,6 +78,10 @@ HEADERS = {
     "a space before the first header": INFER + b" " + HOST + b"\r\n",
     "a tab after the method": b"POST\t/v2/models/m/infer HTTP/1.1\r\nHost: x\r\n\r\n",
     "a space after the version": b"POST /v2/models/m/infer HTTP/1.1 \r\nHost: x\r\n\r\n",
+    "two spaces before the target": b"POST  /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n\r\n",
+    "two spaces after the target": b"POST /v2/models/m/infer  HTTP/1.1\r\nHost: x\r\n\r\n",
+    "RTSP": b"POST /v2/models/m/infer RTSP/1.0\r\nHost: x\r\n\r\n",
+    "ICE": b"SOURCE /v2/models/m/infer ICE/1.0\r\nHost: x\r\n\r\n",
     "small letters": b"post /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
     "no host": INFER + b"\r\n",
@@ -182,6 +186,19 @@ def test_what_can_be_read_in_two_ways_is_refused_once_and_nothing_behind_it_is_a
     assert answers[0].headers["tandem-error"] == WORDS.get(status, "bad_request")
     assert answers[0].headers["connection"] == "close"
     assert reached == []
+
+
+def test_a_first_line_with_two_spaces_is_refused_however_it_comes() -> None:
+    bad = CLOSING.replace(b"POST /", b"POST  /")
+
+    async def run() -> None:
+        async with wire() as here:
+            for pieces in ([b"\r\n" + bad], [bad[:5], bad[5:]], [bad[:40], bad[40:90], bad[90:]]):
+                assert [one.status for one in await here.say(*pieces, pause_s=0.05)] == [400]
+            assert [one.status for one in await here.say(SECOND + bad)] == [200, 400]
+            assert here.reached == [BODY]
+
+    uvloop.run(run())
 
 
 def test_what_was_asked_before_something_malformed_is_answered_first() -> None:

@@ -93,6 +93,9 @@ class ClientConnection(HttpToolsProtocol):
         self._is_lingering = False  # all is said, and the client has not left
         self._num_thrown = 0
         self._read_size = 0
+        self._read = b""  # what has come of a head, and before it in the same read
+        self._next = 0  # where in `_read` the next first line can be, at the earliest
+        self._is_next = True  # whether it is there, but for empty lines
 
     # -- uvicorn's protocol -------------------------------------------------------------------------------------------
 
@@ -119,6 +122,13 @@ class ClientConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         before = self.cycle
         self._read_size = len(data)
+        arriving = self._arriving
+        if arriving is None:
+            self._read, self._next, self._is_next = data, 0, True
+        elif arriving.cycle is None:
+            self._read += data
+        else:
+            self._read, self._next, self._is_next = data, 0, False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -130,6 +140,8 @@ class ClientConnection(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is before or self._arriving is not None or cycle.more_body or cycle.scope is not self.scope:
             self._come_in_part(before, len(data))
+        if self._arriving is None or self._arriving.cycle is not None:
+            self._read = b""
 
     def on_headers_complete(self) -> None:
         if (
@@ -140,7 +152,9 @@ class ClientConnection(HttpToolsProtocol):
         ):
             self._check_size()
         parser = self.parser
-        head.check(parser.get_http_version(), parser.get_method(), self.url, self.headers)
+        method = parser.get_method()
+        head.check(parser.get_http_version(), method, self.url, self.headers)
+        self._check_line(b"%b %b HTTP/" % (method, self.url))
         if parser.should_upgrade():
             upgrade = dict(self.headers).get(b"upgrade", b"")
             if upgrade.lower() not in H2C:
@@ -212,6 +226,13 @@ class ClientConnection(HttpToolsProtocol):
         cycle.transport = _Lingering(self)  # type: ignore[assignment]
         return arriving
 
+    def _check_line(self, line: bytes) -> None:
+        """The parser skips spaces, takes RTSP/1.0, and does not say where a line is: of the first in a read we know. Raises BadRequest."""
+        at = self._read.find(line, self._next)
+        if at < 0 or (self._is_next and at > 0 and self._read[:at].strip(b"\r\n")):
+            raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
+        self._next, self._is_next = at + len(line), False
+
     def _check_size(self) -> None:
         """Raises TargetTooLong or HeadTooLarge."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -230,6 +251,7 @@ class ClientConnection(HttpToolsProtocol):
     def fail(self, error: errors.RequestError, *, app_knows: bool) -> None:
         """Nothing more is read, and the client is told: by the app, where it waits for the body that this is about."""
         self._deaf = True
+        self._read = b""
         if app_knows:
             return
         if self.cycle is not None and not self.cycle.response_complete:
