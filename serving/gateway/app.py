@@ -15,6 +15,7 @@ from serving.gateway.access import Access
 from serving.gateway.asking.about import State
 from serving.gateway.asking.dispatch import Dispatch
 from serving.gateway.asking.inference import Inference
+from serving.gateway.asking.loading import Loading
 from serving.gateway.assets import Assets
 from serving.gateway.classify.classify import PREFIX, Classify
 from serving.gateway.classify.models import Classifiers
@@ -57,6 +58,7 @@ class Gateway:
         self.access = Access() if keys is None else keys.access
         self.assets = Assets(repository)
         self.preparing = Preparing()
+        self.loading = Loading(self.catalogue, self.assets, self.preparing)
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits, self.preparing)
         self.embeddings = embeddings.Embeddings(
@@ -68,8 +70,8 @@ class Gateway:
         public = build_public(self.catalogue, self.state, required, admin_here=admin_here)
         add_openai(public, lambda: self.catalogue.fleet, self.assets, self.preparing)
         if admin_here:
-            add_admin(public, public, self.catalogue, self.metrics, self.state)
-        admin = build_admin(public, self.catalogue, self.metrics, self.state, required)
+            add_admin(public, public, self.catalogue, self.metrics, self.state, self.loading)
+        admin = build_admin(public, self.catalogue, self.metrics, self.state, self.loading, required)
         self._public = self._guarded(public)
         self.admin = self._guarded(admin)
 

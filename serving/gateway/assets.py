@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving import errors
-from serving.repository import PREPROCESSING_FILE, Record, Repository, Variant
+from serving.repository import PREPROCESSING_FILE, DigestMismatch, Record, Repository, Variant
 from serving.repository.preprocessing import Preprocessing, from_json
 from serving.scheduling import routing
 
@@ -66,6 +66,29 @@ class Assets:
 
     def __init__(self, repository: Path | None) -> None:
         self._repository = repository
+
+    def prove(self, name: str, digest: str) -> None:
+        """Raises Forbidden unless all files of this variant are what passed the gate, with this digest of its model."""
+        if self._repository is None:
+            raise errors.Forbidden(
+                f"'{name}' is not loaded: this gateway was started without --model-repository, so it cannot prove the files"
+            )
+        try:
+            variant = Repository(self._repository).variant(name)
+        except errors.UserError:
+            raise errors.Forbidden(
+                f"'{name}' is not loaded: the gateway's model repository has none that can be read"
+            ) from None
+        if variant.digest != digest:
+            raise errors.Forbidden(
+                f"'{name}' is not loaded: it was exported again since; start the server again that shall serve the new one"
+            )
+        try:
+            variant.verify()
+        except DigestMismatch as mismatch:
+            raise errors.Forbidden(f"not loaded: {mismatch}") from None
+        except OSError as error:
+            raise errors.Forbidden(f"'{name}' is not loaded: a file cannot be read ({error.strerror})") from None
 
     def beside(self, served: routing.Variant) -> Beside:
         """Raises Unsupported where the gateway has no repository or lacks the variant, Internal where it has another one."""

@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException  # type: ignore[import-u
 
 from serving.errors import EnvironmentFault
 
+ANSWER_S = 5.0  # Triton answers its index in under 2 ms; one that is stopped does not
 LIVE_POLL_S = 0.02  # a start takes about 0.3 s; a finer look gains nothing
 
 
@@ -55,7 +56,7 @@ class Control:
 
     async def is_live(self) -> bool:
         try:
-            return bool(await self._client.is_server_live(client_timeout=5))
+            return bool(await self._client.is_server_live(client_timeout=ANSWER_S))
         except InferenceServerException:
             return False
 
@@ -85,13 +86,21 @@ class Control:
         except InferenceServerException:
             return False
 
-    async def index(self) -> dict[str, str]:
-        """{model: READY, UNAVAILABLE …} of every model that Triton has tried to load."""
+    async def states(self, model: str) -> list[tuple[str, str]]:
+        """(READY, UNAVAILABLE …, the reason) of each version that Triton has tried to load."""
         try:
-            answer = await self._client.get_model_repository_index()
+            answer = await self._client.get_model_repository_index(client_timeout=ANSWER_S)
         except InferenceServerException as error:
-            raise self._ours(error, "") from None
-        return {entry.name: entry.state for entry in answer.models if entry.state}
+            raise self._ours(error, model) from None
+        return [(entry.state, entry.reason) for entry in answer.models if entry.name == model and entry.state]
+
+    async def parameters(self, model: str) -> set[str]:
+        """The names of the parameters in the configuration that it was loaded with."""
+        try:
+            answer = await self._client.get_model_config(model, client_timeout=ANSWER_S)
+        except InferenceServerException as error:
+            raise self._ours(error, model) from None
+        return set(answer.config.parameters)
 
     def _ours(self, error: InferenceServerException, model: str) -> EnvironmentFault:
         if "UNAVAILABLE" in str(error.status()):

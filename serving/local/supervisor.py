@@ -1,6 +1,7 @@
 """Keeps one tritonserver and its models up: starts, watches, mends, stops.
 
 The thin shell around `watch.py`, which decides when: this looks at processes, starts them, and talks gRPC to the server.
+A model that somebody unloads is left alone until somebody loads it, or the server starts again.
 Keep: after `stop` no process of ours and no segment in /dev/shm is left, whatever happened before.
 """
 
@@ -23,7 +24,7 @@ from serving.local.environments import Say
 from serving.local.launch import Launch
 from serving.local.pool import PoolPlan
 from serving.local.processes import Child, Nursery, Stub, exit_text, is_alive, stubs_of
-from serving.local.watch import POLL_S, Recovery
+from serving.local.watch import POLL_S, Recovery, Seen, what_happened
 
 if TYPE_CHECKING:
     from serving.local.control import Control
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 60.0  # 0.4 s is usual; a machine that needs a minute has another trouble (guess, not measured)
 KILL_MARGIN_S = 5.0  # what tritonserver may take beyond its own exit timeout before it is killed (guess, not measured)
 DRAIN_POLL_S = 0.1  # Triton itself looks once a second
+LOAD = "tandem_load"  # the parameter that only our configurations have
 SERVER = ""  # the server's name in a Recovery: no model has it
 
 
@@ -46,6 +48,8 @@ class Supervisor:
         self._server: Child | None = None
         self._control: Control | None = None
         self._stubs: dict[str, frozenset[Stub]] = {}
+        self._unloaded: set[str] = set()  # models, by somebody else
+        self._withheld: set[str] = set()  # models that are not loaded because their files changed
         self._recovery = Recovery()
         self._num_loads = 0
         self._has_served = False
@@ -108,6 +112,7 @@ class Supervisor:
         try:
             self._prove(model)
         except UserError as error:
+            self._withheld.add(model)
             with contextlib.suppress(EnvironmentFault):
                 await self._control.unload(model)  # else Triton calls it ready, whatever became of its stub
             raise EnvironmentFault(f"not loaded: {error}") from None
@@ -115,12 +120,14 @@ class Supervisor:
         await self._control.load(model, self._next_config(model))
         after = stubs_of(self._server.pid) - before
         self._stubs[model] = frozenset(stub for stub in after if stub.model == model)
+        self._unloaded.discard(model)
+        self._withheld.discard(model)
 
     def _next_config(self, model: str) -> str:
         """The model's configuration with a number that was never used: Triton ignores a load that changes nothing."""
         self._num_loads += 1
         config = json.loads(self._configs[model])
-        config.setdefault("parameters", {})["tandem_load"] = {"string_value": str(self._num_loads)}
+        config.setdefault("parameters", {})[LOAD] = {"string_value": str(self._num_loads)}
         return json.dumps(config)
 
     # -- watching -----------------------------------------------------------------------------------------------------
@@ -159,22 +166,66 @@ class Supervisor:
             return
         for model, stubs in self._stubs.items():
             is_whole = bool(stubs) and all(is_alive(stub) for stub in stubs)
-            if not is_whole and self._recovery.found_dead(model, now_s):
+            if not is_whole and not self._recovery.is_down(model) and not await self._is_explained(model):
+                self._recovery.found_dead(model, now_s)
                 self._say(f"a stub of {model} died; loading the model again")
+
+    async def _is_explained(self, model: str) -> bool:
+        """Whether its processes are gone because somebody unloaded or loaded it, so that nothing is to be mended."""
+        assert self._server is not None
+        assert self._control is not None
+        others = frozenset(s for s in stubs_of(self._server.pid) if s.model == model) - self._stubs[model]
+        was_unloaded = model in self._unloaded
+        try:
+            rows = await self._control.states(model)
+            seen = what_happened(rows, has_others=bool(others), was_unloaded=was_unloaded)
+            if seen is None:
+                return await self._take_over(model, others)
+        except EnvironmentFault:
+            return False
+        if seen is Seen.UNLOADED and not was_unloaded:
+            self._unloaded.add(model)
+            self._say(f"{model} was unloaded; it stays so until it is loaded again")
+        return seen is not Seen.DEAD
+
+    async def _take_over(self, model: str, stubs: frozenset[Stub]) -> bool:
+        """Watches what somebody else loaded, if it is what we would have loaded."""
+        assert self._control is not None
+        self._unloaded.discard(model)
+        try:
+            self._prove(model)
+        except UserError:
+            return False  # loading it ourselves tells why, and unloads it
+        if LOAD not in await self._control.parameters(model):
+            return False
+        self._stubs[model] = stubs
+        self._say(f"{model} was loaded again")
+        return True
 
     async def _mend(self, name: str) -> None:
         began_s = time.monotonic()
         try:
             if name == SERVER:
                 await self._mend_server()
-            else:
+            elif name in self._withheld or not await self._is_unloaded(name):
                 await self._load(name)
         except EnvironmentFault as failure:
             delay_s = self._recovery.failed_again(name, time.monotonic())
             self._say(f"{failure}; trying again in {delay_s:.1f} s")
             return
         self._recovery.started(name)
+        if name in self._unloaded:
+            return
         self._say(f"{name or 'tritonserver'} is up again after {time.monotonic() - began_s:.1f} s")
+
+    async def _is_unloaded(self, model: str) -> bool:
+        """Whether somebody unloaded it while it was down."""
+        assert self._control is not None
+        if what_happened(await self._control.states(model), has_others=False, was_unloaded=False) is not Seen.UNLOADED:
+            return False
+        self._unloaded.add(model)
+        self._say(f"{model} was unloaded; it stays so until it is loaded again")
+        return True
 
     async def _mend_server(self) -> None:
         await self._clear_away()
@@ -185,7 +236,7 @@ class Supervisor:
                 self._recovery.started(model)
             else:
                 self._say(str(failure))
-                self._stubs[model] = frozenset()  # looks dead, so it is tried again by itself
+                self._recovery.found_dead(model, time.monotonic())  # so it is tried again by itself
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +268,7 @@ class Supervisor:
         await self._nursery.end_orphans()
         launching.remove_shared_memory(self._launch.region_prefix)
         self._stubs = dict.fromkeys(self._stubs, frozenset())
+        self._unloaded.clear()
 
     async def _close_control(self) -> None:
         if self._control is not None:

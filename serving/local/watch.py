@@ -7,7 +7,9 @@ stub on every request, or a Triton that cannot start, costs little. The same rul
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 FIRST_RETRY_S = (
     0.5  # about what a start takes, so that a second try never costs more than the first (guess, not measured)
@@ -15,6 +17,29 @@ FIRST_RETRY_S = (
 LONGEST_RETRY_S = 15.0  # somebody who mends the cause should not wait much longer than they took (guess, not measured)
 STABLE_S = 60.0  # what ran this long counts as mended (guess, not measured)
 POLL_S = 0.2  # how often the stubs are looked at; a dead one must be noticed within 1 s
+
+
+class Seen(Enum):
+    """What it means that a model has not the processes any more that it was loaded with."""
+
+    DEAD = auto()
+    UNLOADED = auto()  # or about to be, because somebody asked for it
+    CHANGING = auto()  # it is being loaded; the next look tells more
+
+
+def what_happened(rows: Iterable[tuple[str, str]], *, has_others: bool, was_unloaded: bool) -> Seen | None:
+    """By (state, reason) of the model's versions in Triton's index; None: somebody loaded it, with the other processes that it has.
+
+    Triton goes on calling a model READY whose processes died. One that is unloaded is UNLOADING first, with its processes, and
+    then UNAVAILABLE for the reason "unloaded"; if it then cannot be loaded, UNAVAILABLE for another.
+    """
+    states = dict(rows)
+    if "READY" in states:
+        return None if has_others else Seen.DEAD
+    if "LOADING" in states:
+        return Seen.CHANGING
+    is_gone = "UNLOADING" in states or states.get("UNAVAILABLE") == "unloaded"
+    return Seen.UNLOADED if is_gone or was_unloaded else Seen.DEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +72,15 @@ class Recovery:
 
     def found_dead(self, name: str, now_s: float) -> bool:
         """True the first time it is seen; False while it is already known to be down."""
-        before = self._failures.get(name)
-        if before is not None and before.due_s is not None:
+        if self.is_down(name):
             return False
-        self._failures[name] = after_failure(before, now_s)
+        self._failures[name] = after_failure(self._failures.get(name), now_s)
         return True
+
+    def is_down(self, name: str) -> bool:
+        """Known to be, and to be started again."""
+        before = self._failures.get(name)
+        return before is not None and before.due_s is not None
 
     def failed_again(self, name: str, now_s: float) -> float:
         """Starting it again did not work. The seconds until the next try."""

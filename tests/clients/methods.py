@@ -15,10 +15,8 @@ SHARED_MEMORY = frozenset(
     for kind in ("cuda", "system")
     for verb, ending in (("register", ""), ("unregister", ""), ("get", "_status"))
 )
-# An embedded Triton's models are kept by Tandem, which would bring back what somebody unloads.
-LOADING = frozenset({"load_model", "unload_model"})
 SETTINGS = frozenset({"get_trace_settings", "update_trace_settings", "get_log_settings", "update_log_settings"})
-REFUSED = SHARED_MEMORY | SETTINGS | LOADING
+REFUSED = SHARED_MEMORY | SETTINGS
 ASKED = frozenset(
     {
         "is_server_live",
@@ -30,6 +28,8 @@ ASKED = frozenset(
         "get_model_repository_index",
         "get_inference_statistics",
         "infer",
+        "load_model",
+        "unload_model",
     }
 )
 

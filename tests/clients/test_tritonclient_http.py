@@ -214,6 +214,14 @@ def test_a_key_is_a_header_of_each_call(keyed: Gateway, keys: Keys) -> None:
         assert raised.value.status() == "401"
 
 
+def test_a_model_is_unloaded_and_loaded_again(ask: Any) -> None:
+    ask("unload_model", "digits")
+    assert not ask("is_model_ready", "digits")
+    ask("load_model", "digits")
+    assert ask("is_model_ready", "digits")
+    digits.check(ask("infer", "digits", digits.inputs(triton)))
+
+
 @pytest.mark.parametrize("name", sorted(methods.REFUSED))
 def test_what_the_gateway_refuses_is_refused_with_a_sentence(ask: Any, name: str) -> None:
     with pytest.raises(InferenceServerException) as raised:

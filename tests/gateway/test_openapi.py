@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 
 from serving import errors
 from serving.gateway.asking.about import State
+from serving.gateway.asking.loading import Loading
 from serving.gateway.assets import Assets
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.control import add_admin, build_admin, build_public
@@ -38,12 +39,13 @@ def build(*, loopback: bool) -> tuple[FastAPI, FastAPI]:
             {"version": 1, "pools": {"cpu": {"urls": ["http://127.0.0.1:1"], "device": "cpu"}}}
         )
         catalogue, metrics, state = Catalogue(settings, lambda: None), Metrics(list), State()
+        loading = Loading(catalogue, Assets(None), Preparing())
         public = build_public(catalogue, state, [])
         add_openai(public, lambda: catalogue.fleet, Assets(None), Preparing())
         if loopback:
-            add_admin(public, public, catalogue, metrics, state)
+            add_admin(public, public, catalogue, metrics, state, loading)
             return public, public
-        return build_admin(public, catalogue, metrics, state, []), public
+        return build_admin(public, catalogue, metrics, state, loading, []), public
 
     return asyncio.run(make())
 

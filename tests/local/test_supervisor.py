@@ -78,6 +78,34 @@ def test_a_killed_tritonserver_is_started_again_with_every_model_and_without_its
     assert [child.is_alive for child in children] == [True], "what fell to us was reaped; as PID 1 nobody else would"
 
 
+def test_a_model_that_somebody_unloads_stays_so_until_it_is_loaded_and_is_mended_from_then_on(victims: Served) -> None:
+    config = victims.http.get_model_config("pair")
+    victims.http.unload_model("pair")
+    victims.program.wait_for("pair was unloaded; it stays so")
+    kill(victims.stubs("single")[0].pid)  # what is mended meanwhile is another
+    wait_until(lambda: victims.answers("single"), "another reload")
+    assert victims.stubs("pair") == []
+    victims.http.load_model("pair", config=json.dumps(config))
+    victims.program.wait_for("pair was loaded again")
+    assert len(victims.stubs("pair")) == 2
+    known = count(victims, "pair is up again")
+    kill(victims.stubs("pair")[0].pid)
+    wait_until(lambda: count(victims, "pair is up again") > known, "a reload")
+    assert victims.answers("pair")
+
+
+def test_what_somebody_loads_in_another_way_is_loaded_as_it_should_be(victims: Served) -> None:
+    config = victims.http.get_model_config("single")
+    del config["parameters"]["tandem_load"]
+    victims.http.load_model("single", config=json.dumps(config))
+
+    def is_ours() -> bool:
+        return "tandem_load" in victims.http.get_model_config("single")["parameters"]
+
+    wait_until(is_ours, "a load with the configuration that was planned")
+    assert victims.answers("single")
+
+
 # -- stopping ---------------------------------------------------------------------------------------------------------
 
 

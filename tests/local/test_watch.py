@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.local.watch import LONGEST_RETRY_S, POLL_S, STABLE_S, Recovery, retry_delay_s
+from serving.local.watch import LONGEST_RETRY_S, POLL_S, STABLE_S, Recovery, Seen, retry_delay_s, what_happened
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,34 @@ def test_the_delays(num_before: int, delay_s: float) -> None:
 @given(st.integers(0, 10_000))
 def test_a_delay_never_shrinks_and_never_exceeds_the_longest(num_before: int) -> None:
     assert retry_delay_s(num_before) <= retry_delay_s(num_before + 1) <= LONGEST_RETRY_S
+
+
+@pytest.mark.parametrize(
+    ("rows", "has_others", "was_unloaded", "seen"),
+    [
+        ([("READY", "")], False, False, Seen.DEAD),
+        ([("READY", "")], False, True, Seen.DEAD),  # loaded, and died before anybody looked
+        ([("READY", "")], True, False, None),
+        ([("READY", "")], True, True, None),
+        ([("UNAVAILABLE", "unloaded")], False, False, Seen.UNLOADED),
+        ([("UNAVAILABLE", "unloaded")], True, True, Seen.UNLOADED),
+        ([("UNLOADING", "")], True, False, Seen.UNLOADED),
+        ([("UNAVAILABLE", "unloaded"), ("READY", "")], False, False, Seen.DEAD),  # of two versions
+        ([("LOADING", "")], True, True, Seen.CHANGING),
+        ([("UNAVAILABLE", "Internal: no such file")], False, False, Seen.DEAD),
+        (
+            [("UNAVAILABLE", "Internal: no such file")],
+            False,
+            True,
+            Seen.UNLOADED,
+        ),  # whoever unloaded it could not load it
+        ([], False, False, Seen.DEAD),
+    ],
+)
+def test_what_the_index_says_of_a_model_whose_processes_are_gone(
+    rows: list[tuple[str, str]], has_others: bool, was_unloaded: bool, seen: Seen | None
+) -> None:
+    assert what_happened(rows, has_others=has_others, was_unloaded=was_unloaded) is seen
 
 
 def test_a_first_death_is_mended_at_once() -> None:

@@ -1,21 +1,24 @@
 """Loading and unloading models of Tritons that run already, for whoever runs the gateway: never for clients.
 
 A public name means all its variants, a pinned name one; both on every server that has it. What Triton loads is what its repository
-holds: configurations and files do not come over the network, because whoever may send them runs code there. A Triton that `tandem triton`
-keeps is left alone: it proves files before it loads them, and brings back what vanishes.
+holds: configurations and files do not come over the network, because whoever may send them runs code there. Rule: a Triton that
+`tandem triton` keeps is told to load only what the gateway's own repository proves, with the configuration that it was loaded with before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from serving import errors
+from serving.gateway.assets import Assets
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
+from serving.gateway.preparing import Preparing
 
 Action = Literal["load", "unload"]
 PATIENCE_S = 600.0  # a large model from a slow disk, with an engine to be built; a guess, not measured
@@ -31,23 +34,41 @@ class Place(NamedTuple):
     name: str
 
 
-async def change(catalogue: Catalogue, model: str, action: Action, body: bytes) -> None:
-    """Returns when it is done everywhere.
+class Loading:
+    """`assets` read the files that a load is proven by, on threads of `preparing`."""
 
-    Raises NotFound, NotReady, Forbidden, BadRequest, Unsupported, or Internal with Triton's reason.
-    """
-    _check(body, action)
-    places = await _places(catalogue, model)
-    kept = next((place for place in places if _is_kept(place)), None)
-    if kept is not None:
-        raise errors.Forbidden(
-            f"'{kept.name}' at {kept.server.target.url} is kept by Tandem, which loads what its repository holds and brings back what "
-            "vanishes: change the repository and start that server again"
-        )
-    done = await asyncio.gather(*(_change(catalogue, place, action) for place in places), return_exceptions=True)
-    for failure in done:
-        if isinstance(failure, BaseException):
-            raise failure
+    def __init__(self, catalogue: Catalogue, assets: Assets, preparing: Preparing) -> None:
+        self._catalogue = catalogue
+        self._assets = assets
+        self._preparing = preparing
+
+    async def change(self, model: str, action: Action, body: bytes) -> None:
+        """Returns when it is done everywhere.
+
+        Raises NotFound, NotReady, Forbidden, BadRequest, Unsupported, or Internal with Triton's reason.
+        """
+        _check(body, action)
+        places = await _places(self._catalogue, model)
+        bodies = [b"{}" if action == "unload" else await self._load_of(place) for place in places]
+        changes = (_change(self._catalogue, *each, action) for each in zip(places, bodies, strict=True))
+        for failure in await asyncio.gather(*changes, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def _load_of(self, place: Place) -> bytes:
+        """What Triton is told. Its own configuration of a kept model is not the file's: it says how many instances this machine has."""
+        kept = place.server.kept
+        if not kept:
+            return b"{}"
+        if place.name not in kept:
+            raise errors.Forbidden(
+                f"'{place.name}' was not loaded at {place.server.target.url} since this gateway started, and Tandem keeps that server: "
+                "start it again, and it loads what its repository holds"
+            )
+        config = kept[place.name]
+        digest = orjson.loads(config)["parameters"]["tandem_digest"]["string_value"]
+        await self._preparing.run(partial(self._assets.prove, place.name, digest))
+        return orjson.dumps({"parameters": {"config": config.decode()}})
 
 
 def _check(body: bytes, action: Action) -> None:
@@ -103,16 +124,11 @@ async def _held(catalogue: Catalogue, server: Server) -> set[str]:
     return {entry["name"] for entry in index}
 
 
-def _is_kept(place: Place) -> bool:
-    """A server that keeps one of its models keeps all."""
-    return any(facts.is_kept for facts in place.server.facts.values())
-
-
-async def _change(catalogue: Catalogue, place: Place, action: Action) -> None:
+async def _change(catalogue: Catalogue, place: Place, body: bytes, action: Action) -> None:
     path, server = f"/v2/repository/models/{place.name}/{action}", place.server
     try:
         # Of its own connection: Triton answers nothing else on it, and on those that share its thread, until it is done.
-        answer = await catalogue.fetch(server, b"POST", path, b"{}", patience_s=PATIENCE_S, fresh=True)
+        answer = await catalogue.fetch(server, b"POST", path, body, patience_s=PATIENCE_S, fresh=True)
         if answer.status == 200:
             await _until_done(catalogue, place, action)
         await catalogue.look(place.pool, server)

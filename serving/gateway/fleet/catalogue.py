@@ -50,6 +50,9 @@ class Server:
     variants: dict[str, Variant] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)  # of every variant, by Triton's model name
     refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
+    kept: dict[str, bytes] = field(
+        default_factory=dict
+    )  # Triton's model name -> the configuration (JSON) with which `tandem triton` last loaded it; empty: it does not keep this server
     unloaded: frozenset[str] = frozenset()  # Triton's model names that somebody has unloaded
     suspended: dict[str, float] = field(
         default_factory=dict
@@ -296,6 +299,8 @@ class Catalogue:
             try:
                 variants[name] = read_variant(config, self._settings.pools[pool].device)
                 facts[name] = read_facts(config)
+                if facts[name].is_kept:
+                    server.kept[name] = answer.body
             except NotRoutable as reason:
                 refused[name] = str(reason)
         came = variants.keys() if not server.alive else variants.keys() - server.variants.keys()

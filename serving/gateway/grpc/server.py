@@ -38,7 +38,13 @@ class GrpcServer:
         """Raises UserError where the port is taken."""
         infer = GrpcInfer(gateway.inference, gateway.catalogue, gateway.access, gateway.preparing, settings.limits)
         service = Service(
-            infer, gateway.access, gateway.catalogue, gateway.state, list(settings.models), admin_here=is_loopback(host)
+            infer,
+            gateway.access,
+            gateway.catalogue,
+            gateway.state,
+            gateway.loading,
+            list(settings.models),
+            admin_here=is_loopback(host),
         )
         limits = {**OPTIONS, "grpc.max_receive_message_length": settings.limits.max_body_bytes}
         self._server = grpc.aio.server(options=list(limits.items()))

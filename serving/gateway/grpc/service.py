@@ -18,7 +18,8 @@ from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.gateway.access import ADMIN, INFER, Access, Caller, require_name
-from serving.gateway.asking import about, loading, statistics
+from serving.gateway.asking import about, statistics
+from serving.gateway.asking.loading import Action, Loading
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.grpc import health
 from serving.gateway.grpc.infer import GrpcInfer
@@ -50,6 +51,7 @@ class Service:
         access: Access,
         catalogue: Catalogue,
         state: about.State,
+        loading: Loading,
         required: list[str],
         *,
         admin_here: bool,
@@ -58,6 +60,7 @@ class Service:
         self._access = access
         self._catalogue = catalogue
         self._state = state
+        self._loading = loading
         self._required = required
         self._admin_here = admin_here
 
@@ -153,12 +156,12 @@ class Service:
         await self._change(parsed(pb.RepositoryModelUnloadRequest, message), context, "unload")
         return _bytes(pb.RepositoryModelUnloadResponse())
 
-    async def _change(self, request: Any, context: Any, action: loading.Action) -> None:
+    async def _change(self, request: Any, context: Any, action: Action) -> None:
         require_name(self._caller(context, ADMIN), request.model_name, self._catalogue.fleet)
         if not self._admin_here:
             about.refuse_load(request.model_name)
         given = {name: _value(parameter) for name, parameter in request.parameters.items()}
-        await loading.change(self._catalogue, request.model_name, action, orjson.dumps({"parameters": given}))
+        await self._loading.change(request.model_name, action, orjson.dumps({"parameters": given}))
 
     async def _refuse(self, what: str, _: bytes, context: Any) -> bytes:
         self._caller(context, ADMIN)

@@ -20,8 +20,9 @@ from starlette.types import ASGIApp
 
 import serving
 from serving import errors
-from serving.gateway.asking import about, loading, statistics
+from serving.gateway.asking import about, statistics
 from serving.gateway.asking.about import State
+from serving.gateway.asking.loading import Loading
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.client import Receive, Scope, Send
 from serving.gateway.http.guard import caller_of
@@ -58,10 +59,12 @@ def build_public(catalogue: Catalogue, state: State, required: list[str], *, adm
     return app
 
 
-def add_admin(app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State) -> None:
+def add_admin(
+    app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading
+) -> None:
     """Paths for the operator: on a loopback bind beside the others, otherwise on a listener of their own."""
     add_pages(app, public)
-    _add_loading(app, catalogue)
+    _add_loading(app, loading)
 
     @app.get("/metrics", tags=["admin"], summary="What was counted and measured.", response_class=PlainTextResponse)
     async def scrape() -> Response:
@@ -72,11 +75,13 @@ def add_admin(app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metr
         return _status(catalogue, metrics, state)
 
 
-def build_admin(public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, required: list[str]) -> FastAPI:
+def build_admin(
+    public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading, required: list[str]
+) -> FastAPI:
     """The app of the admin listener. Its documents describe `public` too, which shows none of its own there."""
     app = _app("Tandem admin")
     _add_health(app, catalogue, state, required)
-    add_admin(app, public, catalogue, metrics, state)
+    add_admin(app, public, catalogue, metrics, state, loading)
     return app
 
 
@@ -229,15 +234,15 @@ def _add_refusals(app: FastAPI, admin_here: bool) -> None:
             about.refuse_load(model)
 
 
-def _add_loading(app: FastAPI, catalogue: Catalogue) -> None:
+def _add_loading(app: FastAPI, loading: Loading) -> None:
     @app.post("/v2/repository/models/{model}/load", tags=["admin"], summary="Load a model's variants, or one, anew.")
     async def load(model: str, request: Request) -> Response:
-        await loading.change(catalogue, model, "load", await _small_body(request))
+        await loading.change(model, "load", await _small_body(request))
         return Response()
 
     @app.post("/v2/repository/models/{model}/unload", tags=["admin"], summary="Unload a model's variants, or one.")
     async def unload(model: str, request: Request) -> Response:
-        await loading.change(catalogue, model, "unload", await _small_body(request))
+        await loading.change(model, "unload", await _small_body(request))
         return Response()
 
 
