@@ -16,6 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from serving import errors
+from serving.protocol.json_values import require_few_values
 from serving.repository.record import nearest
 
 INVALID = "invalid_request_error"
@@ -39,6 +40,8 @@ ERRORS: dict[type[errors.RequestError], tuple[str, str | None]] = {
 }
 FIELDS = ("model", "input", "encoding_format", "dimensions", "user", "truncate")
 FORMATS = ("float", "base64")
+VALUES_PER_TEXT = 3  # as they are counted: it, or its array of tokens, and what stands around them
+OTHER_VALUES = 100  # those of all fields but `input`: 40, and any spare
 INPUTS = "a text, an array of texts, an array of token ids, or an array of arrays of token ids"
 
 
@@ -62,8 +65,10 @@ class EmbeddingsRequest:
     cut: bool
 
 
-def read_embeddings(body: bytes, max_texts: int) -> EmbeddingsRequest:
+def read_embeddings(body: bytes, max_texts: int, max_tokens: int) -> EmbeddingsRequest:
     """The body of `POST /v1/embeddings`. Raises BadRequest with the field in `param`."""
+    most = max_tokens + VALUES_PER_TEXT * max_texts + OTHER_VALUES
+    require_few_values(body, most, f"send {max_texts} texts and {max_tokens} tokens at most")
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -76,8 +81,8 @@ def read_embeddings(body: bytes, max_texts: int) -> EmbeddingsRequest:
     model = request.get("model")
     if not isinstance(model, str) or not model:
         _refuse("model", "'model' must be the name of a model; GET /v1/models lists them")
-    encoding_format = request.get("encoding_format") or "float"
-    if encoding_format not in FORMATS:
+    encoding_format = request.get("encoding_format")
+    if encoding_format is not None and encoding_format not in FORMATS:
         _refuse("encoding_format", "'encoding_format' must be 'float' or 'base64'")
     dimensions = request.get("dimensions")
     if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
@@ -132,8 +137,11 @@ def embeddings_body(model: str, vectors: NDArray[np.float32], num_tokens: int, *
         )
     else:
         rows = np.ascontiguousarray(vectors)
-        entries = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
-        data = orjson.dumps(entries, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+        data = b",".join(
+            b'{"object":"embedding","index":%d,"embedding":%b}'
+            % (index, orjson.dumps(row, None, orjson.OPT_SERIALIZE_NUMPY))
+            for index, row in enumerate(rows)  # each by itself, so that other threads have their turn between
+        )
     return b'{"object":"list","data":[%b],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
         data,
         orjson.dumps(model),

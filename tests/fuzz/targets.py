@@ -24,6 +24,7 @@ from serving.protocol import classify, grpc_v2, openai, protobuf_wire, v2
 
 Target = Callable[[bytes], None]
 MAX_TEXTS = MAX_IMAGES = 8
+MAX_TOKENS = 100
 FEW_ELEMENTS = 10**6  # for which Triton can make room whatever the body is
 TENSORS = v2.JsonTensors()
 
@@ -140,7 +141,7 @@ def _flat(data: list[Any]) -> list[Any]:
 
 def openai_embeddings(data: bytes) -> None:
     try:
-        request = openai.read_embeddings(data, MAX_TEXTS)
+        request = openai.read_embeddings(data, MAX_TEXTS, MAX_TOKENS)
     except errors.RequestError as error:
         openai.error_body(error)
         return

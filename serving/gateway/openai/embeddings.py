@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -72,7 +73,7 @@ class Embeddings:
                 require_once(scope["headers"])
             caller = self._access.caller_of(headers)
             caller.require(INFER)
-            chunks = await read_body(headers, receive, self._limits.max_body_bytes)
+            chunks = await read_body(headers, receive, self._limits.max_body_bytes, self._preparing)
             if chunks is None:
                 series.outcomes["cancelled"] += 1
                 return
@@ -117,9 +118,8 @@ class Embeddings:
 
     async def _request(self, chunks: Chunks) -> EmbeddingsRequest:
         body = b"".join(chunks)
-        if len(body) <= SMALL_BODY_BYTES:
-            return read_embeddings(body, self._limits.max_texts)
-        return await self._preparing.run(lambda: read_embeddings(body, self._limits.max_texts))
+        read = partial(read_embeddings, body, self._limits.max_texts, self._limits.max_tokens)
+        return read() if len(body) <= SMALL_BODY_BYTES else await self._preparing.run(read)
 
     def _route(self, request: EmbeddingsRequest, headers: dict[bytes, bytes], caller: Caller) -> Route:
         name, pool, variant = request.model, headers.get(b"tandem-pool"), headers.get(b"tandem-variant")

@@ -1,0 +1,61 @@
+"""Values of JSON are counted before it is parsed, and counted right."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import BadRequest
+from serving.protocol import classify, json_values, openai
+from serving.protocol.json_values import require_few_values
+
+LETTERS = st.text(alphabet='a\\",[{\n\u00e9')
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | LETTERS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(LETTERS, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def counted(value: Any) -> int:
+    """As the module says: what begins a value outside of texts, and both marks of a text."""
+    if isinstance(value, str):
+        return 2
+    if isinstance(value, dict):
+        return counted(list(value)) + sum(map(counted, value.values()))
+    return 1 + max(0, len(value) - 1) + sum(map(counted, value)) if isinstance(value, list) else 0
+
+
+@given(document=DOCUMENTS, piece=st.integers(1, 12), is_ascii=st.booleans())
+def test_whatever_texts_hold_and_wherever_pieces_end_the_count_is_right(
+    document: Any, piece: int, is_ascii: bool
+) -> None:
+    body, number = json.dumps(document, ensure_ascii=is_ascii).encode(), counted(document)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_values, "PIECE_BYTES", piece)
+        require_few_values(body, number, "")
+        if number:
+            with pytest.raises(BadRequest, match=rf"more values than any right request has \({number - 1}\)"):
+                require_few_values(body, number - 1, "")
+
+
+@pytest.mark.parametrize("value", [b"[1]", b"{}", b"1", b'""', b"[[[]]]"])
+def test_millions_of_values_are_refused_before_they_are_parsed(value: bytes) -> None:
+    many = b",".join([value] * 400_000)
+    with pytest.raises(BadRequest, match="send 3 texts and 5 tokens at most"):
+        openai.read_embeddings(b'{"model":"m","input":[%b]}' % many, 3, 5)
+    with pytest.raises(BadRequest, match="; 3 images at most"):
+        classify.read(b'{"images":[%b]}' % many, None, b"", 3)
+
+
+def test_as_many_values_as_are_taken_are_parsed() -> None:
+    texts = openai.read_embeddings(json.dumps({"model": "m", "input": ['a,"[\\'] * 2048}).encode(), 2048, 0).texts
+    assert texts is not None
+    assert len(texts) == 2048
+    ids = openai.read_embeddings(json.dumps({"model": "m", "input": [[1] * 10] * 2048}).encode(), 2048, 20_480).ids
+    assert ids is not None
+    assert sum(map(len, ids)) == 20_480
