@@ -135,7 +135,7 @@ class Classify:
         limits = self._limits
         wait, urgency = wait_s(headers.get(b"tandem-deadline-ms")), priority(headers.get(b"tandem-priority"), highest)
         classifier = await self._classifiers.of(route.choices[0].decision.variant, route.name)
-        chunks = await read_body(headers, receive, limits.max_body_bytes)
+        chunks = await read_body(headers, receive, limits.max_body_bytes, self._preparing)
         if chunks is None:
             return None
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)

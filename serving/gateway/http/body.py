@@ -19,9 +19,7 @@ Chunks = list[bytes]
 HERE_BYTES = 16 * 1024  # compressed, of numbers in JSON: takes 0.1 ms, as much as handing it to a thread
 
 
-async def read_body(
-    headers: dict[bytes, bytes], receive: Receive, limit: int, preparing: Preparing | None = None
-) -> Chunks | None:
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, preparing: Preparing) -> Chunks | None:
     """The body in the pieces it came in, at least one; None if the client left.
 
     `limit`: bytes, of the body as it comes and of what it holds once decompressed. What is compressed and not small is decompressed
@@ -46,7 +44,7 @@ async def read_body(
     encoding = headers.get(b"content-encoding")
     if encoding is not None and encoding != b"identity":
         inflate = partial(decompress, b"".join(chunks), encoding, limit)
-        return [inflate() if preparing is None or sum(map(len, chunks)) <= HERE_BYTES else await preparing.run(inflate)]
+        return [inflate() if sum(map(len, chunks)) <= HERE_BYTES else await preparing.run(inflate)]
     return chunks
 
 
