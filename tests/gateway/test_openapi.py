@@ -163,3 +163,10 @@ def test_every_refusal_has_a_status_that_the_document_lists(
     reply = gateway.infer(body, path, headers)
     assert str(reply.status) in described
     assert reply.headers["Tandem-Error"] in {word for _, word in errors.HTTP.values()}
+
+
+@pytest.mark.parametrize("action", ["load", "unload"])
+def test_an_answer_without_a_body_is_documented_as_one(apps: tuple[FastAPI, FastAPI], action: str) -> None:
+    answers = document(*apps)["paths"][f"/v2/repository/models/{{model}}/{action}"]["post"]["responses"]
+    assert "content" not in answers["200"]
+    assert "content" in answers["default"]

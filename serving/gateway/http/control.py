@@ -235,12 +235,22 @@ def _add_refusals(app: FastAPI, admin_here: bool) -> None:
 
 
 def _add_loading(app: FastAPI, loading: Loading) -> None:
-    @app.post("/v2/repository/models/{model}/load", tags=["admin"], summary="Load a model's variants, or one, anew.")
+    @app.post(
+        "/v2/repository/models/{model}/load",
+        tags=["admin"],
+        summary="Load a model's variants, or one, anew.",
+        response_class=Response,
+    )
     async def load(model: str, request: Request) -> Response:
         await loading.change(model, "load", await _small_body(request))
         return Response()
 
-    @app.post("/v2/repository/models/{model}/unload", tags=["admin"], summary="Unload a model's variants, or one.")
+    @app.post(
+        "/v2/repository/models/{model}/unload",
+        tags=["admin"],
+        summary="Unload a model's variants, or one.",
+        response_class=Response,
+    )
     async def unload(model: str, request: Request) -> Response:
         await loading.change(model, "unload", await _small_body(request))
         return Response()
