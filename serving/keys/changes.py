@@ -84,7 +84,10 @@ def revoke(path: Path, which: str, now: datetime) -> Key:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """The lock is a file beside it, because the file itself is another one after each change. It stays: removing it would race."""
-    real = path.resolve()
+    try:
+        real = path.resolve()
+    except RuntimeError:  # so does pathlib call it
+        raise UserError(f"the API keys {path} are a link that leads to itself; remove it") from None
     try:
         lock = os.open(real.with_name(f".{real.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -84,6 +84,12 @@ def test_a_folder_that_is_not_there_is_told_with_the_way_out(tmp_path: Path) -> 
         add(tmp_path / "none" / "keys.json", "one", ONE, NOW)
 
 
+def test_a_link_to_itself_is_told(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").symlink_to("keys.json")
+    with pytest.raises(UserError, match="leads to itself"):
+        add(tmp_path / "keys.json", "one", ONE, NOW)
+
+
 def test_what_a_killed_one_left_behind_hinders_nobody(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     (tmp_path / ".keys.json.new").write_text("half")
