@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,7 @@ UNNAMED = [
 
 @dataclass(frozen=True)
 class Keyed:
-    """A gateway with keys, and the keys by what is the matter with them."""
+    """A gateway with keys, and the keys by what is the matter with them. `file` is behind links, as a Secret in a cluster is."""
 
     running: Running
     file: Path
@@ -77,6 +78,9 @@ def write_keys(file: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def keyed(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     folder = tmp_path_factory.mktemp("keyed")
+    (folder / "..1").mkdir()
+    (folder / "..data").symlink_to("..1")
+    (folder / "keys.json").symlink_to("..data/keys.json")
     keys = write_keys(folder / "keys.json")
     pools = {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
     with gateway_before(folder, pools, "--keys", str(folder / "keys.json")) as running:
@@ -118,6 +122,7 @@ def test_a_path_is_refused_without_a_good_key_and_answered_with_one(keyed: Keyed
         reply = keyed.ask(asked, keyed.keys[key], body)
         assert (reply.status, reply.headers["Tandem-Error"]) == (403, "forbidden"), name
         assert message(asked, reply).startswith("this key ")
+    asked = re.sub("digits/(load|unload)$", r"nobody-has-this/\1", asked)  # others ask the same Triton for digits
     for key in (f"only {needed}", "all", "digits alone"):
         reply = keyed.ask(asked, keyed.keys[key], body)
         assert reply.status != 401, key
@@ -338,10 +343,8 @@ def test_added_revoked_and_expired_keys_count_within_two_seconds(keyed: Keyed) -
     wait_until(lambda: status_of(keyed, key) == 200, "the new key counts", 3)
     short = keyed.make("infer", expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3))
     wait_until(lambda: status_of(keyed, short) == 200, "the new key counts", 3)
-    revoked = time.monotonic()
     changes.revoke(keyed.file, key, NOW)
-    wait_until(lambda: status_of(keyed, key) == 401, "the revoked key is refused", 3)
-    assert time.monotonic() - revoked < 2
+    wait_until(lambda: status_of(keyed, key) == 401, "the revoked key is refused", 2)
     wait_until(lambda: status_of(keyed, short) == 401, "the key expires", 4)
 
 
@@ -353,43 +356,56 @@ def test_a_file_that_breaks_or_vanishes_takes_no_key_away_and_is_told_in_log_and
         return float(text.split("\ntandem_keys_readable ")[1].split("\n")[0])
 
     assert is_readable() == 1
+
+    def put(text: bytes) -> None:
+        """In one go: whoever reads half a file says what is wrong with that half."""
+        fresh = keyed.file.with_name("fresh")
+        fresh.write_bytes(text)
+        fresh.replace(keyed.file.resolve())
+
+    def said(says: str) -> list[str]:
+        return [line for line in keyed.running.program.lines() if says in line]
+
     for breaking, says in (
-        (lambda: keyed.file.write_bytes(good[:-20]), "not a file of API keys"),
-        (keyed.file.unlink, "No such file"),
+        (lambda: put(good[:-20]), "not a file of API keys"),
+        (keyed.file.resolve().unlink, "No such file"),
     ):
         breaking()
-        wait_until(lambda: is_readable() == 0, "the metric says so", 3)
+        wait_until(lambda says=says: said(says) != [], "the log says so", 3)
+        assert is_readable() == 0
         assert status_of(keyed, key) == 200
         assert status_of(keyed, keyed.keys["unknown"]) == 401
-        time.sleep(1.2)  # it is looked at once more, and not said again
-        said = [line for line in keyed.running.program.lines() if says in line]
-        assert len(said) == 1, keyed.running.program.lines()
-        assert "stay in force" in said[0]
-    keyed.file.write_bytes(good)
+    put(good)
     wait_until(lambda: is_readable() == 1, "it is read again", 3)
+    for says in ("not a file of API keys", "No such file"):
+        (line,) = said(says)
+        assert "stay in force" in line
 
 
-def test_a_link_that_is_turned_is_noticed_as_a_secret_in_a_cluster_is(digits: str, tmp_path: Path) -> None:
-    first, second, data = tmp_path / "..1", tmp_path / "..2", tmp_path / "..data"
-    keys = []
-    for folder in (first, second):
-        folder.mkdir()
-        keys.append(changes.add(folder / "keys.json", "test", frozenset({"infer"}), NOW).text)
-    data.symlink_to(first.name)
-    (tmp_path / "keys.json").symlink_to("..data/keys.json")
-    with gateway_before(tmp_path, {"cpu": [digits]}, "--keys", str(tmp_path / "keys.json")) as running:
-        keyed = Keyed(running, tmp_path / "keys.json", {})
-        assert [status_of(keyed, key) for key in keys] == [200, 401]
-        fresh = tmp_path / "..new"
-        fresh.symlink_to(second.name)
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
-        connection.putrequest("POST", "/v2/models/digits/infer")
-        connection.putheader("Authorization", f"Bearer {keys[0]}")
-        connection.putheader("Content-Length", str(len(SAMPLE)))
-        connection.endheaders(SAMPLE[:10])  # this one is let in, and is answered whatever becomes of its key
-        time.sleep(0.1)
-        fresh.replace(data)
-        wait_until(lambda: [status_of(keyed, key) for key in keys] == [401, 200], "the other file counts", 3)
-        connection.send(SAMPLE[10:])
-        assert connection.getresponse().status == 200
-        connection.close()
+def test_a_link_that_is_turned_is_noticed_as_a_secret_in_a_cluster_is(keyed: Keyed) -> None:
+    folder = keyed.file.parent
+    keys = [keyed.keys["only infer"]]
+    (folder / "..2").mkdir()
+    keys.append(changes.add(folder / "..2" / "keys.json", "test", frozenset({"infer"}), NOW).text)
+
+    def turn(to: str) -> None:
+        (folder / "..new").symlink_to(to)
+        (folder / "..new").replace(folder / "..data")
+
+    def statuses() -> list[int]:
+        return [status_of(keyed, key) for key in keys]
+
+    assert statuses() == [200, 401]
+    connection = http.client.HTTPConnection("127.0.0.1", keyed.running.port, timeout=10)
+    connection.putrequest("POST", "/v2/models/digits/infer")
+    connection.putheader("Authorization", f"Bearer {keys[0]}")
+    connection.putheader("Content-Length", str(len(SAMPLE)))
+    connection.endheaders(SAMPLE[:10])  # this one is let in, and is answered whatever becomes of its key
+    time.sleep(0.1)
+    turn("..2")
+    wait_until(lambda: statuses() == [401, 200], "the other file counts", 3)
+    connection.send(SAMPLE[10:])
+    assert connection.getresponse().status == 200
+    connection.close()
+    turn("..1")
+    wait_until(lambda: statuses() == [200, 401], "the first counts again", 3)
