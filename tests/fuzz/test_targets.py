@@ -17,7 +17,7 @@ from tests.fuzz.targets import TARGETS, Finding, v2_head, v2_json_tensors
 
 FOUND = Path(__file__).parent / "found"  # <target>.<what it was>: bytes that were once a finding
 MANY = settings(
-    max_examples=400, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.floats() | st.text(max_size=6),
