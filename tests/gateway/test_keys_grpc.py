@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,6 +87,22 @@ def test_a_method_is_refused_without_a_good_key_and_answered_with_one(
         for metadata in (bearer(keys[good]), ("x-api-key", keys[good])):
             assert ask(channel, name, metadata, model=model) is not UNAUTHENTICATED
             assert name in FOR_ADMINS or not refused(DENIED, ask(channel, name, metadata))
+
+
+@pytest.mark.parametrize("name", ["ModelInfer", "ModelStreamInfer", "RepositoryIndex"])
+def test_a_strangers_message_is_not_waited_for(keyed: tuple[grpc.Channel, dict[str, str]], name: str) -> None:
+    over = threading.Event()
+
+    def messages() -> Iterator[bytes]:
+        over.wait(20)
+        yield b""
+
+    for metadata in ((), (bearer(keyed[1]["expired"]),)):
+        call = keyed[0].stream_stream(f"/{SERVICE.full_name}/{name}")
+        with pytest.raises(grpc.RpcError) as refused:  # at once: not even an empty answer comes before it
+            next(call(messages(), metadata=metadata, timeout=10))
+        assert refused.value.code() is UNAUTHENTICATED
+    over.set()
 
 
 @pytest.mark.parametrize("name", sorted(OPEN))

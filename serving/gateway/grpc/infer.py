@@ -62,6 +62,10 @@ class GrpcInfer:
         self._limits = limits
         self._held = 0  # bytes, of all messages that are not answered yet
 
+    def refused(self, error: errors.RequestError) -> None:
+        """Counts one whose message nobody has read."""
+        self._inference.unresolved.outcomes[outcome_of(error)] += 1
+
     async def unary(self, message: bytes, context: Any) -> bytes:
         """ModelInfer. Raises RequestError, or CancelledError."""
         asked, reply = await self._infer(message, context, is_streamed=False)
@@ -95,7 +99,7 @@ class GrpcInfer:
         arrived = perf_counter()
         series = self._inference.unresolved
         try:
-            metadata = metadata_in(context)
+            metadata = metadata_in(context.invocation_metadata())
             caller = self._access.caller_of(metadata)
             caller.require(INFER)
             if self._held > self._limits.max_buffered_bytes:

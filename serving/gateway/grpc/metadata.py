@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from serving.gateway.http.request_headers import require_once
 from serving.gateway.responses import Headers
@@ -10,13 +10,9 @@ from serving.gateway.responses import Headers
 Metadata = dict[bytes, bytes]
 
 
-def metadata_in(context: Any) -> Metadata:
+def metadata_in(invocation: Iterable[tuple[str, str | bytes]]) -> Metadata:
     """Of an RPC, without binary values. Raises BadRequest where one that counts came more than once."""
-    pairs = [
-        (name.encode(), value.encode("utf-8"))
-        for name, value in context.invocation_metadata()
-        if isinstance(value, str)
-    ]
+    pairs = [(name.encode(), value.encode("utf-8")) for name, value in invocation if isinstance(value, str)]
     metadata = dict(pairs)
     if len(metadata) < len(pairs):
         require_once(pairs)

@@ -6,8 +6,6 @@ and nothing that was not foreseen shows its text to a client.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -22,9 +20,10 @@ from serving.gateway.asking import about, statistics
 from serving.gateway.asking.loading import Action, Loading
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.grpc import health
+from serving.gateway.grpc.guard import Guard
 from serving.gateway.grpc.infer import GrpcInfer
-from serving.gateway.grpc.metadata import as_metadata, metadata_in
-from serving.gateway.grpc.status import code_of, metadata_of
+from serving.gateway.grpc.metadata import metadata_in
+from serving.gateway.grpc.status import Answer, told
 from serving.protocol.grpc_v2 import parsed
 
 NAME = "inference.GRPCInferenceService"
@@ -38,8 +37,7 @@ REFUSED = {
     "TraceSetting": "trace",
     "LogSettings": "logging",
 }
-Answer = Callable[[bytes, Any], Awaitable[bytes]]
-log = logging.getLogger(__name__)
+OPEN = (f"/{NAME}/ServerLive", f"/{NAME}/ServerReady")
 
 
 class Service:
@@ -80,13 +78,17 @@ class Service:
             "ModelInfer": self._infer.unary,
             **{name: partial(self._refuse, what) for name, what in REFUSED.items()},
         }
-        methods = {name: grpc.unary_unary_rpc_method_handler(_told(answer)) for name, answer in answers.items()}
+        methods = {name: grpc.unary_unary_rpc_method_handler(told(answer)) for name, answer in answers.items()}
         methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._infer.stream)
-        checks = {"Check": grpc.unary_unary_rpc_method_handler(_told(self._check))}
+        checks = {"Check": grpc.unary_unary_rpc_method_handler(told(self._check))}
         return (
-            grpc.method_handlers_generic_handler(NAME, methods),
+            Guard(grpc.method_handlers_generic_handler(NAME, methods), self._access, OPEN, self._count),
             grpc.method_handlers_generic_handler(health.NAME, checks),
         )
+
+    def _count(self, method: str, error: errors.RequestError) -> None:
+        if method.endswith("Infer"):
+            self._infer.refused(error)
 
     # -- health: needs no key -----------------------------------------------------------------------------------------
 
@@ -169,28 +171,9 @@ class Service:
 
     def _caller(self, context: Any, scope: str) -> Caller:
         """Raises Unauthenticated or Forbidden."""
-        caller = self._access.caller_of(metadata_in(context))
+        caller = self._access.caller_of(metadata_in(context.invocation_metadata()))
         caller.require(scope)
         return caller
-
-
-def _told(answer: Answer) -> Answer:
-    """The same, and an error becomes the RPC's status."""
-
-    async def tell(message: bytes, context: Any) -> bytes:
-        try:
-            return await answer(message, context)
-        except errors.RequestError as known:
-            error = known
-        except Exception:
-            log.exception("a gRPC request failed")
-            error = errors.Internal("the gateway failed on this request; its log says why")
-        context.set_code(code_of(error))
-        context.set_details(str(error))
-        context.set_trailing_metadata(as_metadata(metadata_of(error)))
-        return b""
-
-    return tell
 
 
 def _value(parameter: Any) -> bool | int | str | None:

@@ -6,10 +6,18 @@ walks them all.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import grpc  # type: ignore[import-untyped]
 
 from serving import errors
+from serving.gateway.grpc.metadata import as_metadata
 from serving.gateway.responses import Headers
+
+Answer = Callable[[Any, Any], Awaitable[bytes]]  # to a message, or several, and the RPC
+log = logging.getLogger(__name__)
 
 CODES: dict[type[errors.RequestError], grpc.StatusCode] = {
     errors.BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
@@ -38,3 +46,26 @@ def metadata_of(error: errors.RequestError) -> Headers:
     if error.retry_after_s is not None:
         told += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
     return [*told, *error.receipt]
+
+
+def tell(error: errors.RequestError, context: Any) -> None:
+    context.set_code(code_of(error))
+    context.set_details(str(error))
+    context.set_trailing_metadata(as_metadata(metadata_of(error)))
+
+
+def told(answer: Answer) -> Answer:
+    """The same, and an error becomes the RPC's status."""
+
+    async def answer_or_tell(message: Any, context: Any) -> bytes:
+        try:
+            return await answer(message, context)
+        except errors.RequestError as known:
+            error = known
+        except Exception:
+            log.exception("a gRPC request failed")
+            error = errors.Internal("the gateway failed on this request; its log says why")
+        tell(error, context)
+        return b""
+
+    return answer_or_tell

@@ -179,8 +179,9 @@ def test_health_needs_no_key_and_streams_do(keyed: tuple[Any, dict[str, str]]) -
     stub, keys = keyed
     assert stub.ServerLive(pb.ServerLiveRequest()).live
     assert stub.ServerReady(pb.ServerReadyRequest()).ready
-    [answer] = stub.ModelStreamInfer(iter([double()]))
-    assert "API key" in answer.error_message
+    with pytest.raises(grpc.RpcError, match="API key") as refused:
+        next(stub.ModelStreamInfer(iter([double()])))
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     [answer] = stub.ModelStreamInfer(iter([double()]), metadata=[("x-api-key", keys["all"])])
     assert not answer.error_message
 
