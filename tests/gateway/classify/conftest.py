@@ -20,11 +20,10 @@ from PIL import Image
 
 from serving.export.publish import publish, writing
 from serving.local.environments import Environment
-from serving.local.launch import free_ports
 from serving.repository import Record, Repository, Tensor
 from serving.repository.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing, to_json
-from tests.gateway.conftest import TANDEM, Reply, Running, gateway_before
-from tests.local.harness import ROOT, Program
+from tests.gateway.conftest import Reply, Running, gateway_before, triton_of_its_own
+from tests.local.harness import ROOT
 
 COLOURS = ImagePreprocessing("pixels", 4, 6, None, "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "RGB", "logits")
 NAMES = ("red", "green", "blue")
@@ -78,6 +77,8 @@ def colours(environment: Environment, tmp_path_factory: pytest.TempPathFactory) 
         for name, made in kinds_of_colours().items():
             write(repository, name, *made)
     with triton_on(repository, folder) as url:
+        file = repository / "changed-fp32" / "preprocessing.json"
+        file.write_text(file.read_text().replace("bilinear", "nearest"))
         with gateway_before(folder, {"cpu": [url]}, "--model-repository", str(repository)) as running:
             yield running
 
@@ -97,6 +98,7 @@ def kinds_of_colours() -> dict[str, Made]:
         "texts": (text, NAMES, {}),
         "mislabelled": (COLOURS, NAMES[:2], {}),
         "misdescribed": (replace(COLOURS, height=5), NAMES, {}),
+        "changed": (COLOURS, NAMES, {}),
         "infinite": (replace(COLOURS, std=(1e-38, 1e-38, 1e-38)), NAMES, {}),
     }
 
@@ -150,12 +152,5 @@ def means(has_batch: bool) -> bytes:
 
 @contextlib.contextmanager
 def triton_on(repository: Path, folder: Path) -> Iterator[str]:
-    ports = [str(port) for port in free_ports(3)]
-    options = ["--http-port", ports[0], "--grpc-port", ports[1], "--metrics-port", ports[2], "--exit-timeout-s", "5"]
-    command = [*TANDEM, "triton", "--model-repository", str(repository), "--no-measure", *options]
-    program = Program(command, folder / "triton.log")
-    try:
-        program.wait_for("ready:")
-        yield f"http://127.0.0.1:{ports[0]}"
-    finally:
-        program.end()
+    with triton_of_its_own(folder, "--no-measure", "--model-repository", str(repository)) as (_, url):
+        yield url

@@ -69,6 +69,7 @@ def test_several_batches_are_one_answer_with_one_receipt(colours: Running) -> No
         ("raw", 400, "its answers are no scores of classes"),
         ("misdescribed", 400, "its input is not what preprocessing.json says"),
         ("mislabelled", 500, "has 3 classes and 2 labels"),
+        ("changed", 500, "preprocessing.json of 'changed-fp32' changed after its gate, so it is not used"),
     ],
 )
 def test_a_model_that_classifies_no_images_says_why_and_the_way_out(

@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.gateway.classify.conftest import as_json, best, classify, png
-from tests.gateway.conftest import Running, gateway_before
+from tests.gateway.conftest import Running
 from tests.local.harness import ROOT
 
 pytestmark = pytest.mark.triton
@@ -297,18 +296,3 @@ def test_a_gateway_without_the_models_files_says_so(gateway: Running) -> None:
     reply = classify(gateway, FILES[0])
     assert (reply.status, reply.headers["Tandem-Error"]) == (501, "unsupported")
     assert "--model-repository" in reply.json()["error"]
-
-
-def test_files_that_changed_after_the_gate_are_not_used(digits: str, tmp_path: Any) -> None:
-    import shutil
-
-    repository = tmp_path / "models"
-    shutil.copytree(ROOT / "model_repo", repository)
-    for folder in repository.glob("digits-*"):
-        file = folder / "preprocessing.json"
-        file.write_text(file.read_text().replace("box", "nearest"))
-    with gateway_before(tmp_path, {"cpu": [digits]}, "--model-repository", str(repository)) as running:
-        reply = classify(running, FILES[0])
-    assert reply.status == 500
-    assert "changed after its gate" in reply.json()["error"]
-    assert str(tmp_path) not in reply.json()["error"]
