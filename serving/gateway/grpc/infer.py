@@ -8,6 +8,7 @@ They go to Triton over the pooled HTTP/1.1 connections in the binary tensor exte
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from math import inf
@@ -34,6 +35,7 @@ from serving.settings import LimitSettings
 THREAD_ABOVE_BYTES = 32 * 1024
 RETRY_AFTER_S = 1.0  # until others have theirs, as over HTTP; a guess, not measured
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one, as in `upstream.py`
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,17 @@ class GrpcInfer:
         except ClientGone:
             raise asyncio.CancelledError from None
         except asyncio.CancelledError:
+            task.add_done_callback(_nobody_waits)
             if context.time_remaining() != 0:  # else it is over by its own deadline, and counted so
                 client.leave()
             raise
+
+
+def _nobody_waits(task: asyncio.Task[Reply]) -> None:
+    """How it ended is counted; asyncio logs what nobody asks for, and a client that cancels must not fill the log."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, (ClientGone, errors.RequestError)):
+        log.error("an RPC whose client had left failed", exc_info=error)
 
 
 def _chunks(head: bytes, blobs: list[Chunk]) -> list[Chunk]:

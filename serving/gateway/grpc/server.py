@@ -23,6 +23,12 @@ OPTIONS = {
     "grpc.absolute_max_metadata_size": 16 * 1024,
     "grpc.server_handshake_timeout_ms": 10_000,  # who connects and says nothing; by default two minutes. A guess, not measured
     "grpc.max_concurrent_streams": 1024,  # on one connection; more wait at the client. A guess, not measured
+    # Otherwise a stream that has just ended still counts, and a client that opens the next one at once is refused with RST_STREAM.
+    "grpc.http.overload_protection": 0,
+    # RPCs that gRPC has not handed over yet: of sixteen full connections, 10 kB each (measured). By default some of more than 1000 are
+    # cancelled without a word, by chance.
+    "grpc.server.max_pending_requests": 16 * 1024,
+    "grpc.server.max_pending_requests_hard_limit": 16 * 1024,
     # A machine that is gone without a word is noticed within 80 s where a request of its is open; by default within two hours.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,

@@ -228,3 +228,10 @@ def test_metadata_that_make_no_sense_are_refused(stub: Any, metadata: list[tuple
     code, text, _ = refused(stub.ModelInfer, double(), metadata=metadata)
     assert code is INVALID
     assert said in text
+
+
+def test_more_rpcs_at_once_than_a_connection_has_streams_are_all_answered(speaking: Speaking) -> None:
+    """gRPC's own guards would refuse a third of them with RST_STREAM, or cancel them without a word."""
+    with speaking.stub() as stub:
+        calls = [stub.ServerLive.future(pb.ServerLiveRequest()) for _ in range(2500)]
+        assert {call.code() for call in calls} == {grpc.StatusCode.OK}

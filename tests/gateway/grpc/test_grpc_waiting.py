@@ -120,6 +120,7 @@ def test_who_cancels_leaves_the_queue_and_is_counted(slow: Slow) -> None:
                 call.cancel()
             wait_until(lambda: cancelled() == before + 3, "the three have left", LIMIT_S)
         assert worked_on(slow.running) == done + 3
+    assert not slow.running.program.says("never retrieved"), "a client must not be able to fill the log"
 
 
 def test_who_cancels_what_a_server_works_on_keeps_its_place_there(slow: Slow) -> None:
