@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -94,7 +95,9 @@ def gateway_before(
         wait_until(answers, "the gateway is ready")
         yield running
     finally:
-        program.end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.end(limit_s=0.05)
+        program.end()  # a second signal: nobody is left for whom it would linger half a second
 
 
 @pytest.fixture(scope="session")
