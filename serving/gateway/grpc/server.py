@@ -42,9 +42,11 @@ class GrpcServer:
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings, host: str, port: int) -> None:
         """Raises UserError where the port is taken."""
-        infer = GrpcInfer(gateway.inference, gateway.catalogue, gateway.access, gateway.preparing, settings.limits)
+        self._infer = GrpcInfer(
+            gateway.inference, gateway.catalogue, gateway.access, gateway.preparing, settings.limits
+        )
         service = Service(
-            infer,
+            self._infer,
             gateway.access,
             gateway.catalogue,
             gateway.state,
@@ -67,4 +69,5 @@ class GrpcServer:
 
     async def stop(self, grace_s: float) -> None:
         """Takes nothing new, and waits as long for what is in flight. A shorter wait may be asked for meanwhile."""
+        self._infer.end_idle_streams()
         await self._server.stop(grace_s)

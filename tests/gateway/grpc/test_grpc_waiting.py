@@ -225,6 +225,24 @@ def test_a_stop_lets_what_is_in_flight_end(slow: Slow, tmp_path: Path) -> None:
         assert both.running.program.process.wait(20) == 0
 
 
+def test_a_stop_does_not_wait_for_a_stream_that_asks_nothing(slow: Slow, tmp_path: Path) -> None:
+    def asked() -> Iterator[pb.ModelInferRequest]:
+        yield digit(rows=ROWS)
+        over.wait(LIMIT_S)
+
+    over = threading.Event()
+    with speaking_before(tmp_path, {POOL: [slow.triton]}, limits={"drain_s": 100}) as both, both.stub() as stub:
+        answers = stub.ModelStreamInfer(asked(), wait_for_ready=True)
+        assert next(answers).infer_response.model_name == MODEL
+        both.running.program.send(signal.SIGTERM)
+        assert both.running.program.process.wait(20) == 0
+        with pytest.raises(grpc.RpcError):
+            next(answers)
+        over.set()
+    assert answers.code() is grpc.StatusCode.UNAVAILABLE
+    assert "stopping" in answers.details()
+
+
 @pytest.mark.protocol("v2 gRPC", "a Triton that dies under a request", "supported")
 def test_a_killed_triton_is_unavailable_and_nothing_hangs(mortal: tuple[Program, str], tmp_path: Path) -> None:
     triton, url = mortal
