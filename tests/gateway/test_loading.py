@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,6 +214,14 @@ def test_statistics_are_sums_over_variants_and_servers(two: Running) -> None:
         batches = sum(batch["compute_infer"]["count"] for batch in row["batch_stats"])
         return row["inference_count"], row["inference_stats"]["success"]["count"], batches
 
+    quiet = [(-1, -1, -1)]  # the gateway measures what was just loaded, and Triton counts that too
+
+    def is_quiet() -> bool:
+        time.sleep(0.3)
+        quiet.append(counts("/v2/models/two/stats"))
+        return quiet[-1] == quiet[-2]
+
+    wait_until(is_quiet, "nothing is measured")
     before = counts("/v2/models/two/stats"), counts("/v2/models/stats"), counts("/v2/models/two-int8/stats")
     for model in ("two-int8", "two-fp32", "two-int8", "two-fp32", "two-int8"):
         assert two.infer(BODY, model).status == 200
