@@ -341,9 +341,9 @@ class Session:
                 raise self._why_ended(part, part.child.exit_code)
 
     def _why_ended(self, part: Part, code: int) -> TandemError:
-        """The child's own last words, as the error of its exit code."""
+        """The child's own last words, as the error of its exit code; what was killed said none of it."""
         kinds: dict[int, type[TandemError]] = {1: GateRefused, 2: UserError}
-        words = last_line(part.log) or exit_text(code)
+        words = exit_text(code) if code < 0 else last_line(part.log) or exit_text(code)
         return kinds.get(code, EnvironmentFault)(f"{part.name}: {words} (log: {part.log})")
 
     async def _wait_end(self, say: Callable[[str], None]) -> None:

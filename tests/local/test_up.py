@@ -279,7 +279,7 @@ def test_a_gateway_that_ends_takes_up_with_it_and_says_so(start: Callable[..., P
     gateway = next(pid for pid in family if b"\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
     os.kill(gateway, signal.SIGKILL)
     assert program.process.wait(60) == 3
-    assert program.lines()[-1].startswith("tandem: gateway: ")
+    assert program.lines()[-1].startswith("tandem: gateway: killed by SIGKILL")
     assert still_there(family) == []
 
 
