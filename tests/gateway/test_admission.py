@@ -120,7 +120,7 @@ def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(s
             assert reply.headers["Tandem-Error"] == "overloaded"
             assert reply.headers["Retry-After"] in ("1", "2", "3")
             assert 0 < int(reply.headers["Retry-After-Ms"]) <= 3000
-            assert "too much to do to answer within" in reply.json()["error"]
+            assert re.search(r"too much to do to answer within \d+ ms", reply.json()["error"])
     refused_s = [one.took_s for one in asked if one.done().status == 503]
     assert median(refused_s) < 0.4  # before the deadline; the whole load comes from this one busy process
     assert metric(slow, "tandem_requests_total", outcome="shed") == shed + statuses.count(503)
