@@ -74,11 +74,12 @@ def plain(environment: Environment, tmp_path_factory: pytest.TempPathFactory) ->
     repository.mkdir()
     write_repository(repository)
     backends = backend_directory(environment, BACKENDS)
-    programs, urls = [], []
+    programs, urls, prefixes = [], [], []
     try:
         for number in range(2):
             ports = free_ports(3)
             launch = Launch(environment, backends, repository, "cpu", "127.0.0.1", Ports(*ports), 1)
+            prefixes.append(launch.region_prefix)
             command, variables = launching.command(launch), launching.variables(launch, os.environ)
             programs.append(Program(command, folder / f"triton{number}.log", variables))
             urls.append(f"http://127.0.0.1:{ports[0]}")
@@ -95,6 +96,8 @@ def plain(environment: Environment, tmp_path_factory: pytest.TempPathFactory) ->
             program.send(signal.SIGTERM)
         for program in programs:
             program.process.wait(60)
+        for prefix in prefixes:
+            launching.remove_shared_memory(prefix)  # which a tritonserver leaves
 
 
 def change(gateway: Running, model: str, action: str, body: bytes = b"{}") -> Reply:
