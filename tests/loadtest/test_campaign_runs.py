@@ -26,7 +26,11 @@ from loadtest.sending.inputs import DIGITS
 from loadtest.statistics.differences import t_quantile
 from loadtest.target import DEFAULT_URL, Gateway, free_port, own_gateway
 
-pytestmark = [pytest.mark.triton, pytest.mark.campaigns, pytest.mark.timeout(240)]  # a first start makes Triton's environment
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.campaigns,
+    pytest.mark.timeout(240),
+]  # a first start makes Triton's environment
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = """\
 {version: 1, name: short, model: digits,

@@ -21,7 +21,11 @@ from serving.cli.rooms import lacking
 from serving.plan.profile_file import read_profile
 from serving.planning.profile import RUNGS, Profile
 
-pytestmark = [pytest.mark.triton, pytest.mark.campaigns, pytest.mark.timeout(300)]  # a first start makes Triton's environment
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.campaigns,
+    pytest.mark.timeout(300),
+]  # a first start makes Triton's environment
 PROFILE = [sys.executable, "-m", "serving", "profile", "digits", "--quick", "--variant", "int8", "--batch-size", "1"]
 
 

@@ -19,7 +19,11 @@ from serving.plan.profile_file import write_profile
 from serving.planning.profile import MaxRate, Settings
 from tests.loadtest.verdict.made import cpu_profile, gpu_profile, server
 
-pytestmark = [pytest.mark.triton, pytest.mark.campaigns, pytest.mark.timeout(300)]  # a first start makes Triton's environment
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.campaigns,
+    pytest.mark.timeout(300),
+]  # a first start makes Triton's environment
 VERDICT = [sys.executable, "-m", "serving", "verdict", "digits", "--rate", "200", "--p99", "1s", "--quick"]
 
 
