@@ -52,7 +52,17 @@ def test_a_gateway_that_would_be_open_or_has_no_good_keys_does_not_start(
     assert [word for word in says if word not in str(refused.value)] == []
 
 
-@pytest.mark.parametrize("value", ["", "x", "tdm_0:1", make_own()[0], make_own()[1] + "0"])
+@pytest.mark.parametrize(
+    "value",
+    ["", "x", "tdm_0:1", make_own()[0], make_own()[1] + "0"],
+    ids=[
+        "nothing",
+        "a word",
+        "half of one",
+        "the key itself",
+        "a digit too many",
+    ],  # those that are made differ each time
+)
 def test_a_key_of_whoever_started_it_is_what_tandem_up_makes_or_an_error_that_does_not_tell_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
