@@ -24,44 +24,33 @@ class NobodyLeaves:
         pass
 
 
-class Shared:
-    """One client of several inferences, which all hear of its leaving."""
+class Crowd:
+    """Several inferences of one client: all hear of its leaving, and one that comes after it as well."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._tells: list[Callable[[], None]] = []
+    def __init__(self) -> None:
+        self.has_left = False
+        self._tells: dict[_Member, Callable[[], None]] = {}
 
-    def share(self) -> Client:
-        return _Share(self)
+    def member(self) -> Client:
+        """What one of them sees."""
+        return _Member(self._tells, lambda: self.has_left)
 
-    def add(self, tell: Callable[[], None]) -> None:
-        self._tells.append(tell)
-        if len(self._tells) == 1:
-            self._client.listen(self._gone)
-
-    def remove(self, tell: Callable[[], None]) -> None:
-        if tell in self._tells:
-            self._tells.remove(tell)
-            if not self._tells:
-                self._client.ignore()
-
-    def _gone(self) -> None:
-        for tell in list(self._tells):
+    def leave(self) -> None:
+        self.has_left = True
+        for tell in list(self._tells.values()):
             tell()
 
 
-class _Share:
-    """What one of these inferences sees."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._tell: Callable[[], None] | None = None
+class _Member:
+    def __init__(self, tells: dict[_Member, Callable[[], None]], has_left: Callable[[], bool]) -> None:
+        self._tells = tells
+        self._has_left = has_left
 
     def listen(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
-        self._shared.add(tell)
+        if self._has_left():
+            tell()
+        else:
+            self._tells[self] = tell
 
     def ignore(self) -> None:
-        if self._tell is not None:
-            self._shared.remove(self._tell)
-            self._tell = None
+        self._tells.pop(self, None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from serving import errors
 from serving.gateway.access import INFER, Access
-from serving.gateway.asking.client import Client, Shared
+from serving.gateway.asking.client import Client, Crowd
 from serving.gateway.asking.dispatch import ClientGone
 from serving.gateway.asking.inference import Inference, Reply
 from serving.gateway.asking.route import Route
@@ -175,14 +175,16 @@ class Classify:
         if len(asking.images) <= size:
             batch = await self._prepared(asking, 0, size, series)
             return [batch], [await self._infer(asking, batch, client)] if batch.places else []
-        shared, batches, tasks = Shared(client), [], []
+        crowd, batches, tasks = Crowd(), [], []
+        client.listen(crowd.leave)
         try:
             for first in range(0, len(asking.images), size):
                 batches.append(batch := await self._prepared(asking, first, size, series))
                 if batch.places:
-                    tasks.append(asyncio.create_task(self._infer(asking, batch, shared.share())))
+                    tasks.append(asyncio.create_task(self._infer(asking, batch, crowd.member())))
         finally:
             ended = await asyncio.gather(*tasks, return_exceptions=True)  # what began is not cancelled
+            client.ignore()
         for end in ended:
             if isinstance(end, BaseException):
                 raise end

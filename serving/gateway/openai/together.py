@@ -7,10 +7,10 @@ same where the client leaves. Rule: one inference alone costs no task and no obj
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from serving import errors
-from serving.gateway.asking.client import Client
+from serving.gateway.asking.client import Client, Crowd
 from serving.gateway.asking.dispatch import Asked, ClientGone
 from serving.gateway.asking.inference import Inference, Reply
 
@@ -25,14 +25,14 @@ async def infer_all(inference: Inference, asks: Sequence[Asked], client: Client)
     """The reply to each, in their order. Raises ClientGone, CancelledError, or the RequestError of the first that failed."""
     if len(asks) == 1:
         return [await inference.infer(asks[0], client)]
-    crowd = _Crowd()
+    crowd = Crowd()
     replies: dict[int, Reply] = {}
     waiting = list(range(len(asks)))[::-1]
 
     async def work() -> None:
         while waiting and not crowd.has_left:
             index = waiting.pop()
-            replies[index] = await inference.infer(asks[index], _Member(crowd))
+            replies[index] = await inference.infer(asks[index], crowd.member())
 
     tasks = [asyncio.create_task(work()) for _ in range(min(MAX_IN_FLIGHT, len(asks)))]
     client.listen(crowd.leave)
@@ -62,32 +62,3 @@ def _ended(task: asyncio.Task[None]) -> None:
     _ending.discard(task)
     if not task.cancelled():
         task.exception()  # nobody waits for it any more
-
-
-class _Crowd:
-    """All that ask for one client."""
-
-    def __init__(self) -> None:
-        self.has_left = False
-        self.tells: dict[_Member, Callable[[], None]] = {}
-
-    def leave(self) -> None:
-        self.has_left = True
-        for tell in list(self.tells.values()):
-            tell()
-
-
-class _Member:
-    """One of them, as its queue sees it."""
-
-    def __init__(self, crowd: _Crowd) -> None:
-        self._crowd = crowd
-
-    def listen(self, tell: Callable[[], None]) -> None:
-        if self._crowd.has_left:
-            tell()
-        else:
-            self._crowd.tells[self] = tell
-
-    def ignore(self) -> None:
-        self._crowd.tells.pop(self, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from serving import errors
-from serving.gateway.asking.client import Shared
+from serving.gateway.asking.client import Crowd
 from serving.gateway.classify import images
 from serving.gateway.classify.images import JOB_BYTES, Batch, prepare
 from serving.gateway.preparing import MAX_WAITING_PER_THREAD, Preparing
@@ -125,34 +125,15 @@ def test_decoding_leaves_the_event_loop_free() -> None:
     assert asyncio.run(run()) < 0.5  # threads take turns by 5 ms; on the loop itself it would be all of the time
 
 
-class Leaver:
-    """A client as the connection has it: one who listens at a time."""
-
-    def __init__(self) -> None:
-        self.tell: Callable[[], None] | None = None
-
-    def listen(self, tell: Callable[[], None]) -> None:
-        assert self.tell is None
-        self.tell = tell
-
-    def ignore(self) -> None:
-        self.tell = None
-
-
 def test_all_batches_of_a_request_hear_that_its_client_has_gone() -> None:
-    client, heard = Leaver(), list[str]()
-    shared = Shared(client)
-    one, two, three = (shared.share() for _ in range(3))
+    crowd, heard = Crowd(), list[str]()
+    one, two, three, late = (crowd.member() for _ in range(4))
     one.listen(lambda: heard.append("one"))
     two.listen(lambda: heard.append("two"))
     three.listen(lambda: heard.append("three"))
     two.ignore()
     two.ignore()
-    assert client.tell is not None
-    client.tell()
+    crowd.leave()
     assert heard == ["one", "three"]
-    one.ignore()
-    three.ignore()
-    assert client.tell is None
-    two.listen(lambda: heard.append("again"))
-    assert client.tell is not None
+    late.listen(lambda: heard.append("late"))
+    assert heard == ["one", "three", "late"]
