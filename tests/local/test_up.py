@@ -245,7 +245,8 @@ def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(
     keys = tmp_path / "keys.json"
     key = changes.add(keys, "test", frozenset({"infer"}), datetime.now(UTC)).text
     triton_ports, port = free("triton"), free("up")[1]
-    triton = start("triton", *triton_ports, "--model-repository", str(COMMITTED), "--no-measure")
+    served = ["--model-repository", str(COMMITTED), "--no-measure", "--exit-timeout-s", "1"]
+    triton = start("triton", *triton_ports, *served)
     triton.wait_for("ready:")
     words = [
         "--host",
