@@ -3,12 +3,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON_HERE := .venv/bin/python
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
-# Everything but what needs torch (make test-models), sends load for long (make test-campaigns) or measures time (make bench, make prove).
-TESTS := not models and not campaigns
+# Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser) or measures
+# time (make bench, make prove).
+TESTS := not models and not campaigns and not browser
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test test-campaigns lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -23,6 +24,10 @@ test: .venv/.dev ## Run the tests (no torch; real Triton included)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches and the rehearsal for a machine with a card: minutes of load
 	$(PYTHON_HERE) -m pytest -m campaigns $(SIDE_BY_SIDE) $(ARGS)
+
+test-browser: .venv/.dev ## Test the page in a real Chromium
+	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }
+	$(PYTHON_HERE) -m pytest -m browser $(ARGS)
 
 lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .

@@ -1,6 +1,6 @@
 """The page before a gateway that wants keys, in a real browser: it asks for one, and then shows what is there and asks a model.
 
-Chromium is told what to do by its own remote protocol. Skipped where it is not installed.
+Chromium is told what to do by its own remote protocol.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.local.harness import free_ports, wait_until
 
 websocket = pytest.importorskip("websocket")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
 
 
 class Page:
