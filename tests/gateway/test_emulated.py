@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def test_receipts_name_the_emulated_device_and_times_are_its_own(two: Running, p
         assert reply.headers["Tandem-Engine"] == f"emulated-{name}"
         timing = dict(part.split(";dur=") for part in reply.headers["Server-Timing"].split(", "))
         backend_s.append(float(timing["backend"]) / 1000)
-    assert SECONDS[name] <= statistics.median(backend_s) <= SECONDS[name] * 1.1 + 0.003
+    assert SECONDS[name] <= min(backend_s) <= SECONDS[name] * 1.1 + 0.003  # the least: what else runs here only adds
 
 
 def test_status_and_welcome_say_what_it_is(two: Running) -> None:
