@@ -116,18 +116,7 @@ def read_expiry(text: str, now: datetime) -> datetime:
 
 
 def _row(key: Any, now: datetime) -> dict[str, Any]:
-    time_text = room("serving.keys.key_file").time_text
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scopes": sorted(key.scopes),
-        "models": None if key.models is None else sorted(key.models),
-        "highest_priority": key.highest_priority,
-        "created": time_text(key.created),
-        "expires": None if key.expires is None else time_text(key.expires),
-        "revoked": None if key.revoked is None else time_text(key.revoked),
-        "state": key.state(now),
-    }
+    return {**room("serving.keys.key_file").without_digest(key), "state": key.state(now)}
 
 
 def _models(row: dict[str, Any]) -> str:

@@ -111,7 +111,13 @@ def parse(text: bytes, where: str) -> tuple[Key, ...]:
 
 def render(keys: Iterable[Key]) -> bytes:
     """The file. What `parse` reads again is the same."""
-    return (json.dumps({"version": VERSION, "keys": [_entry(key) for key in keys]}, indent=1) + "\n").encode()
+    return (
+        json.dumps(
+            {"version": VERSION, "keys": [{**without_digest(key), "sha256": key.digest.hex()} for key in keys]},
+            indent=1,
+        )
+        + "\n"
+    ).encode()
 
 
 def time_text(at: datetime) -> str:
@@ -212,11 +218,11 @@ def _time(raw: dict[str, Any], field: str) -> datetime | None:
     raise UserError(f".{field}: must be {A_TIME}")
 
 
-def _entry(key: Key) -> dict[str, Any]:
+def without_digest(key: Key) -> dict[str, Any]:
+    """What may be shown of a key."""
     return {
         "id": key.id,
         "name": key.name,
-        "sha256": key.digest.hex(),
         "scopes": sorted(key.scopes),
         "models": None if key.models is None else sorted(key.models),
         "highest_priority": key.highest_priority,

@@ -25,8 +25,9 @@ from serving.gateway.classify.images import Batch, prepare
 from serving.gateway.classify.models import Classifier, Classifiers
 from serving.gateway.http.body import read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
+from serving.gateway.http.guard import known
 from serving.gateway.http.infer import CLOSING
-from serving.gateway.http.request_headers import priority, require_once, wait_s
+from serving.gateway.http.request_headers import priority, wait_s
 from serving.gateway.metrics import Series
 from serving.gateway.preparing import Preparing
 from serving.gateway.responses import Headers, error_response, outcome_of
@@ -114,11 +115,7 @@ class Classify:
 
     def _route(self, scope: Scope) -> tuple[dict[bytes, bytes], Route, int]:
         """Headers, where it may go, and the highest priority that counts. Raises RequestError."""
-        headers = dict(scope["headers"])
-        if len(headers) < len(scope["headers"]):
-            require_once(scope["headers"])
-        caller = self._access.caller_of(headers)
-        caller.require(INFER)
+        headers, caller = known(scope, self._access, INFER)
         if scope["method"] != "POST":
             raise errors.MethodNotAllowed(f"{scope['method']} is not taken at {scope['path']}")
         name = scope["path"].removeprefix(PREFIX)

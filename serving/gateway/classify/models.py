@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from serving import errors
 from serving.gateway.assets import Assets
 from serving.gateway.preparing import Preparing
+from serving.gateway.read_once import ReadOnce
 from serving.repository import Record
 from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing, Preprocessing
 from serving.scheduling import routing
-
-MAX_KEPT = 256  # models: what a fleet serves, so that only one whose models are replaced all the time gets there
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +31,11 @@ class Classifier:
 class Classifiers:
     def __init__(self, assets: Assets, preparing: Preparing) -> None:
         self._assets = assets
-        self._preparing = preparing
-        self._kept: dict[tuple[str, str], Classifier | str] = {}  # (name in Triton, digest) -> it, or why it is none
+        self._read_once = ReadOnce(self._read, preparing)
 
     async def of(self, served: routing.Variant, asked: str) -> Classifier:
         """Raises BadRequest for a model that classifies no images, and as `Assets.beside`. `asked` is the name that the client used."""
-        key = served.name, served.digest
-        found = self._kept.get(key)
-        if found is None:
-            if len(self._kept) >= MAX_KEPT:
-                self._kept.clear()
-            found = self._kept[key] = await self._preparing.run(lambda: self._read(served))
+        found = await self._read_once.of(served)
         if isinstance(found, str):
             raise errors.BadRequest(
                 f"'{asked}' classifies no images: {found}; send it tensors at /v2/models/{asked}/infer"
@@ -50,6 +43,7 @@ class Classifiers:
         return found
 
     def _read(self, served: routing.Variant) -> Classifier | str:
+        """It, or why it is none."""
         beside = self._assets.beside(served)
         record, preprocessing = beside.record, beside.preprocessing()
         why = _unfit(record, preprocessing)

@@ -1,7 +1,7 @@
 """Which path needs which scope, for all that FastAPI answers; and nobody's request gets to it before its key was looked at.
 
-What is raw ASGI or gRPC asks `Access` by itself, because it is hot. Rules: a path without a row needs a key before it is a 404, a test
-finds routes without one; and a body is not read before its sender is known.
+What is raw ASGI asks by `known`, because it is hot, and gRPC has its own guard. Rules: a path without a row needs a key before it is a 404,
+a test finds routes without one; and a body is not read before its sender is known.
 """
 
 from __future__ import annotations
@@ -92,6 +92,16 @@ class Guard:
         if model is not None:
             require_name(caller, model, self._fleet())
         return caller
+
+
+def known(scope: Scope, access: Access, needed: str) -> tuple[dict[bytes, bytes], Caller]:
+    """Headers and caller of a request to what is raw ASGI. Raises Unauthenticated, Forbidden, or BadRequest."""
+    headers = dict(scope["headers"])
+    if len(headers) < len(scope["headers"]):
+        require_once(scope["headers"])
+    caller = access.caller_of(headers)
+    caller.require(needed)
+    return headers, caller
 
 
 def row_of(path: str) -> tuple[str | None, str | None]:

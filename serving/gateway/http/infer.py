@@ -22,7 +22,8 @@ from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
 from serving.gateway.http.connection import respond
-from serving.gateway.http.request_headers import priority, require_once, wait_s
+from serving.gateway.http.guard import known
+from serving.gateway.http.request_headers import priority, wait_s
 from serving.gateway.preparing import Preparing
 from serving.gateway.responses import error_response, outcome_of
 from serving.protocol import v2
@@ -56,11 +57,7 @@ class Infer:
         series = inference.unresolved
         asked: Asked | None = None
         try:
-            headers = dict(scope["headers"])
-            if len(headers) < len(scope["headers"]):
-                require_once(scope["headers"])
-            caller = self._access.caller_of(headers)
-            caller.require(INFER)
+            headers, caller = known(scope, self._access, INFER)
             if caller.models is not None:
                 inference.routes.require(caller, scope["path"])
             route = inference.routes.find(scope["path"], headers.get(b"tandem-pool"), headers.get(b"tandem-variant"))

@@ -6,7 +6,6 @@ asked over /v2.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from serving import errors
 from serving.gateway.assets import Assets
 from serving.gateway.preparing import Preparing
+from serving.gateway.read_once import ReadOnce
 from serving.preprocessing.texts import TextTokenizer, padded
 from serving.protocol.tensors import binary_request
 from serving.repository import EMBEDDING, Record
@@ -24,7 +24,6 @@ from serving.repository.preprocessing import Preprocessing, TextPreprocessing
 from serving.scheduling import routing
 from serving.scheduling.grouping import padded_length
 
-MAX_KEPT = 256  # models: what a fleet serves, so that only one whose models are replaced all the time gets there
 # The tokenizers package would divide each call among threads of its own, beside those of `Preparing`, which are as many as there are cores:
 # 32 texts took it 0.73 ms of processor time so, and 0.58 ms on one.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -60,23 +59,11 @@ class Embedder:
 class Embedders:
     def __init__(self, assets: Assets, preparing: Preparing) -> None:
         self._assets = assets
-        self._preparing = preparing
-        self._kept: dict[tuple[str, str], Embedder | str] = {}  # (name in Triton, digest) -> it, or why it is none
-        self._reading: dict[tuple[str, str], asyncio.Task[Embedder | str]] = {}
+        self._read_once = ReadOnce(self._read, preparing)  # a tokenizer takes a tenth of a second
 
     async def of(self, served: routing.Variant, asked: str) -> Embedder:
         """Raises BadRequest for a model that makes no vectors of texts, and as `Assets.beside`. `asked` is the client's name for it."""
-        key = served.name, served.digest
-        found = self._kept.get(key)
-        if found is None:
-            reading = self._reading.get(key)  # one reads, the others wait for it: a tokenizer takes a tenth of a second
-            if reading is None:
-                reading = self._reading[key] = asyncio.create_task(self._preparing.run(lambda: self._read(served)))
-                reading.add_done_callback(lambda _: self._reading.pop(key))
-            found = await asyncio.shield(reading)
-            if len(self._kept) >= MAX_KEPT:
-                self._kept.clear()
-            self._kept[key] = found
+        found = await self._read_once.of(served)
         if isinstance(found, str):
             raise errors.BadRequest(
                 f"'{asked}' makes no vectors of texts: {found}; send it tensors at /v2/models/{asked}/infer",
@@ -85,6 +72,7 @@ class Embedders:
         return found
 
     def _read(self, served: routing.Variant) -> Embedder | str:
+        """It, or why it is none."""
         beside = self._assets.beside(served)
         record, preprocessing = beside.record, beside.preprocessing()
         why = _unfit(record, preprocessing)

@@ -25,7 +25,8 @@ from serving.gateway.assets import Assets
 from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.connection import respond
-from serving.gateway.http.request_headers import priority, require_once, wait_s
+from serving.gateway.http.guard import known
+from serving.gateway.http.request_headers import priority, wait_s
 from serving.gateway.openai.embedders import Embedder, Embedders
 from serving.gateway.openai.reading import Reading
 from serving.gateway.openai.together import infer_all
@@ -68,11 +69,7 @@ class Embeddings:
         series = inference.unresolved
         is_counted = False  # every inference is, by itself
         try:
-            headers = dict(scope["headers"])
-            if len(headers) < len(scope["headers"]):
-                require_once(scope["headers"])
-            caller = self._access.caller_of(headers)
-            caller.require(INFER)
+            headers, caller = known(scope, self._access, INFER)
             chunks = await read_body(headers, receive, self._limits.max_body_bytes, self._preparing)
             if chunks is None:
                 series.outcomes["cancelled"] += 1
