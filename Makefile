@@ -67,8 +67,8 @@ prove: .venv/.dev ## Overload, kill and chill things under load and time what ha
 image: ## Build the container images with docker or buildah
 	scripts/build_images.sh $(ARGS)
 
-chart: .venv/.dev ## Regenerate what is made from the chart: its values table and k8s/rendered/
-	$(PYTHON_HERE) scripts/chart.py write
+chart: .venv/.dev ## Regenerate what is made from the chart: its schema, its values table and k8s/rendered/
+	$(PYTHON_HERE) -m scripts.chart write
 
 reference: .venv/.dev ## Regenerate docs/settings.md, docs/cli.md and docs/protocol.md
 	$(PYTHON_HERE) scripts/reference.py write

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
-"""What is generated from the Helm chart, and whether it is still fresh: the values table and the plain rendering.
+"""What is generated from the Helm chart, and whether it is still fresh: schema, values table and the plain rendering.
 
-    scripts/chart.py write      rewrites the table in helm/tandem/README.md and everything in k8s/rendered/
-    scripts/chart.py check      exits 1 and names what is stale; writes nothing
+    python -m scripts.chart write      rewrites values.schema.json, the table in README.md and everything in k8s/rendered/
+    python -m scripts.chart check      exits 1 and names what is stale; writes nothing
 
 Needs the `dev` extra (helm-python-sdk), no Helm and no cluster. Rule: nobody edits what this writes; edit values.yaml or a template.
 """
@@ -19,13 +18,18 @@ from typing import Any
 import helm_python
 import yaml
 
+from scripts.chart_schema import comment_above, is_group, schema
+
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm" / "tandem"
 README = CHART / "README.md"
+SCHEMA = CHART / "values.schema.json"
 RENDERED = ROOT / "k8s" / "rendered"
 BEGIN, END = "<!-- values: made by scripts/chart.py -->", "<!-- end of values -->"
-# The chart installs only when this is said (there are no API keys yet); everything else is the default.
-RENDERED_VALUES: dict[str, Any] = {"gateway": {"insecureNoAuth": True}}
+# The chart installs only with keys, or when told to do without; everything else is the default.
+RENDERED_VALUES: dict[str, Any] = {
+    "auth": {"existingSecret": "tandem-keys", "client": {"existingSecret": "tandem-client-key"}}
+}
 # True of an object that Helm made, false of one that `kubectl apply` made.
 HELM_ONLY_LABELS = ("app.kubernetes.io/managed-by", "helm.sh/chart")
 
@@ -52,34 +56,18 @@ def documented_values(text: str) -> list[Value]:
 def _walk(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Value]:
     for key, value in node.value:
         path = f"{prefix}{key.value}"
-        sentence = _comment_above(key.start_mark.line, lines)
+        sentence = comment_above(key.start_mark.line, lines)[0]
         if not sentence:
             raise ValueError(f"values.yaml: {path} has no sentence above it")
-        if _is_group(value, lines):
+        if is_group(value, lines):
             yield Value(path, "", sentence)
             yield from _walk(value, f"{path}.", lines)
         else:
             yield Value(path, json.dumps(_plain(value)), sentence)
 
 
-def _is_group(node: yaml.Node, lines: list[str]) -> bool:
-    """A mapping whose first member has a sentence of its own; other mappings are shown whole, as a default."""
-    if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
-        return False
-    return bool(_comment_above(node.value[0][0].start_mark.line, lines))
-
-
 def _plain(node: yaml.Node) -> Any:
     return yaml.safe_load(yaml.serialize(node))
-
-
-def _comment_above(line: int, lines: list[str]) -> str:
-    found: list[str] = []
-    for text in reversed(lines[:line]):
-        if not text.lstrip().startswith("#"):
-            break
-        found.insert(0, text.strip().removeprefix("#").strip())
-    return " ".join(found)
 
 
 def values_table(values: list[Value]) -> str:
@@ -133,18 +121,25 @@ def _pod_labels(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _dump(document: dict[str, Any]) -> str:
-    header = "# Made by `make chart` from helm/tandem with gateway.insecureNoAuth=true. Do not edit.\n"
+    header = "# Made by `make chart` from helm/tandem with API keys from the secret tandem-keys. Do not edit.\n"
     return header + yaml.safe_dump(document, sort_keys=False, width=1000)
 
 
 # -- both -------------------------------------------------------------------------------------------------------------
 
 
+def made_of_values() -> dict[Path, str]:
+    values = (CHART / "values.yaml").read_text(encoding="utf-8")
+    shapes = (CHART / "shapes.yaml").read_text(encoding="utf-8")
+    return {
+        README: readme(README.read_text(encoding="utf-8"), values_table(documented_values(values))),
+        SCHEMA: json.dumps(schema(values, shapes), indent=2) + "\n",
+    }
+
+
 def generated() -> dict[Path, str]:
-    """Path -> the text that should be there."""
-    table = values_table(documented_values((CHART / "values.yaml").read_text(encoding="utf-8")))
-    files = {RENDERED / name: text for name, text in rendered_files().items()}
-    return {README: readme(README.read_text(encoding="utf-8"), table), **files}
+    """Path -> the text that should be there. The rendering is that of the schema which lies there."""
+    return {**made_of_values(), **{RENDERED / name: text for name, text in rendered_files().items()}}
 
 
 def stale() -> list[Path]:
@@ -157,6 +152,8 @@ def stale() -> list[Path]:
 
 
 def write() -> None:
+    for path, text in made_of_values().items():  # first, because Helm renders nothing that the schema refuses
+        path.write_text(text, encoding="utf-8")
     wanted = generated()
     RENDERED.mkdir(parents=True, exist_ok=True)
     for path in RENDERED.glob("*"):
@@ -175,7 +172,7 @@ def main(arguments: list[str]) -> int:
         if old:
             print(f"stale: {', '.join(old)}; run `make chart`", file=sys.stderr)
         return 1 if old else 0
-    print("usage: scripts/chart.py write|check", file=sys.stderr)
+    print("usage: python -m scripts.chart write|check", file=sys.stderr)
     return 2
 
 

@@ -51,9 +51,9 @@ class Rendering:
 
 
 def accepted(values: Object | None = None) -> Object:
-    """The values, with gateway.insecureNoAuth said unless they say something about it."""
+    """The values, with auth.insecureNoAuth said unless they say something about it."""
     values = dict(values or {})
-    values["gateway"] = {"insecureNoAuth": True, **values.get("gateway", {})}
+    values["auth"] = {"insecureNoAuth": True, **values.get("auth", {})}
     return values
 
 

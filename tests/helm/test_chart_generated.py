@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import helm_python
 import pytest
 import yaml
 
-from .conftest import ROOT
+from scripts import chart as chart_script
+from scripts.chart_schema import schema
 
-SCRIPT = ROOT / "scripts" / "chart.py"
+from .conftest import ROOT
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("chart_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["chart_script"] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+    return chart_script
 
 
 def test_the_table_and_the_plain_rendering_are_fresh() -> None:
-    check = subprocess.run([sys.executable, SCRIPT, "check"], capture_output=True, text=True, timeout=60)
+    check = subprocess.run(
+        [sys.executable, "-m", "scripts.chart", "check"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert check.returncode == 0, check.stderr
 
 
@@ -55,25 +52,29 @@ def test_a_value_without_a_sentence_is_an_error(script: ModuleType) -> None:
         script.documented_values("# The gateway.\ngateway:\n  # How many.\n  replicas: 1\n\n  port: 80\n")
 
 
-def test_the_schema_knows_every_value_and_nothing_else(chart: helm_python.Chart) -> None:
-    values = yaml.safe_load((ROOT / "helm" / "tandem" / "values.yaml").read_text())
-    schema = chart.schema
-    assert schema is not None
+@pytest.mark.parametrize("default", ["[]", "{}", "null"])
+def test_a_default_from_which_nothing_follows_needs_a_schema_line(default: str) -> None:
+    with pytest.raises(ValueError, match=r"gateway\.port needs a line `# schema:`"):
+        schema(f"# The gateway.\ngateway:\n  # A port.\n  port: {default}\n", "{}")
 
-    def compare(node: dict[str, Any], value: Any, path: str) -> None:
-        if "$ref" in node:
-            node = schema["definitions"][node["$ref"].rpartition("/")[2]]
-        if not isinstance(value, dict) or path.endswith(".affinity"):  # the members of an affinity are Kubernetes' own
-            return
-        if "properties" in node:
-            known = set(node["properties"]) - {"global"}
-            # A pool says only what differs from poolDefaults; everything else has a default, which is its documentation.
-            assert set(value) <= known if path.startswith("pools.") else set(value) == known, path
-        for member, of_member in value.items():
-            of_node = node.get("properties", {}).get(member, node.get("additionalProperties", {}))
-            compare(of_node, of_member, f"{path}.{member}".removeprefix("."))
 
-    compare(schema, values, "")
+def test_a_default_says_its_type_and_a_group_refuses_other_names() -> None:
+    made = schema(
+        "# The gateway.\ngateway:\n  # A port.\n  # schema: $port\n  port: 80\n  # On.\n  on: true\n",
+        "port: {type: integer}",
+    )
+    assert made["properties"]["gateway"] == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"port": {"$ref": "#/definitions/port"}, "on": {"type": "boolean"}},
+    }
+    assert made["definitions"] == {"port": {"type": "integer"}}
+
+
+def test_every_shape_that_is_named_is_there(chart: helm_python.Chart) -> None:
+    assert chart.schema is not None
+    named = set(re.findall(r"#/definitions/([A-Za-z]+)", json.dumps(chart.schema)))
+    assert named == set(chart.schema["definitions"])
 
 
 def test_the_plain_rendering_does_not_say_that_helm_made_it() -> None:

@@ -421,7 +421,7 @@ def test_a_changed_configuration_replaces_the_gateways_pods(render: Render) -> N
 
 
 def test_the_notes_say_that_there_are_no_keys_and_what_waits_for_a_gpu(render: Render) -> None:
-    assert "no API keys yet" in render().notes
+    assert "asks for no API keys" in render().notes
     assert "waits for a node" not in render().notes
     assert "Pool gpu waits for a node with nvidia.com/gpu" in render(GPU).notes
     assert "every pod of the cluster reaches" in render({"networkPolicy": {"enabled": False}}).notes

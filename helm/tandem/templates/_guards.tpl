@@ -4,9 +4,7 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 */}}
 
 {{- define "tandem.guards" -}}
-{{- if not .Values.gateway.insecureNoAuth }}
-{{- fail "Tandem has no API keys yet: whoever reaches the gateway may use it. Set gateway.insecureNoAuth=true to install it all the same; networkPolicy.gatewayFrom says who reaches it." }}
-{{- end }}
+{{- include "tandem.guardAuth" . }}
 {{- range $name, $image := .Values.images }}
 {{- if and (eq $image.tag "latest") (not $image.digest) }}
 {{- fail (printf "images.%s.tag is latest, which is another image tomorrow. Name a version or a digest." $name) }}
@@ -38,6 +36,19 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- include "tandem.guardPrices" $pools }}
 {{- range $name, $pool := $pools }}
 {{- include "tandem.guardPool" (dict "root" $ "path" (printf "pools.%s" $name) "pool" $pool) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardAuth" -}}
+{{- $auth := .Values.auth }}
+{{- if and (not $auth.existingSecret) (not $auth.insecureNoAuth) }}
+{{- fail "There are no API keys, so whoever reaches the gateway could use it. Put the file that `tandem keys` writes into a secret and set auth.existingSecret to its name, or set auth.insecureNoAuth=true to do without." }}
+{{- end }}
+{{- if and $auth.existingSecret $auth.insecureNoAuth }}
+{{- fail "auth.existingSecret and auth.insecureNoAuth contradict each other. Leave one of them out." }}
+{{- end }}
+{{- if and $auth.client.existingSecret (not $auth.existingSecret) }}
+{{- fail "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out." }}
 {{- end }}
 {{- end }}
 

@@ -168,7 +168,8 @@ models:
   {{- end }}
 {{- end }}
 limits:
-  max_body_bytes: {{ int64 .Values.gateway.limits.maxBodyBytes }}
-  upstream_timeout_s: {{ .Values.gateway.limits.upstreamTimeoutS }}
+  {{- range $name, $limit := .Values.gateway.limits }}
+  {{ snakecase $name }}: {{ toJson $limit }}
+  {{- end }}
   drain_s: {{ .Values.gateway.drain.exitTimeoutSeconds }}
 {{- end }}
