@@ -87,43 +87,13 @@ rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
 
 {{/* NVIDIA's Triton loads what it is told by name, so that is what has to be sound; `tandem triton` loads all that it finds. What
      `--server=nvidia` asks is about CPU pools: cards are computed on there as the configuration says. */}}
-{{- define "tandem.verifyCommand" -}}
-- tandem
-- verify
-- --model-repository=/models
-- --digests-only
-{{- if eq .server "nvidia" }}
-{{- if eq .device "cpu" }}
-- --server=nvidia
+{{- define "tandem.poolInitContainers" -}}
+{{- $verify := list }}
+{{- if eq .pool.server "nvidia" }}
+{{- if eq .pool.device "cpu" }}{{ $verify = append $verify "--server=nvidia" }}{{ end }}
+{{- range .pool.models }}{{ $verify = append $verify (printf "--variant=%s" .) }}{{ end }}
 {{- end }}
-{{- range .models }}
-- --variant={{ . }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{- define "tandem.initContainers" -}}
-{{- if eq .root.Values.modelRepository.source "image" }}
-- name: copy-models
-  image: {{ include "tandem.gatewayImage" .root | quote }}
-  imagePullPolicy: {{ .root.Values.images.gateway.pullPolicy }}
-  command: [cp, -R, /opt/tandem/model_repo/., /models]
-  {{- include "tandem.smallResources" . | nindent 2 }}
-  {{- include "tandem.containerSecurity" . | nindent 2 }}
-  volumeMounts:
-    - {name: models, mountPath: /models}
-{{- end }}
-# A file that changed after its gate stops the pod here, and so does a variant that NVIDIA's image would compute otherwise.
-- name: verify-models
-  image: {{ include "tandem.gatewayImage" .root | quote }}
-  imagePullPolicy: {{ .root.Values.images.gateway.pullPolicy }}
-  command:
-    {{- include "tandem.verifyCommand" .pool | nindent 4 }}
-  {{- include "tandem.smallResources" . | nindent 2 }}
-  {{- include "tandem.containerSecurity" . | nindent 2 }}
-  volumeMounts:
-    - {name: models, mountPath: /models, readOnly: true}
-    - {name: tmp, mountPath: /tmp}
+{{- include "tandem.modelInitContainers" (dict "root" .root "verify" $verify) }}
 {{- end }}
 
 {{- define "tandem.poolDeployment" -}}
@@ -163,7 +133,7 @@ spec:
       {{- . | nindent 6 }}
       {{- end }}
       initContainers:
-        {{- include "tandem.initContainers" . | trim | nindent 8 }}
+        {{- include "tandem.poolInitContainers" . | trim | nindent 8 }}
       containers:
         - name: triton
           image: {{ include "tandem.poolImage" . | quote }}
@@ -198,19 +168,14 @@ spec:
             {{- include "tandem.poolResources" . | nindent 12 }}
           {{- include "tandem.containerSecurity" . | nindent 10 }}
           volumeMounts:
-            - {name: models, mountPath: /models, readOnly: true}
+            {{- include "tandem.modelMount" . | nindent 12 }}
             - {name: tmp, mountPath: /tmp}
             - {name: shm, mountPath: /dev/shm}
             {{- if eq $pool.server "tandem" }}
             - {name: speeds, mountPath: /opt/tandem/speeds}
             {{- end }}
       volumes:
-        - name: models
-          {{- if eq .root.Values.modelRepository.source "claim" }}
-          persistentVolumeClaim: {claimName: {{ .root.Values.modelRepository.claimName }}, readOnly: true}
-          {{- else }}
-          emptyDir: {sizeLimit: {{ .root.Values.modelRepository.sizeLimit }}}
-          {{- end }}
+        {{- include "tandem.modelVolumes" .root | nindent 8 }}
         - name: tmp
           emptyDir: {sizeLimit: 256Mi}
         - name: shm

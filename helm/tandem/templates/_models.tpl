@@ -1,0 +1,123 @@
+{{/*
+The model repository in a pod: its volume, how it gets there, its proof, and what network that takes. Pools and gateway use the same.
+A pod that includes these has a volume `tmp`; it mounts `models` at /models, read-only, in every container of its own. Nothing but the
+four sources of modelRepository.source is told apart here; what contradicts itself is refused in _guards.tpl.
+*/}}
+
+{{/* Whether something is copied when the pod starts; the volume is a part of the node's disk then. Takes the root; empty is no. */}}
+{{- define "tandem.modelsAreCopied" -}}
+{{- if has .Values.modelRepository.source (list "image" "objectStore") }}true{{ end }}
+{{- end }}
+
+{{/* The volume `models`, as an entry of a pod's `volumes`. Takes the root. */}}
+{{- define "tandem.modelVolumes" -}}
+{{- $repository := .Values.modelRepository -}}
+- name: models
+  {{- if eq $repository.source "claim" }}
+  persistentVolumeClaim: {claimName: {{ $repository.claimName | quote }}, readOnly: true}
+  {{- else if eq $repository.source "imageVolume" }}
+  image: {reference: {{ $repository.imageVolume.reference | quote }}, pullPolicy: {{ $repository.imageVolume.pullPolicy }}}
+  {{- else }}
+  emptyDir: {sizeLimit: {{ $repository.sizeLimit }}}
+  {{- end }}
+{{- end }}
+
+{{/* For a container of the pod, as an entry of its `volumeMounts`. */}}
+{{- define "tandem.modelMount" -}}
+- {name: models, mountPath: /models, readOnly: true}
+{{- end }}
+
+{{/* Copies where the source wants it, then verifies. Takes (dict "root" $ "verify" (list "--variant=...")): arguments for
+     `tandem verify` beside the repository and --digests-only; none verifies every variant that is there. */}}
+{{- define "tandem.modelInitContainers" -}}
+{{- $root := .root }}
+{{- if eq $root.Values.modelRepository.source "image" }}
+{{ include "tandem.copyModelsFromImage" $root | trim }}
+{{- else if eq $root.Values.modelRepository.source "objectStore" }}
+{{ include "tandem.copyModelsFromObjectStore" $root | trim }}
+{{- end }}
+# A file that changed after its gate stops the pod here, and so does a variant that its server would compute otherwise.
+- name: verify-models
+  image: {{ include "tandem.gatewayImage" $root | quote }}
+  imagePullPolicy: {{ $root.Values.images.gateway.pullPolicy }}
+  command:
+    - tandem
+    - verify
+    - --model-repository=/models
+    - --digests-only
+    {{- range .verify }}
+    - {{ . | quote }}
+    {{- end }}
+  {{- include "tandem.smallResources" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  volumeMounts:
+    {{- include "tandem.modelMount" . | nindent 4 }}
+    - {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{/* The image that carries the repository: the user's, or the gateway's. Takes the root. */}}
+{{- define "tandem.modelImage" -}}
+{{- $image := .Values.modelRepository.image }}
+{{- if $image.repository }}
+{{- include "tandem.image" (dict "root" . "image" $image "registry" "") }}
+{{- else }}
+{{- include "tandem.gatewayImage" . }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.copyModelsFromImage" -}}
+{{- $image := .Values.modelRepository.image -}}
+- name: copy-models
+  image: {{ include "tandem.modelImage" . | quote }}
+  imagePullPolicy: {{ ternary $image.pullPolicy .Values.images.gateway.pullPolicy (ne $image.repository "") }}
+  command: [cp, -R, {{ printf "%s/." (trimSuffix "/" $image.path) | quote }}, /models]
+  {{- include "tandem.smallResources" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  volumeMounts:
+    - {name: models, mountPath: /models}
+{{- end }}
+
+{{/* Settings come from the environment alone: an empty --config keeps rclone from looking for a file. */}}
+{{- define "tandem.copyModelsFromObjectStore" -}}
+{{- $store := .Values.modelRepository.objectStore -}}
+- name: copy-models
+  image: {{ include "tandem.image" (dict "root" . "image" .Values.images.rclone "registry" "") | quote }}
+  imagePullPolicy: {{ .Values.images.rclone.pullPolicy }}
+  command: [rclone, copy, {{ $store.from | quote }}, /models, --config=]
+  {{- with $store.existingSecret }}
+  envFrom:
+    - secretRef: {name: {{ . | quote }}}
+  {{- end }}
+  {{- with $store.env }}
+  env:
+    {{- range $name, $value := . }}
+    - {name: {{ $name | quote }}, value: {{ $value | quote }}}
+    {{- end }}
+  {{- end }}
+  resources:
+    {{- toYaml $store.resources | nindent 4 }}
+  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  volumeMounts:
+    - {name: models, mountPath: /models}
+    - {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{/* Entries of a NetworkPolicy's `egress` by which a pod's copy reaches its source; names are looked up on port 53 by another rule.
+     A policy counts for init containers, too. Takes the root; nothing unless models come from an object store. */}}
+{{- define "tandem.modelEgress" -}}
+{{- if eq .Values.modelRepository.source "objectStore" }}
+{{- if .Values.networkPolicy.modelsTo }}
+- to:
+    {{- toYaml .Values.networkPolicy.modelsTo | nindent 4 }}
+  ports:
+    - {protocol: TCP}
+{{- else }}
+# Anywhere by HTTPS, except for link-local addresses: there the cloud hands out the node's own credentials.
+- to:
+    - ipBlock: {cidr: 0.0.0.0/0, except: [169.254.0.0/16]}
+    - ipBlock: {cidr: "::/0", except: ["fe80::/10", "fd00:ec2::254/128"]}
+  ports:
+    - {port: 443, protocol: TCP}
+{{- end }}
+{{- end }}
+{{- end }}
