@@ -117,6 +117,13 @@ class PoolSettings(Strict):
         description="Seconds from asking for a server to its first answer; the longer, the surer a GPU must pay before it is woken. "
         "Unset: 300 for a GPU pool, 40 for others; guesses, not measured.",
     )
+    min_billing_s: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that a server's node is paid for however short it was there: one that was asked for is kept so long, because to let "
+        "it go sooner saves nothing. Unset: 0; clouds bill by the second after the first 60, some providers by the hour.",
+    )
     instances: int | None = Field(
         default=None,
         ge=1,

@@ -136,4 +136,5 @@ class Gateway:
             since=self.candidates.since(pool),
             share=self.candidates.share(pool),
             price_per_hour=self._settings.pools[pool].price_per_hour,
+            num_ready=self.candidates.num_answering(pool),
         )

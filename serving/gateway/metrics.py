@@ -79,6 +79,7 @@ class PoolGauge:
     since: float = 0.0  # when this state began, seconds of 1970
     share: float = 1.0  # of the traffic, that may go there now
     price_per_hour: float | None = None
+    num_ready: int = 0  # its servers that answer and serve something
 
 
 POOL_STATES = ("cold", "waking", "warming", "ready", "draining", "down")
@@ -140,18 +141,25 @@ class Metrics:
             "Of these, by traffic that no other pool may answer, or not in time.",
             labels=["pool"],
         )
+        ready = GaugeMetricFamily(
+            "tandem_ready_servers",
+            "Servers that answer this gateway and serve something; gateways do not add up.",
+            labels=["pool"],
+        )
         states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
         for pool in self.pools():
             in_flight.add_metric([pool.name], pool.in_flight)
             queued.add_metric([pool.name], pool.num_waiting)
             demand.add_metric([pool.name], pool.demand_replicas)
             only.add_metric([pool.name], pool.demand_only_replicas)
+            ready.add_metric([pool.name], pool.num_ready)
             for state in POOL_STATES:
                 states.add_metric([pool.name, state], float(state == pool.state))
         yield in_flight
         yield queued
         yield demand
         yield only
+        yield ready
         yield states
         if self._are_keys_readable is not None:
             yield GaugeMetricFamily(

@@ -18,18 +18,19 @@ A_LITTLE = 1e-3  # of a server: more than rounding, and nothing that anybody wou
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What can be had of a pool. `cold_start_s`: from asking for a server to its first answer."""
+    """What can be had of a pool. `cold_start_s`: from asking for a server to its first answer; `min_billing_s`: paid for, however short."""
 
     price_per_hour: float
     min_replicas: int = 0
     max_replicas: int = 1
     cold_start_s: float = 0.0
+    min_billing_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_replicas <= self.max_replicas:
             raise ValueError(f"min_replicas {self.min_replicas} is not between 0 and max_replicas {self.max_replicas}")
-        if self.price_per_hour < 0 or self.cold_start_s < 0:
-            raise ValueError("prices and cold starts are not negative")
+        if self.price_per_hour < 0 or self.cold_start_s < 0 or self.min_billing_s < 0:
+            raise ValueError("prices, cold starts and billed times are not negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +104,13 @@ def want(
         if (cost > 0 and cost >= price_of_change) or (staying.short > best.short and short_s >= rules.patience_s):
             num_gpu, wakes = best.num_gpu, (*wakes, now)
     elif best.num_gpu < old.gpu:
-        is_held = now - old.gpu_since < rules.hold_s or len(wakes) >= rules.max_wakes_per_hour
+        stays_s = max(rules.hold_s, gpu.min_billing_s)
+        is_held = now - old.gpu_since < stays_s or len(wakes) >= rules.max_wakes_per_hour
         if -cost >= price_of_change and not is_held:
             num_gpu = best.num_gpu
     bridging = mix(min(num_gpu, num_gpu_ready), needed, cpu, gpu, rules).num_cpu
     hold_s = rules.handover_s if 0 < num_gpu <= num_gpu_ready else rules.cpu_hold_s
-    num_cpu, low_since = _cpu(old, now, bridging, hold_s)
+    num_cpu, low_since = _cpu(old, now, bridging, max(hold_s, cpu.min_billing_s))
     if num_gpu != old.gpu:
         return Wanted(num_cpu, num_gpu, now, 0.0, 0.0, now, low_since, wakes)
     return Wanted(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)

@@ -56,7 +56,8 @@ def supply_of(name: str, pool: PoolSettings) -> Supply:
     cold_start_s = pool.cold_start_s
     if cold_start_s is None:
         cold_start_s = GPU_COLD_START_S if is_coming else COLD_START_S
-    return Supply(pool.price_per_hour or EQUAL_PER_HOUR, min(least, most), most, cold_start_s)
+    price = pool.price_per_hour or EQUAL_PER_HOUR
+    return Supply(price, min(least, most), most, cold_start_s, pool.min_billing_s or 0.0)
 
 
 def wanted(

@@ -91,6 +91,7 @@ def test_metrics_count_requests_by_how_they_ended(gateway: Running) -> None:
         assert f'tandem_{name}_seconds_bucket{{le="0.001",model="digits",pool="cpu"' in text
     assert 'tandem_pool_state{pool="cpu",state="ready"} 1.0' in text
     assert 'tandem_in_flight{pool="cpu"}' in text
+    assert 'tandem_ready_servers{pool="cpu"} 1.0' in text
     assert "tandem_build_info{version=" in text
 
 

@@ -119,9 +119,11 @@ def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(
         with load_on(gateway.port, "digits") as load:
             os.kill(server_of(triton), signal.SIGKILL)
             wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is missed")
+            assert metric(gateway, "tandem_ready_servers", pool=gpu) == 0
             assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
             assert gateway.ask("/admin/status").json()["pools"][gpu]["share"] == 0.0
             wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="warming"), "it answers again")
+            assert metric(gateway, "tandem_ready_servers", pool=gpu) == 1  # whatever its share of the traffic
             assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
             wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="ready"), "it is warm")
             wait_until(lambda: where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time"), "it is handed over")

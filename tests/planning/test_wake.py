@@ -22,7 +22,9 @@ def needed(cpu: float, gpu_only: float = 0.0) -> Needed:
     return Needed(cpu, cpu / 10 + gpu_only, gpu_only)
 
 
-@pytest.mark.parametrize("options", [{"min_replicas": -1}, {"min_replicas": 3}, {"price_per_hour": -1}])
+@pytest.mark.parametrize(
+    "options", [{"min_replicas": -1}, {"min_replicas": 3}, {"price_per_hour": -1}, {"min_billing_s": -1}]
+)
 def test_a_supply_that_makes_no_sense_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="not"):
         Supply(**{"price_per_hour": 1.0, **options})  # type: ignore[arg-type]
@@ -161,6 +163,20 @@ def test_an_idle_gpu_stays_as_long_as_its_cold_start_would_cost() -> None:
 def test_a_gpu_is_held_at_least_as_long_as_the_rules_say() -> None:
     looks = run([(60, 9.0), (1000, 0.0)], FIXED_CPU, WakeRules(max_load_ratio=1.0, hold_s=600.0))
     assert changes(looks) == [(5, 1), (605, 0)]
+
+
+def test_a_gpu_whose_node_is_paid_for_by_the_hour_is_kept_so_long() -> None:
+    by_the_hour = Supply(price_per_hour=1.0, max_replicas=4, cold_start_s=240.0, min_billing_s=3600.0)
+    looks = run([(60, 9.0), (5000, 0.0)], FIXED_CPU, gpu=by_the_hour)
+    assert changes(looks) == [(5, 1), (3605, 0)]
+
+
+def test_a_cpu_server_that_is_paid_for_longer_goes_later() -> None:
+    wanted, none, cpu = Wanted(4, 0), Supply(1.0, 0, 0), Supply(0.2, 1, 20, min_billing_s=900.0)
+    for now in range(900):
+        wanted = want(wanted, float(now), needed(0.5), cpu, none, 0, EVEN)
+    assert wanted.cpu == 4
+    assert want(wanted, 900.0, needed(0.5), cpu, none, 0, EVEN).cpu == 1
 
 
 def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> None:

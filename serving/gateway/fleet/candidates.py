@@ -87,7 +87,7 @@ class Candidates:
     def cold(self) -> list[str]:
         """Pools that are away and were there before."""
         known = {pool for pool, _ in self._known}
-        return [name for name in self.bridges if name in known and self._num_answering(name) == 0]
+        return [name for name in self.bridges if name in known and self.num_answering(name) == 0]
 
     def never_seen(self) -> list[str]:
         """Pools that come and go and have not come yet: nobody knows what they will serve."""
@@ -99,7 +99,7 @@ class Candidates:
         bridge = self.bridges.get(pool)
         if bridge is not None:
             return bridge.state
-        return "ready" if self._num_answering(pool) else "down"
+        return "ready" if self.num_answering(pool) else "down"
 
     def since(self, pool: str) -> float:
         """When its state began (time.time()), as far as anybody looked."""
@@ -108,7 +108,7 @@ class Candidates:
     def share(self, pool: str) -> float:
         """Of the requests, that may go there now."""
         bridge = self.bridges.get(pool)
-        return bridge.share if bridge is not None else float(self._num_answering(pool) > 0)
+        return bridge.share if bridge is not None else float(self.num_answering(pool) > 0)
 
     def look(self, now: float) -> None:
         """How much of the traffic may go to the pools that come and go; to be asked a few times a second."""
@@ -120,7 +120,7 @@ class Candidates:
                 self._since[pool] = (state, time())
 
     def _look(self, pool: str, now: float) -> None:
-        old, num_answering = self.bridges[pool], self._num_answering(pool)
+        old, num_answering = self.bridges[pool], self.num_answering(pool)
         if old is None and num_answering == 0 and not self._catalogue.is_known(pool):
             return  # it may be warm: nobody has heard of it yet
         was_there_before = old is None and num_answering > 0
@@ -130,7 +130,7 @@ class Candidates:
             if name == pool:
                 known.candidate.share = new.share
 
-    def _num_answering(self, pool: str) -> int:
+    def num_answering(self, pool: str) -> int:
         return sum(server.alive and bool(server.variants) for server in self._catalogue.pools[pool])
 
     def update(self) -> None:
@@ -144,7 +144,7 @@ class Candidates:
             self._see(pool, [server for server in servers if server.alive])
             self._tell_who_serves(pool, [server for server in servers if server.replica.is_up])
             self.queues[pool].serve_with([server.replica for server in servers])
-            if pool in self.bridges and (self._num_answering(pool) or self.bridges[pool] is not None):
+            if pool in self.bridges and (self.num_answering(pool) or self.bridges[pool] is not None):
                 self._look(pool, perf_counter())
 
     def _see(self, pool: str, servers: list[Server]) -> None:
