@@ -1,0 +1,160 @@
+{{/*
+Alerts: what somebody should know, with what to look at. Rules: severity `critical` is for what clients feel now; each has a section of
+docs/monitoring.md; a number is a reason or says that it is a guess.
+*/}}
+
+{{/* Burn rates over a long and a short window: 14.4 over an hour uses up 2 % of what a 30-day objective allows, 6 over six hours 5 %, 1 over
+     three days 10 %. The short window, a twelfth of the long one, ends the alert soon after the trouble. */}}
+{{- define "tandem.objectiveAlerts" -}}
+{{- $it := include "tandem.matchers" . }}
+{{- $allowed := subf 1.0 .Values.monitoring.prometheusRule.objectiveRatio }}
+{{- range list (list "14.4" "1h" "5m" "2m" "critical") (list "6" "6h" "30m" "15m" "critical") (list "1" "3d" "6h" "1h" "warning") }}
+{{- $factor := index . 0 }}
+- alert: TandemObjectiveBurns
+  expr: |
+    tandem:objective_errors:ratio_rate{{ index . 1 }}{ {{- $it }}} > {{ $factor }} * {{ printf "%.6f" $allowed }}
+    and
+    tandem:objective_errors:ratio_rate{{ index . 2 }}{ {{- $it }}} > {{ $factor }} * {{ printf "%.6f" $allowed }}
+  for: {{ index . 3 }}
+  labels:
+    severity: {{ index . 4 }}
+    window: {{ index . 1 }}
+  annotations:
+    summary: Too many requests are not answered in time.
+    description: {{ printf "Of the requests of the last %s {{ $value | humanizePercentage }} were shed, expired or failed; the objective allows %s." (index . 1) (include "tandem.percent" $allowed) | quote }}
+{{- end }}
+{{- end }}
+
+{{/* 0.005 as 0.5 %. */}}
+{{- define "tandem.percent" -}}
+{{- printf "%.4f" (mulf 100.0 .) | trimSuffix "0" | trimSuffix "0" | trimSuffix "0" | trimSuffix "0" | trimSuffix "." }} %
+{{- end }}
+
+{{- define "tandem.poolAlerts" -}}
+{{- $it := include "tandem.matchers" . }}
+{{- $cpu := list }}
+{{- $gpu := list }}
+{{- range $name, $pool := fromYaml (include "tandem.pools" .) }}
+{{- if eq $pool.device "gpu" }}{{ $gpu = append $gpu $name }}{{ else }}{{ $cpu = append $cpu $name }}{{ end }}
+{{- end }}
+{{- range $name, $pool := fromYaml (include "tandem.pools" .) }}
+{{- if eq $pool.device "gpu" }}
+{{- $least := ternary $pool.autoscaling.minReplicas $pool.replicas $pool.autoscaling.enabled | int }}
+- alert: TandemGpuCold
+  {{- if gt $least 0 }}
+  # The pool always has a Triton, so it is always wanted.
+  expr: max by (namespace, tandem, pool) (tandem_pool_state{ {{- $it }},pool="{{ $name }}",state="ready"}) == 0
+  {{- else }}
+  # It may be at zero: wanted is half a server's work, a guess. Whoever scales may ask for more before it wakes one.
+  expr: |
+    max by (namespace, tandem, pool) (tandem_pool_state{ {{- $it }},pool="{{ $name }}",state="ready"}) == 0
+    and
+    sum by (namespace, tandem, pool) (tandem_demand_replicas{ {{- $it }},pool="{{ $name }}"}) > 0.5
+  {{- end }}
+  for: {{ $.Values.monitoring.prometheusRule.coldFor }}
+  labels:
+    severity: warning
+  annotations:
+    summary: "Pool {{ $name }} is wanted and does not come up; other pools answer for it, if there are any."
+    description: "It has been wanted for {{ $.Values.monitoring.prometheusRule.coldFor }}. `tandem cluster status` says why: no GPU node, no quota, an image that is still pulled, models that do not load."
+{{- end }}
+{{- end }}
+{{- if and $cpu $gpu }}
+- alert: TandemBridgeSaturated
+  # More waits than is worked on, or requests are refused, and no GPU pool is ready. Five minutes are a guess.
+  expr: |
+    (
+      sum by (namespace, tandem) (avg_over_time(tandem_queued{ {{- $it }},pool=~"{{ join "|" $cpu }}"}[5m]))
+      > sum by (namespace, tandem) (avg_over_time(tandem_in_flight{ {{- $it }},pool=~"{{ join "|" $cpu }}"}[5m]))
+      or
+      sum by (namespace, tandem) (rate(tandem_requests_total{ {{- $it }},outcome="shed"}[5m])) > 0
+    )
+    and
+    max by (namespace, tandem) (tandem_pool_state{ {{- $it }},pool=~"{{ join "|" $gpu }}",state="ready"}) == 0
+  for: 5m
+  labels:
+    severity: warning
+  annotations:
+    summary: "While the GPU is cold the CPU pool has more to do than it can."
+    description: "Requests wait or are refused until a GPU Triton is ready. Give the CPU pool more replicas, or keep a GPU Triton warm."
+{{- end }}
+- alert: TandemPoolDown
+  # No Triton of the pool answers any gateway. A GPU pool that is away is cold, not down, and told by TandemGpuCold.
+  expr: min by (namespace, tandem, pool) (tandem_pool_state{ {{- $it }},state="down"}) == 1
+  for: 5m
+  labels:
+    severity: critical
+  annotations:
+    summary: "No Triton of pool {{ `{{ $labels.pool }}` }} answers."
+    description: "Look at its pods: models that do not load, a verify-models container that found a changed file, memory."
+- alert: TandemTritonUnreachable
+  expr: up{ {{- $it }},job="tandem-triton"} == 0
+  for: 15m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Prometheus does not reach Triton {{ `{{ $labels.pod }}` }} of pool {{ `{{ $labels.pool }}` }}."
+    description: "It does not start, has died, or networkPolicy.metricsFrom does not name this Prometheus."
+- alert: TandemTritonFails
+  # CANCELED is left out: that is a client who left.
+  expr: sum by (namespace, tandem, pool, model, reason) (rate(nv_inference_request_failure{ {{- $it }},reason!="CANCELED"}[5m])) > 0
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Triton fails requests to {{ `{{ $labels.model }}` }} in pool {{ `{{ $labels.pool }}` }}: {{ `{{ $labels.reason }}` }}."
+    description: "{{ `{{ $value | humanize }}` }} a second. BACKEND: the model's computation failed, Triton's log says how. REJECTED: its own queue was full. OTHER: a bad request that got past the gateway."
+{{- end }}
+
+{{- define "tandem.gatewayAlerts" -}}
+{{- $it := include "tandem.matchers" . }}
+- alert: TandemGatewayDown
+  expr: absent(up{ {{- $it }},job="tandem-gateway"} == 1)
+  for: 2m
+  labels:
+    severity: critical
+    {{- include "tandem.ruleLabels" . | nindent 4 }}
+  annotations:
+    summary: "Prometheus reaches no gateway."
+    description: "Clients get no answer, or Prometheus is kept out: its key (auth.client, scope metrics), networkPolicy.metricsFrom, the port of the admin listener."
+- alert: TandemGatewayUnreachable
+  expr: up{ {{- $it }},job="tandem-gateway"} == 0
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Prometheus does not reach gateway {{ `{{ $labels.pod }}` }}."
+    description: "It does not start, has died, or refuses Prometheus' key."
+- alert: TandemSheds
+  # One request in twenty, a guess: load that comes for a moment is shed by design.
+  expr: |
+    sum by (namespace, tandem) (tandem:requests:rate5m{ {{- $it }},outcome="shed"})
+    / sum by (namespace, tandem) (tandem:requests:rate5m{ {{- $it }},outcome=~"ok|shed|expired|backend_error"}) > 0.05
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "{{ `{{ $value | humanizePercentage }}` }} of requests are refused for load."
+    description: "The pools have more to do than they can in time. More replicas, a cheaper variant, or a longer deadline."
+- alert: TandemExpires
+  # One in a hundred, a guess: a request is only taken when it should be in time, so many that are not mean that something slowed down.
+  expr: |
+    sum by (namespace, tandem) (tandem:requests:rate5m{ {{- $it }},outcome="expired"})
+    / sum by (namespace, tandem) (tandem:requests:rate5m{ {{- $it }},outcome=~"ok|shed|expired|backend_error"}) > 0.01
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "{{ `{{ $value | humanizePercentage }}` }} of requests were taken and not answered in time."
+    description: "Pools are slower than they were measured: look at nodes that throttle, neighbours, larger inputs."
+{{- if .Values.auth.existingSecret }}
+- alert: TandemKeysUnreadable
+  expr: min by (namespace, tandem) (tandem_keys_readable{ {{- $it }}}) == 0
+  for: 5m
+  labels:
+    severity: warning
+  annotations:
+    summary: "A gateway cannot read its file of API keys."
+    description: "The keys that it read last stay in force; added and revoked ones do not count. The gateway's log says what is wrong with the file in secret {{ .Values.auth.existingSecret }}."
+{{- end }}
+{{- end }}

@@ -1,0 +1,21 @@
+{{/*
+What contradicts itself in monitoring.*; each sentence has a test in tests/helm/wrong_values/rest.py.
+*/}}
+
+{{- define "tandem.guardMonitoring" -}}
+{{- $monitoring := .Values.monitoring }}
+{{- if $monitoring.serviceMonitor.enabled }}
+{{- if not .Values.gateway.admin.enabled }}
+{{- fail "monitoring.serviceMonitor.enabled is true, but the gateway's metrics are on its admin listener, which is off. Set gateway.admin.enabled=true." }}
+{{- end }}
+{{- if and .Values.auth.existingSecret (not .Values.auth.client.existingSecret) }}
+{{- fail "monitoring.serviceMonitor.enabled is true, but the gateway asks for a key and Prometheus would have none. Set auth.client.existingSecret to a secret with a key of scope metrics." }}
+{{- end }}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
+{{- fail "monitoring.serviceMonitor.enabled is true, but networkPolicy.metricsFrom names nobody, so Prometheus would be kept out. Name its pods there, as NetworkPolicy peers." }}
+{{- end }}
+{{- end }}
+{{- if and $monitoring.prometheusRule.enabled (not $monitoring.serviceMonitor.enabled) }}
+{{- fail "monitoring.prometheusRule.enabled is true, but its rules ask for labels that only monitoring.serviceMonitor gives, so that they would see nothing. Set monitoring.serviceMonitor.enabled=true." }}
+{{- end }}
+{{- end }}
