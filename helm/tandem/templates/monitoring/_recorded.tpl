@@ -17,9 +17,12 @@ What alerts and dashboard compute more than once. Names are LEVEL:METRIC:OPERATI
   expr: sum by (namespace, tandem, outcome) (rate(tandem_requests_total{ {{- $it }}}[5m]))
 - record: tandem_pool:demand_replicas:sum
   expr: sum by (namespace, tandem, pool) (tandem_demand_replicas{ {{- $it }}})
-# Tritons that Prometheus reaches, which is not yet that they serve.
-- record: tandem_pool:up_replicas:sum
-  expr: sum by (namespace, tandem, pool) (up{ {{- $it }},job="tandem-triton"})
+# Gateways see the same servers, so the one that sees most.
+- record: tandem_pool:ready_servers:max
+  expr: max by (namespace, tandem, pool) (tandem_ready_servers{ {{- $it }}})
+# Tritons with an address, started or not: their nodes are paid for.
+- record: tandem_pool:replicas:count
+  expr: count by (namespace, tandem, pool) (up{ {{- $it }},job="tandem-triton"})
 {{- range $name, $pool := fromYaml (include "tandem.pools" .) }}
 {{- if not (kindIs "invalid" $pool.pricePerHour) }}
 - record: tandem_pool:price_per_hour
