@@ -136,6 +136,8 @@ def run(options: TritonOptions) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
     for port, option in _ports(options):
         launching.require_free(options.host, port, option)
+    if options.ready_file is not None:  # what an earlier run wrote is not true of this one
+        options.ready_file.unlink(missing_ok=True)
     prepared = prepare(
         options.pool,
         options.model_repository,
