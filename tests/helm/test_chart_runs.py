@@ -21,6 +21,7 @@ import click
 import pytest
 
 from serving.cli import cli
+from serving.local.launch import free_ports
 from serving.repository import Repository, pool_config_file
 from serving.repository.processor import has
 from serving.settings import GatewaySettings, read_settings
@@ -224,19 +225,22 @@ def test_nvidias_image_starts_with_what_needs_vnni_only_where_the_processor_has_
 
 
 @contextlib.contextmanager
-def running_gateway(container: Object, config: Path) -> Iterator[int]:
-    """The gateway's container as a process here, without the flag that opens it to other machines. Gives its port."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    replaced = {"--config": str(config), "--host": "127.0.0.1", "--port": str(port)}
+def running_gateway(container: Object, config: Path, keys: Path | None = None) -> Iterator[dict[str, int]]:
+    """The gateway's container as a process here, without the flag that opens it to other machines. Gives the ports that it listens on."""
+    ports = dict(zip(("--port", "--grpc-port", "--admin-port"), free_ports(3), strict=True))
+    replaced = {"--config": str(config), "--host": "127.0.0.1", "--admin-host": "127.0.0.1"}
+    replaced |= {name: str(port) for name, port in ports.items()}
+    replaced |= {"--model-repository": str(ROOT / "model_repo"), "--keys": str(keys)}
     words = [word for word in container["command"][1:] if word != "--insecure-no-auth"]
     arguments = [
         f"{name}={replaced.get(name, value)}" if eq else name for name, eq, value in (w.partition("=") for w in words)
     ]
     process = subprocess.Popen([sys.executable, "-m", "serving", *arguments], stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(port, process)
-        yield port
+        asked = {name for name, _, _ in (word.partition("=") for word in words)} & ports.keys()
+        for name in asked:
+            wait_for(ports[name], process)
+        yield {name: ports[name] for name in asked}
     finally:
         process.terminate()
         process.communicate(timeout=20)
@@ -267,7 +271,8 @@ def test_the_gateways_probes_ask_for_what_it_serves_and_unready_is_not_dead(rend
     config.write_text(
         'version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n'
     )  # nothing listens there
-    with running_gateway(container, config) as port:
+    with running_gateway(container, config) as ports:
+        port = ports["--port"]
         assert status(port, container["livenessProbe"]["httpGet"]["path"]) == 200
         assert status(port, container["startupProbe"]["httpGet"]["path"]) == 200
         assert status(port, container["readinessProbe"]["httpGet"]["path"]) == 503
@@ -280,8 +285,8 @@ def test_helm_test_fails_with_the_reason_when_no_model_answers(render: Render, t
     config, sample = tmp_path / "tandem.yaml", tmp_path / "sample.json"
     config.write_text('version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n')
     sample.write_text("{}")
-    with running_gateway(render().container("tandem-gateway"), config) as port:
-        test = [sys.executable, flag, script, f"http://127.0.0.1:{port}", model, str(sample), "0"]
+    with running_gateway(render().container("tandem-gateway"), config) as ports:
+        test = [sys.executable, flag, script, f"http://127.0.0.1:{ports['--port']}", model, str(sample), "0"]
         done = subprocess.run(test, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert "digits: 503" in done.stderr

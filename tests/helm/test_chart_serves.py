@@ -83,19 +83,19 @@ def test_tritonserver_understands_the_arguments_for_nvidias_container(render: Re
 def test_the_slim_install_answers_its_own_helm_test(render: Render, tmp_path: Path) -> None:
     it = render({"pools": {"cpu": {"server": "tandem", "drain": {"exitTimeoutSeconds": 3}}}})
     triton, gateway = it.container("tandem-cpu"), it.container("tandem-gateway")
-    http, grpc, metrics, port = free_ports(4)
+    http, grpc, metrics, port, of_grpc, of_admin = free_ports(6)
     here = {"--model-repository": str(ROOT / "model_repo"), "--host": "127.0.0.1"}
     of_triton = {"--http-port": str(http), "--grpc-port": str(grpc), "--metrics-port": str(metrics)}
     config = tmp_path / "tandem.yaml"
+    of_gateway = {"--config": str(config), "--port": str(port), "--grpc-port": str(of_grpc)}
+    of_gateway |= {"--admin-host": "127.0.0.1", "--admin-port": str(of_admin)}
     written = it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"]
     config.write_text(written.replace("http://tandem-cpu:8000", f"http://127.0.0.1:{http}"))
     pod = it.one("Pod", "tandem-test-infer")["spec"]["containers"][0]
     _, flag, script, _, model, sample = pod["command"]
     with (
         running(replaced(triton["command"], here | of_triton), environment_of(triton)) as first,
-        running(
-            replaced(gateway["command"], {"--config": str(config), "--host": "127.0.0.1", "--port": str(port)})
-        ) as second,
+        running(replaced(gateway["command"], here | of_gateway)) as second,
     ):
         wait_until_200(f"http://127.0.0.1:{http}{path_of(triton, 'readinessProbe')}", first)
         wait_until_200(f"http://127.0.0.1:{port}{path_of(gateway, 'readinessProbe')}", second)

@@ -5,50 +5,52 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 
 {{- define "tandem.guards" -}}
 {{- include "tandem.guardAuth" . }}
-{{- range $name, $image := .Values.images }}
-{{- if and (eq $image.tag "latest") (not $image.digest) }}
-{{- fail (printf "images.%s.tag is latest, which is another image tomorrow. Name a version or a digest." $name) }}
-{{- end }}
-{{- end }}
+{{- include "tandem.guardImages" . }}
+{{- include "tandem.guardAccounts" . }}
 {{- if and (eq .Values.modelRepository.source "claim") (not .Values.modelRepository.claimName) }}
 {{- fail "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim that holds the model repository." }}
 {{- end }}
 {{- if and (ne .Values.modelRepository.source "claim") .Values.modelRepository.claimName }}
 {{- fail "modelRepository.claimName is set, but modelRepository.source is image, so the claim would be ignored. Set modelRepository.source=claim." }}
 {{- end }}
-{{- include "tandem.guardDrain" (dict "path" "gateway" "values" .Values.gateway) }}
-{{- range $path, $account := dict "gateway" .Values.gateway.serviceAccount "triton" .Values.triton.serviceAccount }}
-{{- if and (not $account.create) (not $account.name) }}
-{{- fail (printf "%s.serviceAccount.create is false and no name is given. Set %s.serviceAccount.name to an account that exists." $path $path) }}
-{{- end }}
-{{- end }}
 {{- $pools := fromYaml (include "tandem.pools" .) }}
 {{- if not $pools }}
 {{- fail "no pool is on, so nothing would serve. Set pools.cpu.enabled=true or another pool's." }}
-{{- end }}
-{{- range $model, $variants := .Values.gateway.variants }}
-{{- range $name, $_ := $variants }}
-{{- if not (hasKey $pools $name) }}
-{{- fail (printf "gateway.variants.%s names pool %s, which is not on. Pools that are on: %s." $model $name (keys $pools | sortAlpha | join ", ")) }}
-{{- end }}
-{{- end }}
 {{- end }}
 {{- include "tandem.guardPrices" $pools }}
 {{- range $name, $pool := $pools }}
 {{- include "tandem.guardPool" (dict "root" $ "path" (printf "pools.%s" $name) "pool" $pool) }}
 {{- end }}
+{{- include "tandem.guardGateway" (dict "root" . "pools" $pools) }}
+{{- include "tandem.guardWaysIn" . }}
 {{- end }}
 
-{{- define "tandem.guardAuth" -}}
-{{- $auth := .Values.auth }}
-{{- if and (not $auth.existingSecret) (not $auth.insecureNoAuth) }}
-{{- fail "There are no API keys, so whoever reaches the gateway could use it. Put the file that `tandem keys` writes into a secret and set auth.existingSecret to its name, or set auth.insecureNoAuth=true to do without." }}
+{{- define "tandem.guardImages" -}}
+{{- $images := dict "modelRepository.image" .Values.modelRepository.image }}
+{{- range $name, $image := .Values.images }}{{ $_ := set $images (printf "images.%s" $name) $image }}{{ end }}
+{{- range $path, $image := $images }}
+{{- if and (eq $image.tag "latest") (not $image.digest) }}
+{{- fail (printf "%s.tag is latest, which is another image tomorrow. Name a version or a digest." $path) }}
 {{- end }}
-{{- if and $auth.existingSecret $auth.insecureNoAuth }}
-{{- fail "auth.existingSecret and auth.insecureNoAuth contradict each other. Leave one of them out." }}
 {{- end }}
-{{- if and $auth.client.existingSecret (not $auth.existingSecret) }}
-{{- fail "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out." }}
+{{- $own := .Values.modelRepository.image }}
+{{- if and $own.repository (not $own.tag) (not $own.digest) }}
+{{- fail (printf "modelRepository.image.repository is %s without a version. Set modelRepository.image.tag or digest." $own.repository) }}
+{{- end }}
+{{- $reference := .Values.modelRepository.imageVolume.reference }}
+{{- if and $reference (not (regexMatch "(:[^/:@]+|@sha256:[0-9a-f]{64})$" $reference)) }}
+{{- fail (printf "modelRepository.imageVolume.reference is %s, which is another image tomorrow. Add a version or a digest." $reference) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardAccounts" -}}
+{{- range $path, $account := dict "gateway" .Values.gateway.serviceAccount "triton" .Values.triton.serviceAccount }}
+{{- if and (not $account.create) (not $account.name) }}
+{{- fail (printf "%s.serviceAccount.create is false and no name is given. Set %s.serviceAccount.name to an account that exists." $path $path) }}
+{{- end }}
+{{- if and (not $account.create) $account.annotations }}
+{{- fail (printf "%s.serviceAccount.annotations would be ignored, because create is false. Annotate the account that exists, or set %s.serviceAccount.create=true." $path $path) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -18,10 +18,15 @@ A selector label, once released, never changes: Kubernetes refuses to update a D
 {{- end }}
 {{- end }}
 
+{{/* Of every pod of the release, whatever it does. Takes the root. */}}
+{{- define "tandem.instanceLabels" -}}
+app.kubernetes.io/name: {{ include "tandem.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{/* Takes (dict "root" $ "component" "gateway"). */}}
 {{- define "tandem.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "tandem.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{ include "tandem.instanceLabels" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -46,10 +51,6 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- define "tandem.gatewayImage" -}}
 {{- include "tandem.image" (dict "root" . "image" .Values.images.gateway "registry" .Values.imageRegistry) }}
-{{- end }}
-
-{{- define "tandem.gatewayServiceAccount" -}}
-{{- default (printf "%s-gateway" (include "tandem.fullname" .)) .Values.gateway.serviceAccount.name }}
 {{- end }}
 
 {{- define "tandem.tritonServiceAccount" -}}
@@ -107,6 +108,7 @@ resources:
   limits: {cpu: 500m, memory: 256Mi}
 {{- end }}
 
+{{/* Where a pod may run. Takes a map with nodeSelector, tolerations and affinity. */}}
 {{- define "tandem.placement" -}}
 {{- with .nodeSelector }}
 nodeSelector:
@@ -122,54 +124,78 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{/* The gateway's tandem.yaml. The order of pools is their order of preference: who turns a GPU pool on wants it used. int64 keeps a
-     large number from being written as 6.7e+07. */}}
-{{- define "tandem.gatewayConfig" -}}
-{{- $pools := fromYaml (include "tandem.pools" .) -}}
-version: 1
-pools:
-  {{- range $device := list "gpu" "cpu" }}
-  {{- range $name, $pool := $pools }}
-  {{- if eq $pool.device $device }}
-  {{ $name }}:
-    urls: ["http://{{ include "tandem.fullname" $ }}-{{ $name }}:8000"]
-    device: {{ $pool.device }}
-    {{- $autoscaling := $pool.autoscaling }}
-    {{- if $autoscaling.enabled }}
-    min_replicas: {{ int64 $autoscaling.minReplicas }}
-    max_replicas: {{ int64 $autoscaling.maxReplicas }}
-    {{- else }}
-    {{- if not (kindIs "invalid" $pool.minReplicas) }}
-    min_replicas: {{ int64 $pool.minReplicas }}
-    {{- end }}
-    max_replicas: {{ include "tandem.maxReplicas" $pool }}
-    {{- end }}
-    {{- if not (kindIs "invalid" $pool.pricePerHour) }}
-    price_per_hour: {{ toJson $pool.pricePerHour }}
-    {{- end }}
-    {{- if not (kindIs "invalid" $pool.coldStartS) }}
-    cold_start_s: {{ toJson $pool.coldStartS }}
-    {{- end }}
-  {{- end }}
-  {{- end }}
-  {{- end }}
-{{- $variants := .Values.gateway.variants }}
-{{- $objectives := .Values.gateway.objectives }}
-{{- with concat (keys $variants) (keys $objectives) | uniq | sortAlpha }}
-models:
-  {{- range $model := . }}
-  {{ $model }}:
-    {{- if hasKey $variants $model }}
-    variants: {{ toJson (get $variants $model) }}
-    {{- end }}
-    {{- if hasKey $objectives $model }}
-    objective: {latency_s: {{ toJson (get $objectives $model).latencyS }}}
-    {{- end }}
+{{/* Over zones and nodes as evenly as there is room, and scheduled all the same where there is none; counted among the pods of one revision,
+     because those of an older one are about to go. Takes a text of selector labels. */}}
+{{- define "tandem.topologySpread" -}}
+topologySpreadConstraints:
+  {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ $key }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- $ | nindent 8 }}
+    matchLabelKeys: [pod-template-hash]
   {{- end }}
 {{- end }}
-limits:
-  {{- range $name, $limit := .Values.gateway.limits }}
-  {{ snakecase $name }}: {{ toJson $limit }}
+
+{{/* Name of the chart's priority class: cluster-wide, so the namespace is in it unless it was chosen. Takes the root; empty is none. */}}
+{{- define "tandem.priorityClass" -}}
+{{- if .Values.priorityClass.name }}
+{{- .Values.priorityClass.name }}
+{{- else if .Values.priorityClass.create }}
+{{- printf "%s-%s" .Release.Namespace (include "tandem.fullname" .) }}
+{{- end }}
+{{- end }}
+
+{{/* The line of a pod that names its priority class, if it has one. Takes (dict "root" $ "own" .Values.gateway.priorityClassName). */}}
+{{- define "tandem.priorityClassName" -}}
+{{- with default (include "tandem.priorityClass" .root) .own }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* `behavior` of an autoscaler: the user's, or up at once and down slowly. 300 s is what Kubernetes itself waits before it takes pods away;
+     one a minute is a guess, not measured. Takes the user's map. */}}
+{{- define "tandem.scalingBehavior" -}}
+{{- if . }}
+{{- toYaml . }}
+{{- else -}}
+scaleUp: {stabilizationWindowSeconds: 0}
+scaleDown:
+  stabilizationWindowSeconds: 300
+  policies:
+    - {type: Pods, value: 1, periodSeconds: 60}
+{{- end }}
+{{- end }}
+
+{{/* What every PodDisruptionBudget here says: one at a time, and a pod that is not ready never keeps a node from being drained. */}}
+{{- define "tandem.disruptionBudget" -}}
+maxUnavailable: 1
+unhealthyPodEvictionPolicy: AlwaysAllow
+{{- end }}
+
+{{/* Entries of a NetworkPolicy's `egress` by which names are looked up. Takes the root. */}}
+{{- define "tandem.dnsEgress" -}}
+- ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+  {{- with .Values.networkPolicy.dnsTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
-  drain_s: {{ .Values.gateway.drain.exitTimeoutSeconds }}
+{{- end }}
+
+{{/* Entries of a NetworkPolicy's `egress` by which the chart's own clients ask the gateway. Takes the root. */}}
+{{- define "tandem.clientEgress" -}}
+- to:
+    - podSelector:
+        matchLabels:
+          {{- include "tandem.selectorLabels" (dict "root" . "component" "gateway") | nindent 10 }}
+  ports:
+    - {port: http, protocol: TCP}
+    {{- if .Values.gateway.grpc.enabled }}
+    - {port: grpc, protocol: TCP}
+    {{- end }}
+{{ include "tandem.dnsEgress" . }}
 {{- end }}

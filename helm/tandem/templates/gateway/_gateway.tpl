@@ -1,0 +1,93 @@
+{{/*
+What the gateway is told: its tandem.yaml, and where its models lie.
+*/}}
+
+{{- define "tandem.gatewayServiceAccount" -}}
+{{- default (printf "%s-gateway" (include "tandem.fullname" .)) .Values.gateway.serviceAccount.name }}
+{{- end }}
+
+{{/* Where the gateway's pods have the model repository: nowhere (empty), in their own `image`, or in a `volume`. Takes the root. */}}
+{{- define "tandem.gatewayModels" -}}
+{{- if .Values.gateway.preprocessing.enabled -}}
+{{- if and (eq .Values.modelRepository.source "image") (not .Values.modelRepository.image.repository) -}}
+image
+{{- else -}}
+volume
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The init containers of the gateway's pods, if its models are copied. Takes the root. */}}
+{{- define "tandem.gatewayCopies" -}}
+{{- if eq (include "tandem.gatewayModels" .) "volume" }}
+{{- if eq .Values.modelRepository.source "image" }}
+{{ include "tandem.copyModelsFromImage" . }}
+{{- else if eq .Values.modelRepository.source "objectStore" }}
+{{ include "tandem.copyModelsFromObjectStore" . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The fewest gateways that are kept. Takes .Values.gateway. */}}
+{{- define "tandem.gatewayMinReplicas" -}}
+{{- if .autoscaling.enabled }}{{ int .autoscaling.minReplicas }}{{ else }}{{ int .replicas }}{{ end }}
+{{- end }}
+
+{{/* How long a route waits, as the Gateway API writes it: limits.upstream_timeout_s of docs/settings.md, 60 s unless it is set, and 10 s for the body on
+     its way; these 10 are a guess, not measured. Takes the root. */}}
+{{- define "tandem.routeTimeout" -}}
+{{- $limits := .Values.gateway.limits -}}
+{{- addf 10 (default 60 $limits.upstreamTimeoutS) | ceil | int }}s
+{{- end }}
+
+{{/* The gateway's tandem.yaml. The order of pools is their order of preference: who turns a GPU pool on wants it used. int64 keeps a
+     large number from being written as 6.7e+07. */}}
+{{- define "tandem.gatewayConfig" -}}
+{{- $pools := fromYaml (include "tandem.pools" .) -}}
+version: 1
+pools:
+  {{- range $device := list "gpu" "cpu" }}
+  {{- range $name, $pool := $pools }}
+  {{- if eq $pool.device $device }}
+  {{ $name }}:
+    urls: ["http://{{ include "tandem.fullname" $ }}-{{ $name }}:8000"]
+    device: {{ $pool.device }}
+    {{- $autoscaling := $pool.autoscaling }}
+    {{- if $autoscaling.enabled }}
+    min_replicas: {{ int64 $autoscaling.minReplicas }}
+    max_replicas: {{ int64 $autoscaling.maxReplicas }}
+    {{- else }}
+    {{- if not (kindIs "invalid" $pool.minReplicas) }}
+    min_replicas: {{ int64 $pool.minReplicas }}
+    {{- end }}
+    max_replicas: {{ include "tandem.maxReplicas" $pool }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.pricePerHour) }}
+    price_per_hour: {{ toJson $pool.pricePerHour }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.coldStartS) }}
+    cold_start_s: {{ toJson $pool.coldStartS }}
+    {{- end }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
+{{- $variants := .Values.gateway.variants }}
+{{- $objectives := .Values.gateway.objectives }}
+{{- with concat (keys $variants) (keys $objectives) | uniq | sortAlpha }}
+models:
+  {{- range $model := . }}
+  {{ $model }}:
+    {{- if hasKey $variants $model }}
+    variants: {{ toJson (get $variants $model) }}
+    {{- end }}
+    {{- if hasKey $objectives $model }}
+    objective: {latency_s: {{ toJson (get $objectives $model).latencyS }}}
+    {{- end }}
+  {{- end }}
+{{- end }}
+limits:
+  {{- range $name, $limit := .Values.gateway.limits }}
+  {{ snakecase $name }}: {{ toJson $limit }}
+  {{- end }}
+  drain_s: {{ .Values.gateway.drain.exitTimeoutSeconds }}
+{{- end }}

@@ -1,0 +1,122 @@
+{{/*
+Guards of what concerns the gateway: who may ask it (auth), its listeners, and the ways to it from outside. As everywhere, each sentence
+tells what is wrong and the way out, and has a test in tests/helm.
+*/}}
+
+{{- define "tandem.guardAuth" -}}
+{{- $auth := .Values.auth }}
+{{- if and (not $auth.existingSecret) (not $auth.insecureNoAuth) }}
+{{- fail "There are no API keys, so whoever reaches the gateway could use it. Put the file that `tandem keys` writes into a secret and set auth.existingSecret to its name, or set auth.insecureNoAuth=true to do without." }}
+{{- end }}
+{{- if and $auth.existingSecret $auth.insecureNoAuth }}
+{{- fail "auth.existingSecret and auth.insecureNoAuth contradict each other. Leave one of them out." }}
+{{- end }}
+{{- if and $auth.client.existingSecret (not $auth.existingSecret) }}
+{{- fail "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out." }}
+{{- end }}
+{{- range $client := list
+  (list "test.enabled" .Values.test.enabled "`helm test`" "infer")
+  (list "loadTest.enabled" .Values.loadTest.enabled "the load test" "infer")
+  (list "monitoring.serviceMonitor.enabled" .Values.monitoring.serviceMonitor.enabled "Prometheus" "metrics") }}
+{{- if and $auth.existingSecret (index $client 1) (not $auth.client.existingSecret) }}
+{{- fail (printf "%s is true and the gateway asks for keys, so %s needs one. Put a key with the scope %s into a secret and set auth.client.existingSecret to its name, or set %s=false." (index $client 0) (index $client 2) (index $client 3) (index $client 0)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Takes (dict "root" $ "pools" $pools), the pools that are on. */}}
+{{- define "tandem.guardGateway" -}}
+{{- $values := .root.Values }}
+{{- $gateway := $values.gateway }}
+{{- include "tandem.guardDrain" (dict "path" "gateway" "values" $gateway) }}
+{{- if and $gateway.autoscaling.enabled (gt (int $gateway.autoscaling.minReplicas) (int $gateway.autoscaling.maxReplicas)) }}
+{{- fail (printf "gateway.autoscaling.minReplicas is %d, more than its maxReplicas of %d. Make them agree." (int $gateway.autoscaling.minReplicas) (int $gateway.autoscaling.maxReplicas)) }}
+{{- end }}
+{{- if and $gateway.admin.enabled (not $values.auth.existingSecret) (not $values.networkPolicy.enabled) }}
+{{- fail "gateway.admin.enabled is true without keys and without a NetworkPolicy, so every pod of the cluster could unload models and read what is served. Set auth.existingSecret, keep networkPolicy.enabled=true, or set gateway.admin.enabled=false." }}
+{{- end }}
+{{- if and $gateway.grpc.enabled (eq (int $gateway.service.port) (int $gateway.service.grpcPort)) }}
+{{- fail (printf "gateway.service.port and gateway.service.grpcPort are both %d. Give each its own, or set gateway.grpc.enabled=false." (int $gateway.service.port)) }}
+{{- end }}
+{{- include "tandem.guardPodLabels" (dict "path" "gateway" "values" $gateway) }}
+{{- range $model, $variants := $gateway.variants }}
+{{- range $name, $_ := $variants }}
+{{- if not (hasKey $.pools $name) }}
+{{- fail (printf "gateway.variants.%s names pool %s, which is not on. Pools that are on: %s." $model $name (keys $.pools | sortAlpha | join ", ")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Takes (dict "path" "gateway" "values" .Values.gateway), a map with podLabels. */}}
+{{- define "tandem.guardPodLabels" -}}
+{{- range $label, $_ := .values.podLabels }}
+{{- if or (hasPrefix "app.kubernetes.io/" $label) (has $label (list "helm.sh/chart" "tandem-pool")) }}
+{{- fail (printf "%s.podLabels has %s, which the chart sets itself and finds its pods by. Leave it out." $.path $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What makes the gateway reachable from outside its namespace. */}}
+{{- define "tandem.guardWaysIn" -}}
+{{- $service := printf "gateway.service.type=%s" .Values.gateway.service.type }}
+{{- $inside := list (dict "podSelector" dict) }}
+{{- range $way, $on := dict $service (ne .Values.gateway.service.type "ClusterIP") "ingress.enabled=true" .Values.ingress.enabled "httpRoute.enabled=true" .Values.httpRoute.enabled }}
+{{- if and $on (not $.Values.auth.existingSecret) }}
+{{- fail (printf "%s opens the gateway to others, and there are no API keys. Put the file that `tandem keys` writes into a secret and set auth.existingSecret to its name." $way) }}
+{{- end }}
+{{- if and $on $.Values.networkPolicy.enabled (or (not $.Values.networkPolicy.gatewayFrom) (deepEqual $inside $.Values.networkPolicy.gatewayFrom)) }}
+{{- fail (printf "%s brings requests from outside this namespace, which the NetworkPolicy keeps out. Name where they come from in networkPolicy.gatewayFrom, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}} or {ipBlock: {cidr: 10.0.0.0/8}}." $way) }}
+{{- end }}
+{{- end }}
+{{- if .Values.ingress.enabled }}{{ include "tandem.guardIngress" .Values.ingress }}{{ end }}
+{{- include "tandem.guardRoutes" . }}
+{{- end }}
+
+{{- define "tandem.guardIngress" -}}
+{{- if not .hosts }}
+{{- fail "ingress.hosts is empty. Name the hosts that clients ask, for example [tandem.example.com]." }}
+{{- end }}
+{{- if not .insecureNoTls }}
+{{- range $host := .hosts }}
+{{- $covered := false }}
+{{- range $tls := $.tls }}
+{{- range $name := default $.hosts $tls.hosts }}
+{{- if or (eq $name $host) (eq $name (regexReplaceAll "^[^.]+" $host "*")) }}{{ $covered = true }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if not $covered }}
+{{- fail (printf "ingress.tls has no certificate for %s, so keys would travel in the clear. Add {secretName, hosts}, or set ingress.insecureNoTls=true where TLS ends before the Ingress." $host) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The Gateway API lets a listener have a host name for routes of one kind only: of an HTTPRoute and a GRPCRoute it rejects the younger. */}}
+{{- define "tandem.guardRoutes" -}}
+{{- $route := .Values.httpRoute }}
+{{- if and $route.grpc.enabled (not $route.enabled) }}
+{{- fail "httpRoute.grpc.enabled would be ignored, because httpRoute.enabled is false. Set httpRoute.enabled=true, or leave it out." }}
+{{- end }}
+{{- if $route.enabled }}
+{{- if not $route.parentRefs }}
+{{- fail "httpRoute.parentRefs is empty, so the route would hang on no Gateway. Name one, for example [{name: public, namespace: gateways}]." }}
+{{- end }}
+{{- if not $route.hostnames }}
+{{- fail "httpRoute.hostnames is empty, so the route would take every name of its Gateway. Name the hosts that clients ask, for example [tandem.example.com]." }}
+{{- end }}
+{{- if $route.grpc.enabled }}
+{{- if not .Values.gateway.grpc.enabled }}
+{{- fail "httpRoute.grpc.enabled is true, but the gateway does not listen for gRPC. Set gateway.grpc.enabled=true, or leave it out." }}
+{{- end }}
+{{- if not $route.grpc.hostnames }}
+{{- fail "httpRoute.grpc.hostnames is empty, so the route would take every name of its Gateway. Name the hosts that gRPC clients ask, for example [grpc.tandem.example.com]." }}
+{{- end }}
+{{- range $host := $route.grpc.hostnames }}
+{{- if and (has $host $route.hostnames) (or (not $route.grpc.parentRefs) (deepEqual $route.parentRefs $route.grpc.parentRefs)) }}
+{{- fail (printf "httpRoute.hostnames and httpRoute.grpc.hostnames both have %s on the same Gateway, which accepts one kind of route for a name. Give gRPC a name of its own, or another listener by httpRoute.grpc.parentRefs." $host) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
