@@ -161,7 +161,7 @@ class LimitSettings(Strict):
         gt=0,
         description="Most bytes of request bodies held at once on one listener, of those that do not come in one read; over it a "
         "request is 503 and tried again. Two of the largest bodies; 1,000 slow uploads took 490 MB with it (690 with twice as much), and "
-        "the chart lets a gateway have 512.",
+        "the chart lets a gateway have 2 GiB for this, gRPC and images.",
     )
     max_head_bytes: int = Field(
         default=32 * 2**10,
