@@ -1,26 +1,99 @@
-"""How `tandem cluster preflight` looks on a terminal, and as JSON; its exit code."""
+"""How `tandem cluster …` looks on a terminal, and as JSON; its exit codes."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
 
 from serving.cluster.connection import Connection, connect
-from serving.cluster.facts import collect
-from serving.cluster.preflight import Finding, exit_status, findings
+from serving.cluster.gpus import is_gpu
+from serving.cluster.preflight.collect import collect
+from serving.cluster.preflight.default import DEFAULT
+from serving.cluster.preflight.finding import Finding, exit_status
+from serving.cluster.preflight.judging import findings
+from serving.cluster.preflight.wanted import Wanted, wanted, with_gpu_pool
+from serving.cluster.status.collect import collect as see
+from serving.cluster.status.judging import Status, judge
+from serving.cluster.status.seen import Seen
+from serving.cluster.status.text import as_text
+from serving.errors import UserError
 
 
-def preflight(*, context: str | None, namespace: str | None, as_json: bool) -> int:
+def status(*, context: str | None, namespace: str | None, release: str | None, as_json: bool) -> int:
+    """0 every release shown serves, 1 one does not."""
     connection = connect(context, namespace)
     with connection.api:
-        found = findings(collect(connection))
-    print(_as_json(connection, found) if as_json else _as_text(connection, found))
+        seen = see(connection)
+    if not seen.workloads:
+        raise _nothing_installed(connection, seen)
+    releases = sorted({it.release for it in seen.workloads})
+    if release is not None and release not in releases:
+        raise UserError(
+            f"no release '{release}' in namespace '{seen.namespace}'; there {'is' if len(releases) == 1 else 'are'} "
+            f"{', '.join(releases)}"
+        )
+    found = judge(seen, datetime.now(UTC), release)
+    print(_status_json(connection, found) if as_json else f"{_head(connection)}\n{as_text(found)}")
+    return 0 if found.is_serving else 1
+
+
+def _nothing_installed(connection: Connection, seen: Seen) -> UserError:
+    where = f"no Tandem in namespace '{seen.namespace}' of context '{connection.context}'"
+    if seen.elsewhere:
+        return UserError(f"{where}, but in {', '.join(seen.elsewhere)}: give --namespace")
+    return UserError(f"{where}: give another --namespace, or install it (docs/kubernetes.md)")
+
+
+def _status_json(connection: Connection, found: Status) -> str:
+    return _json(connection, {"is_serving": found.is_serving, **dataclasses.asdict(found)})
+
+
+def preflight(
+    *,
+    context: str | None,
+    namespace: str | None,
+    rendered: Path | None,
+    gpu: str | None,
+    image_pull_secret: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    asked = _wanted(rendered, gpu, image_pull_secret)
+    connection = connect(context, namespace)
+    with connection.api:
+        found = findings(collect(connection, asked), asked)
+    head = f"{_head(connection)}, for {asked.source}"
+    print(_preflight_json(connection, asked, found) if as_json else "\n".join([head, *map(_line, found)]))
     return exit_status(found)
 
 
-def _as_text(connection: Connection, found: tuple[Finding, ...]) -> str:
-    head = f"context {connection.context}, namespace {connection.namespace}, {connection.server}"
-    return "\n".join([head, *map(_line, found)])
+def _wanted(rendered: Path | None, gpu: str | None, pull_secrets: tuple[str, ...]) -> Wanted:
+    found = DEFAULT if rendered is None else _read(rendered)
+    if gpu is not None:
+        if not is_gpu(gpu):
+            raise UserError(f"--gpu {gpu} is no resource of NVIDIA's device plugin; nvidia.com/gpu is the usual one")
+        found = with_gpu_pool(found, gpu)
+    return dataclasses.replace(found, pull_secrets=found.pull_secrets | set(pull_secrets))
+
+
+def _read(path: Path) -> Wanted:
+    """The objects of a file, or of standard input, as `helm template` prints them."""
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        documents = list(yaml.safe_load_all(text))
+        if not any(documents):
+            raise UserError(f"--rendered {name} holds no objects; give it what `helm template` prints")
+        return wanted(documents, name)
+    except OSError as error:
+        raise UserError(f"--rendered {name} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UserError(f"--rendered {name} is not what `helm template` prints: {said}") from None
 
 
 def _line(finding: Finding) -> str:
@@ -28,13 +101,15 @@ def _line(finding: Finding) -> str:
     return f"{finding.state:<9}{name}: {finding.found}" + (f"; {finding.fix}" if finding.fix else "")
 
 
-def _as_json(connection: Connection, found: tuple[Finding, ...]) -> str:
-    report = {
-        "version": 1,
-        "context": connection.context,
-        "server": connection.server,
-        "namespace": connection.namespace,
-        "is_good": exit_status(found) == 0,
-        "findings": [dataclasses.asdict(it) for it in found],
-    }
-    return json.dumps(report, indent=2)
+def _preflight_json(connection: Connection, asked: Wanted, found: tuple[Finding, ...]) -> str:
+    judged = {"is_good": exit_status(found) == 0, "findings": [dataclasses.asdict(it) for it in found]}
+    return _json(connection, {"for": asked.source, **judged})
+
+
+def _head(connection: Connection) -> str:
+    return f"context {connection.context}, namespace {connection.namespace}, {connection.server}"
+
+
+def _json(connection: Connection, told: dict[str, object]) -> str:
+    of = {"context": connection.context, "server": connection.server, "namespace": connection.namespace}
+    return json.dumps({"version": 1, **of, **told}, indent=2)

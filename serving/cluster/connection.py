@@ -27,8 +27,11 @@ from serving.errors import EnvironmentFault, UserError
 
 CONNECT_TIMEOUT_S = 5.0  # TLS handshake included; guess: one across an ocean takes under 1 s
 READ_TIMEOUT_S = 10.0  # guess: a page of 500 nodes (some 5 MB) over a slow line
-TIMEOUT_S = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)  # of every request, as the client's `_request_timeout`
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123 label, as the API server demands
+
+
+class UnusableKubeconfig(EnvironmentFault):
+    """The kubeconfig, or the sign-in that it names, cannot be used: it is written by a provider's tool, so it counts as the environment."""
 
 
 class Unreachable(EnvironmentFault):
@@ -75,13 +78,13 @@ class Connection:
             raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
         except http.HTTPError as error:
             raise Unreachable(self.server, *_problem(error)) from None
-        except (ValueError, TypeError, AttributeError):  # whatever the generated models raise for JSON of another shape
+        except (ValueError, TypeError, AttributeError, LookupError):  # JSON of another shape, or none
             problem = f"does not answer as Kubernetes when asked for {what}"
             raise Unreachable(self.server, problem, "check `server:` in the kubeconfig") from None
 
 
 def connect(context: str | None, namespace: str | None) -> Connection:
-    """The connection of a context, by default the current one; raises UserError for what is wrong with the kubeconfig."""
+    """The connection of a context, by default the current one; raises UserError for a wrong option, UnusableKubeconfig for a wrong file."""
     if namespace is not None and not NAMESPACE.fullmatch(namespace):
         raise UserError(f"'{namespace}' cannot be a namespace: lower-case letters, digits and '-', at most 63")
     files = _files()
@@ -89,7 +92,7 @@ def connect(context: str | None, namespace: str | None) -> Connection:
     contexts, current = _contexts(where)
     name = context or current
     if not contexts or not name or name not in contexts:
-        raise _wrong_context(where, name, sorted(contexts))
+        raise _wrong_context(where, name, sorted(contexts), is_option=context is not None)
     configuration = _configuration(where, name)
     given = namespace or contexts[name].get("namespace") or "default"
     return Connection(name, configuration.host, given, client.ApiClient(configuration))
@@ -101,7 +104,7 @@ def _files() -> list[str]:
     files = [str(Path(it).expanduser()) for it in named.split(ENV_KUBECONFIG_PATH_SEPARATOR) if it]
     found = [it for it in files if Path(it).exists()]
     if not found:
-        raise UserError(
+        raise UnusableKubeconfig(
             f"no kubeconfig: {' and '.join(files) or named} does not exist; set KUBECONFIG to the file that your cluster's "
             "provider writes"
         )
@@ -117,16 +120,18 @@ def _contexts(where: str) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:
             it.get("namespace")
         return contexts, merged.get("current-context")
     except Exception as error:  # the merger checks nothing: any type error may come out of a file of another shape
-        raise UserError(f"{where} is not a kubeconfig: {_one_line(error)}") from None
+        raise UnusableKubeconfig(f"{where} is not a kubeconfig: {_one_line(error)}") from None
 
 
-def _wrong_context(where: str, name: str | None, contexts: list[str]) -> UserError:
+def _wrong_context(
+    where: str, name: str | None, contexts: list[str], *, is_option: bool
+) -> UserError | UnusableKubeconfig:
     if not contexts:
-        return UserError(f"{where} has no contexts; let your cluster's provider write it again")
+        return UnusableKubeconfig(f"{where} has no contexts; let your cluster's provider write it again")
     there = f"there {'is' if len(contexts) == 1 else 'are'} {', '.join(contexts)}"
     if name:
-        return UserError(f"{where} has no context '{name}'; {there}")
-    return UserError(f"{where} names no current context; give --context: {there}")
+        return (UserError if is_option else UnusableKubeconfig)(f"{where} has no context '{name}'; {there}")
+    return UnusableKubeconfig(f"{where} names no current context; give --context: {there}")
 
 
 def _configuration(where: str, context: str) -> client.Configuration:
@@ -138,13 +143,13 @@ def _configuration(where: str, context: str) -> client.Configuration:
     try:
         load_kube_config(where, context, configuration)
     except Exception as error:  # also of the sign-in: OAuth, a cloud's library, a program
-        raise UserError(f"context '{context}' of {where} cannot be used: {_one_line(error)}") from None
+        raise UnusableKubeconfig(f"context '{context}' of {where} cannot be used: {_one_line(error)}") from None
     finally:
         logging.getLogger().removeHandler(complaints)
     if complaints.lines:
-        raise UserError(f"the sign-in of context '{context}' in {where} failed: {complaints.lines[0]}")
+        raise UnusableKubeconfig(f"the sign-in of context '{context}' in {where} failed: {complaints.lines[0]}")
     if not _is_address(configuration.host):
-        raise UserError(
+        raise UnusableKubeconfig(
             f"context '{context}' of {where} names no server: '{configuration.host}' is not https://HOST:PORT"
         )
     if not configuration.verify_ssl:

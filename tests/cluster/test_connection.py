@@ -77,7 +77,7 @@ def kubeconfig(folder: Path, server: str | None, user: dict[str, Any] | None = N
 @pytest.mark.parametrize("named", ["", "missing", "missing:gone"], ids=["nothing named", "one file", "two files"])
 def test_without_a_kubeconfig_it_says_where_it_looked(tmp_path: Path, named: str) -> None:
     code, line = process(":".join(str(tmp_path / it) for it in named.split(":") if it), home=tmp_path)
-    assert code == 2
+    assert code == 3
     assert "no kubeconfig" in line
     assert (str(tmp_path / "gone") if "gone" in named else str(tmp_path)) in line
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(preflight: Preflight, tmp_path: P
     path = tmp_path / "kubeconfig"
     path.write_bytes(text)
     code, line = preflight(path)
-    assert code == 2
+    assert code == 3
     assert f"{path} is not a kubeconfig" in line
 
 
@@ -107,13 +107,13 @@ def test_a_broken_file_is_one_line_too(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("{not: [yaml", encoding="utf-8")
     code, line = process(path, home=tmp_path)
-    assert code == 2
+    assert code == 3
     assert line.startswith(f"tandem: {path} is not a kubeconfig")
 
 
 def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
     code, line = process(tmp_path, home=tmp_path)
-    assert (code, f"{tmp_path} is not a kubeconfig" in line) == (2, True)
+    assert (code, f"{tmp_path} is not a kubeconfig" in line) == (3, True)
 
 
 def test_an_unknown_context_is_answered_with_those_there_are(tmp_path: Path) -> None:
@@ -133,22 +133,22 @@ def test_an_unknown_context_is_answered_with_those_there_are(tmp_path: Path) -> 
         pytest.param({"users": [{"name": "u", "user": {"client-certificate-data": "a"}}]}, "cannot be used", id="not base64"),
     ],
 )  # fmt: skip
-def test_a_context_that_leads_nowhere_is_the_users_to_fix(
+def test_a_context_that_leads_nowhere_is_told_with_what_lacks(
     preflight: Preflight, tmp_path: Path, changes: dict[str, Any], says: str
 ) -> None:
     code, line = preflight(kubeconfig(tmp_path, "https://127.0.0.1:1", **changes))
-    assert code == 2
+    assert code == 3
     assert says in line
 
 
 @pytest.mark.parametrize(
     "server", [None, "", "banana", "127.0.0.1:6443", "ftp://127.0.0.1", "https://", "https://h:99999"]
 )
-def test_a_server_that_is_no_address_is_the_users_to_fix(
+def test_a_server_that_is_no_address_is_told_as_it_stands_there(
     preflight: Preflight, tmp_path: Path, server: str | None
 ) -> None:
     code, line = preflight(kubeconfig(tmp_path, server))
-    assert code == 2
+    assert code == 3
     assert "names no server" in line
 
 
@@ -174,7 +174,7 @@ def test_a_sign_in_program_that_fails_is_named_instead_of_going_on_as_nobody(
     with answering(200, b"{}") as address:
         path = kubeconfig(tmp_path, f"http://{address}", {"exec": {**program, "interactiveMode": "Never"}})
         code, line = preflight(path)
-    assert code == 2
+    assert code == 3
     assert says in line
 
 

@@ -1,0 +1,152 @@
+"""Can GPU pools have cards here: which resources there are, whether the device plugin works, which taints to tolerate? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from serving.cluster.gpus import GPU, told, total
+from serving.cluster.preflight.facts import Facts, Node, NodePool, Taint
+from serving.cluster.preflight.finding import Finding, State
+from serving.cluster.preflight.wanted import Wanted
+
+# What a cluster sets itself while a node is not fit; none of them is for a chart to tolerate.
+_OWN_TAINTS = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "karpenter.sh/",
+    "ToBeDeletedByClusterAutoscaler",
+)
+POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
+SHOWN = 3  # names in one line
+
+
+def gpu_findings(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
+    """Required where a wanted pod asks for a card; one finding about cards, and others only where something is to be said."""
+    is_required = bool(wanted.gpus)
+    if facts.nodes is None:
+        fix = "have an administrator run this, too; only a GPU pool needs it"
+        return (Finding("GPU nodes", State.UNKNOWN, "this user may not see nodes", fix, is_required),)
+    found = _cards(facts.nodes, facts.node_pools, wanted)
+    return (found, *_device_plugin(facts.nodes, is_required and found.state is not State.OK), *_taints(facts, wanted))
+
+
+def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wanted: Wanted) -> Finding:
+    name, is_required = "GPU nodes", bool(wanted.gpus)
+    asked = wanted.gpus or {GPU: 1}
+    all_there = total(it.allocatable for it in nodes if _is_usable(it))
+    lacking = {resource: count for resource, count in asked.items() if all_there.get(resource, 0) < count}
+    carrying = [it for it in nodes if it.capacity and _is_usable(it)]
+    if not wanted.gpus and any(all_there.values()):
+        lacking = {}  # any card will do for who has not said which
+    if not lacking:
+        there = {key: count for key, count in all_there.items() if count}
+        found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} cards, allocatable: {told(there)}"
+        return Finding(name, State.OK, found, is_required=is_required)
+    if not carrying and (pool := _buyer(node_pools)):
+        found = f"none now; Karpenter's NodePool '{pool.name}' buys them ({pool.sign_of_gpu})"
+        return Finding(name, State.OK, found, is_required=is_required)
+    found, fix = _lack(nodes, carrying, lacking, all_there, node_pools)
+    return Finding(name, State.MISSING, found, fix, is_required)
+
+
+def _buyer(node_pools: tuple[NodePool, ...] | None) -> NodePool | None:
+    """A NodePool that buys cards on demand: a cluster whose GPU nodes stand at zero is whole."""
+    return next((it for it in node_pools or () if it.sign_of_gpu and it.is_ready), None)
+
+
+def _lack(
+    nodes: tuple[Node, ...],
+    carrying: list[Node],
+    lacking: Mapping[str, int],
+    all_there: Mapping[str, int],
+    node_pools: tuple[NodePool, ...] | None,
+) -> tuple[str, str]:
+    """What is found and the fix, for cards that are asked for and not there."""
+    resource, count = next(iter(lacking.items()))
+    others = {key: num for key, num in all_there.items() if num and key not in lacking}
+    if 0 < all_there.get(resource, 0) < count:
+        return (
+            f"{count} {resource} are asked for, {all_there[resource]} are allocatable",
+            "add GPU nodes, or ask for fewer (pools.gpu.replicas)",
+        )
+    if others:
+        return (
+            f"none has {resource} allocatable, but there are {told(others)}",
+            f"name one of those: pools.gpu.gpu.resource={next(iter(others))}",
+        )
+    if carrying:
+        announced = ", ".join(sorted({key for it in carrying for key in it.capacity}))
+        found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} {announced}, 0 allocatable"
+        return found, "the device plugin has stopped or calls the cards unhealthy: read its log on these nodes"
+    if waiting := [it.name for it in nodes if it.capacity and not _is_usable(it)]:
+        return "none with a card is ready and not cordoned", f"kubectl describe node {waiting[0]} says why"
+    if broken := next((it for it in node_pools or () if it.sign_of_gpu), None):
+        return (
+            f"none, and Karpenter's NodePool '{broken.name}', which would buy them, is not ready ({broken.trouble or 'no word why'})",
+            f"kubectl describe nodepool {broken.name}",
+        )
+    return (
+        f"none carries {resource}",
+        "for a GPU pool, add nodes with NVIDIA's driver and device plugin: k8s/README.md "
+        "(an autoscaler's group that stands at zero is not seen here, Karpenter's aside)",
+    )
+
+
+def _device_plugin(nodes: tuple[Node, ...], is_required: bool) -> tuple[Finding, ...]:
+    silent = [it for it in nodes if it.sign_of_gpu and not it.capacity and it.is_ready]
+    if not silent:
+        return ()
+    names = _names([it.name for it in silent])
+    found = f"{names} should have a card ({silent[0].sign_of_gpu}) and announce{'s' if len(silent) == 1 else ''} none"
+    fix = (
+        "NVIDIA's driver or device plugin is missing there or still starting (minutes on a new node): "
+        "kubectl get pods --all-namespaces | grep nvidia"
+    )
+    return (Finding("GPU device plugin", State.MISSING, found, fix, is_required),)
+
+
+def _taints(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
+    """Taints of GPU nodes that the pools do not tolerate; nothing to say where there is no such node."""
+    nodes = [it for it in facts.nodes or () if it.capacity or it.sign_of_gpu]
+    pods = [it for it in wanted.pods if it.gpus]
+    tolerations = [it.tolerations for it in pods] or [POOL_TOLERATIONS]
+    closed = {
+        it.name: [
+            taint for taint in it.taints if _counts(taint) and not all(_tolerates(each, taint) for each in tolerations)
+        ]
+        for it in nodes
+    }
+    if not nodes or any(not taints for taints in closed.values()):
+        seen = sorted({str(taint) for it in nodes for taint in it.taints if _counts(taint)})
+        if not seen:
+            return ()
+        return (Finding("GPU taints", State.OK, f"{', '.join(seen)}: tolerated", is_required=bool(pods)),)
+    name, taints = next(iter(closed.items()))
+    toleration = f"{{key: {taints[0].key}, operator: Exists, effect: {taints[0].effect}}}"
+    found = f"no GPU node lets the pool in: {name} has {', '.join(map(str, taints))}"
+    fix = f"add to pools.gpu.tolerations: {toleration}"
+    return (Finding("GPU taints", State.MISSING, found, fix, is_required=bool(pods)),)
+
+
+def _counts(it: Taint) -> bool:
+    return it.effect in ("NoSchedule", "NoExecute") and not it.key.startswith(_OWN_TAINTS)
+
+
+def _tolerates(tolerations: tuple[Mapping[str, str], ...], taint: Taint) -> bool:
+    """As the scheduler does: an absent key with Exists is every key, an absent effect every effect."""
+    for it in tolerations:
+        if it.get("effect") and it["effect"] != taint.effect:
+            continue
+        if it.get("operator") == "Exists" and it.get("key", "") in ("", taint.key):
+            return True
+        if it.get("operator", "Equal") == "Equal" and it.get("key") == taint.key and it.get("value", "") == taint.value:
+            return True
+    return False
+
+
+def _is_usable(node: Node) -> bool:
+    return node.is_ready and not node.is_cordoned
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

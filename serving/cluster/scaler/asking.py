@@ -1,0 +1,84 @@
+"""How is a page of a gateway read? One GET on a connection of its own, with an end to it.
+
+A look may not wait for a gateway that trickles, and leaving must not wait for a look: so it is a coroutine that can be cancelled, and no
+thread. Rule: whatever goes wrong is one NotHeard in a few words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import httptools
+
+LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
+MAX_BYTES = 32 * 2**20  # hundreds of models on several pools are 1 or 2 MB
+WAYS_OUT = {
+    401: "a key is wanted: TANDEM_API_KEY or --key-file, with scope metrics",
+    403: "the key has no scope 'metrics'",
+    404: "no metrics there: is it the admin listener's port?",
+}
+
+
+class NotHeard(Exception):
+    """A gateway has not answered; the text says why."""
+
+
+async def page(address: str, port: int, path: str, key: str | None = None, limit_s: float = LIMIT_S) -> str:
+    """The body. Raises NotHeard."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await _page(address, port, path, key)
+    except TimeoutError:
+        raise NotHeard(f"no answer within {limit_s:g} s") from None
+    except OSError as error:
+        raise NotHeard((error.strerror or str(error) or type(error).__name__).lower()) from None
+
+
+async def _page(address: str, port: int, path: str, key: str | None) -> str:
+    reader, writer = await asyncio.open_connection(address, port)
+    try:
+        host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", "User-Agent: tandem"]
+        if key is not None:
+            lines.append(f"X-API-Key: {key}")
+        writer.write("\r\n".join((*lines, "", "")).encode("latin-1"))
+        answer = _Answer()
+        while not answer.is_whole:
+            data = await reader.read(2**16)
+            if not data:
+                raise NotHeard("it closes the connection before its answer is whole")
+            answer.feed(data)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            writer.transport.abort()  # nothing is left to send, and nobody waits for a goodbye
+    if answer.status != 200:
+        way_out = WAYS_OUT.get(answer.status)
+        raise NotHeard(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
+    return answer.body.decode("utf-8", "replace")
+
+
+class _Answer:
+    """httptools calls the methods that begin with on_."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.status = 0
+        self.is_whole = False
+        self._parser = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            raise NotHeard(f"its answer is not HTTP ({error})") from None
+        if len(self.body) > MAX_BYTES:
+            raise NotHeard(f"its answer has more than {MAX_BYTES} bytes")
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self.is_whole = True

@@ -1,0 +1,50 @@
+"""How a Status looks on a terminal: one line for each part, what waits indented under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serving.cluster.gpus import told
+from serving.cluster.status.judging import NodeLine, Part, Release, Status
+
+COLUMN = 8  # of the first word; "serves" is the longest there
+
+
+def as_text(status: Status) -> str:
+    lines = [line for it in status.releases for line in _release(it)]
+    if status.nodes:
+        lines += ["", "nodes", *map(_node, status.nodes)]
+    if status.unseen:
+        lines += ["", f"unknown: this user may not see {', '.join(status.unseen)}"]
+    return "\n".join(lines)
+
+
+def _release(it: Release) -> Iterator[str]:
+    yield f"release {it.name}{f' ({it.version})' if it.version else ''}: {it.now}"
+    for part in it.parts:
+        yield from _part(part)
+
+
+def _part(it: Part) -> Iterator[str]:
+    name = "gateway" if it.is_gateway else f"pool {it.name} ({it.device})"
+    told_of = [f"{it.num_ready} of {it.num_wanted} ready", it.image]
+    if not it.is_gateway:
+        told_of.append(f"loads {', '.join(it.models) if it.models else 'all that its repository holds'}")
+    if it.nodes:
+        told_of.append(f"on {', '.join(it.nodes)}")
+    if it.autoscaler:
+        told_of.append(it.autoscaler)
+    yield f"  {it.standing:<{COLUMN}}{name}: {'; '.join(told_of)}"
+    for waiting in it.waiting:
+        who = f"{waiting.pod}: " if waiting.pod else ""
+        yield f"  {'':<{COLUMN}}- {who}{waiting.why}{f'; {waiting.way_out}' if waiting.way_out else ''}"
+
+
+def _node(it: NodeLine) -> str:
+    told_of = [
+        it.instance_type,
+        told(it.gpus),
+        f"{it.num_pods} pod{'' if it.num_pods == 1 else 's'} of Tandem",
+        it.note,
+    ]
+    return f"  {it.standing:<{COLUMN + 2}}{it.name}: {', '.join(filter(None, told_of))}"
