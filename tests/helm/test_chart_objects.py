@@ -236,9 +236,9 @@ def test_several_gpu_tritons_are_replaced_one_by_one_without_a_spare(render: Ren
 
 
 def test_the_card_may_be_a_slice(render: Render) -> None:
-    it = render({"pools": {"gpu": {"enabled": True, "gpu": {"resource": "nvidia.com/mig-1g.10gb", "count": 2}}}})
+    it = render({"pools": {"gpu": {"enabled": True, "gpu": {"resource": "nvidia.com/mig-1g.10gb"}}}})
     limits = it.container("tandem-gpu")["resources"]["limits"]
-    assert limits["nvidia.com/mig-1g.10gb"] == 2
+    assert limits["nvidia.com/mig-1g.10gb"] == 1
     assert "nvidia.com/gpu" not in limits
 
 
@@ -313,12 +313,19 @@ def test_how_a_model_is_run_reaches_the_slim_images_triton_and_unset_says_nothin
     assert not options & {word.partition("=")[0] for word in words}
 
 
-@pytest.mark.parametrize("server", ["nvidia", "tandem"])
-def test_a_triton_is_ready_by_its_first_model_and_alive_by_its_process(server: str, render: Render) -> None:
-    container = render({"pools": {"cpu": {"server": server}}}).container("tandem-cpu")
-    assert container["readinessProbe"]["httpGet"]["path"] == "/v2/models/digits-fp32/ready"
+def test_a_triton_has_started_with_its_models_is_ready_by_its_server_and_alive_by_its_process(render: Render) -> None:
+    container = render().container("tandem-cpu")
     assert container["startupProbe"]["httpGet"]["path"] == "/v2/models/digits-fp32/ready"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/v2/health/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
+
+
+def test_the_slim_images_triton_has_started_when_it_wrote_down_the_first_model(render: Render) -> None:
+    container = render(SLIM).container("tandem-cpu")
+    *grep, name, file = container["startupProbe"]["exec"]["command"]
+    assert (grep, name) == (["grep", "-qxF"], "digits-fp32")
+    assert f"--ready-file={file}" in container["command"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/v2/health/ready"
 
 
 @pytest.mark.parametrize("server", ["nvidia", "tandem"])

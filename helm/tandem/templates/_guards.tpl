@@ -7,20 +7,12 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- include "tandem.guardAuth" . }}
 {{- include "tandem.guardImages" . }}
 {{- include "tandem.guardAccounts" . }}
-{{- if and (eq .Values.modelRepository.source "claim") (not .Values.modelRepository.claimName) }}
-{{- fail "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim that holds the model repository." }}
-{{- end }}
-{{- if and (ne .Values.modelRepository.source "claim") .Values.modelRepository.claimName }}
-{{- fail "modelRepository.claimName is set, but modelRepository.source is image, so the claim would be ignored. Set modelRepository.source=claim." }}
-{{- end }}
+{{- include "tandem.guardModels" . }}
 {{- $pools := fromYaml (include "tandem.pools" .) }}
 {{- if not $pools }}
 {{- fail "no pool is on, so nothing would serve. Set pools.cpu.enabled=true or another pool's." }}
 {{- end }}
-{{- include "tandem.guardPrices" $pools }}
-{{- range $name, $pool := $pools }}
-{{- include "tandem.guardPool" (dict "root" $ "path" (printf "pools.%s" $name) "pool" $pool) }}
-{{- end }}
+{{- include "tandem.guardPools" (dict "root" . "pools" $pools) }}
 {{- include "tandem.guardGateway" (dict "root" . "pools" $pools) }}
 {{- include "tandem.guardWaysIn" . }}
 {{- end }}
@@ -54,18 +46,6 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- end }}
 {{- end }}
 
-{{/* Takes the pools that are on. */}}
-{{- define "tandem.guardPrices" -}}
-{{- $priced := list }}
-{{- $others := list }}
-{{- range $name, $pool := . }}
-{{- if kindIs "invalid" $pool.pricePerHour }}{{ $others = append $others $name }}{{ else }}{{ $priced = append $priced $name }}{{ end }}
-{{- end }}
-{{- if and $priced $others }}
-{{- fail (printf "pools.%s.pricePerHour is not set and that of pools.%s is. Give every pool that is on a price, or none (without prices all Tritons cost the same)." (first $others) (first $priced)) }}
-{{- end }}
-{{- end }}
-
 {{- define "tandem.guardDrain" -}}
 {{- $drain := .values.drain }}
 {{- $sum := add (int $drain.preStopSeconds) (int $drain.exitTimeoutSeconds) (int $drain.marginSeconds) }}
@@ -73,48 +53,4 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- if lt $grace (int $sum) }}
 {{- fail (printf "%s.terminationGracePeriodSeconds is %d, but its drain takes %d s (%d before SIGTERM, %d to finish, %d margin), so requests would be cut off. Raise it to %d, shorten the drain, or leave it unset." .path $grace $sum (int $drain.preStopSeconds) (int $drain.exitTimeoutSeconds) (int $drain.marginSeconds) $sum) }}
 {{- end }}
-{{- end }}
-
-{{- define "tandem.guardPool" -}}
-{{- $pool := .pool }}
-{{- $path := .path }}
-{{- if not $pool.models }}
-{{- fail (printf "%s.models is empty, so its Triton would serve nothing. Name the variants to load, for example digits-fp32." $path) }}
-{{- end }}
-{{- range $model := $pool.models }}
-{{- if and (eq $pool.server "nvidia") (hasSuffix "-bf16" $model) }}
-{{- fail (printf "%s.models names %s, but NVIDIA's server cannot ask OpenVINO for BF16 and would compute in FP32 without a word. Leave it out, or set %s.server=tandem." $path $model $path) }}
-{{- end }}
-{{- end }}
-{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" }}
-{{- if and (eq $pool.server "nvidia") (not (kindIs "invalid" (index $pool $key))) }}
-{{- fail (printf "%s.%s would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $key $path) }}
-{{- end }}
-{{- end }}
-{{- if and (eq $pool.server "tandem") (ne $pool.device "cpu") }}
-{{- fail (printf "%s.server is tandem, but Tandem's own Triton image is for CPU pools only so far. Set %s.server=nvidia." $path $path) }}
-{{- end }}
-{{- if and (eq $pool.server "tandem") (not .root.Values.networkPolicy.enabled) }}
-{{- fail (printf "%s.server is tandem, whose Triton 2.51 has known security holes and may only be reached by the gateway. Keep networkPolicy.enabled=true, or set %s.server=nvidia." $path $path) }}
-{{- end }}
-{{- if and $pool.autoscaling.enabled (ne $pool.device "cpu") }}
-{{- fail (printf "%s.autoscaling follows CPU use, which says nothing about a GPU. Set %s.autoscaling.enabled=false and %s.replicas." $path $path $path) }}
-{{- end }}
-{{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) }}
-{{- fail (printf "%s.autoscaling.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas)) }}
-{{- end }}
-{{- if and (not (kindIs "invalid" $pool.minReplicas)) (gt (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
-{{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
-{{- end }}
-{{- if and $pool.autoscaling.enabled (not (and (kindIs "invalid" $pool.minReplicas) (kindIs "invalid" $pool.maxReplicas))) }}
-{{- fail (printf "%s.minReplicas and maxReplicas would be ignored, because %s.autoscaling is on and has its own. Leave them out." $path $path) }}
-{{- end }}
-{{- range $kind, $resources := $pool.resources }}
-{{- range $resource, $_ := $resources }}
-{{- if or (contains "nvidia.com/" $resource) (eq $resource $pool.gpu.resource) }}
-{{- fail (printf "%s.resources.%s names %s, which %s.gpu sets. Use %s.device=gpu with gpu.resource and gpu.count." $path $kind $resource $path $path) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- include "tandem.guardDrain" (dict "path" $path "values" $pool) }}
 {{- end }}

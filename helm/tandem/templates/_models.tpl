@@ -77,11 +77,15 @@ four sources of modelRepository.source is told apart here; what contradicts itse
     - {name: models, mountPath: /models}
 {{- end }}
 
+{{- define "tandem.rcloneImage" -}}
+{{- include "tandem.image" (dict "root" . "image" .Values.images.rclone "registry" "") }}
+{{- end }}
+
 {{/* Settings come from the environment alone: an empty --config keeps rclone from looking for a file. */}}
 {{- define "tandem.copyModelsFromObjectStore" -}}
 {{- $store := .Values.modelRepository.objectStore -}}
 - name: copy-models
-  image: {{ include "tandem.image" (dict "root" . "image" .Values.images.rclone "registry" "") | quote }}
+  image: {{ include "tandem.rcloneImage" . | quote }}
   imagePullPolicy: {{ .Values.images.rclone.pullPolicy }}
   command: [rclone, copy, {{ $store.from | quote }}, /models, --config=]
   {{- with $store.existingSecret }}

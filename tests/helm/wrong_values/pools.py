@@ -1,10 +1,24 @@
-"""Contradictions in what is said of pools and their model repository."""
+"""Contradictions in what is said of pools."""
 
 from __future__ import annotations
 
 from tests.helm.conftest import Object
 
 GPU_ON = {"enabled": True, "device": "gpu"}
+AUTOSCALED = {"cpu": {"autoscaling": {"enabled": True}}}
+CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+PODS_METRIC = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+}
+FOLLOWS_CPU = (
+    "pools.gpu.autoscaling would follow the use of CPU or memory, which says nothing about a GPU. Name what it is to follow in "
+    "pools.gpu.autoscaling.metrics, or set pools.gpu.autoscaling.enabled=false."
+)
+NEVER_WAKES = (
+    "pools.cpu.autoscaling.minReplicas is 0, but without a Triton nothing would tell it to start one. Name a metric of type "
+    "External or Object in pools.cpu.autoscaling.metrics, or set minReplicas=1."
+)
 
 # (values, the whole sentence)
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
@@ -31,9 +45,51 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "pools.cpu.queueDelayUs would be ignored, because NVIDIA's server reads it from the model repository. "
         "Leave it out, or set pools.cpu.server=tandem.",
     ),
-    "a GPU pool of the slim image": (
-        {"pools": {"gpu": {**GPU_ON, "server": "tandem"}}},
-        "pools.gpu.server is tandem, but Tandem's own Triton image is for CPU pools only so far. Set pools.gpu.server=nvidia.",
+    "an image of the slim server for NVIDIA's": (
+        {"pools": {"cpu": {"image": "tritonCpuOpenvino"}}},
+        "pools.cpu.image would be ignored, because pools.cpu.server is nvidia, whose image is images.nvidia. "
+        "Leave it out, or set pools.cpu.server=tandem.",
+    ),
+    "a GPU image on CPU nodes": (
+        {"pools": {"cpu": {"server": "tandem", "image": "tritonGpu"}}},
+        "pools.cpu.image is tritonGpu, but pools.cpu.device is cpu. Leave the image out, which takes the device's own, "
+        "or change the device.",
+    ),
+    "a CPU image on GPU nodes": (
+        {"pools": {"gpu": {**GPU_ON, "server": "tandem", "image": "tritonCpuOpenvino"}}},
+        "pools.gpu.image is tritonCpuOpenvino, but pools.gpu.device is gpu. Leave the image out, which takes the device's own, "
+        "or change the device.",
+    ),
+    "FP16 on a CPU": (
+        {"pools": {"cpu": {"models": ["digits-fp32", "digits-fp16"]}}},
+        "pools.cpu.models names digits-fp16, but FP16 never runs on a CPU. Leave it out, or set pools.cpu.device=gpu.",
+    ),
+    "INT8 on a GPU": (
+        {"pools": {"gpu": {**GPU_ON, "models": ["digits-int8"]}}},
+        "pools.gpu.models names digits-int8, but of a model's variants only FP32 and FP16 run on a GPU. Leave it out, "
+        "or set pools.gpu.device=cpu.",
+    ),
+    "BF16 on a GPU": (
+        {"pools": {"gpu": {**GPU_ON, "models": ["minilm-bf16"]}}},
+        "pools.gpu.models names minilm-bf16, but of a model's variants only FP32 and FP16 run on a GPU. Leave it out, "
+        "or set pools.gpu.device=cpu.",
+    ),
+    "BF16 without OpenVINO": (
+        {"pools": {"cpu": {"server": "tandem", "models": ["minilm-fp32", "minilm-bf16"]}}},
+        "pools.cpu.models names minilm-bf16, but only OpenVINO computes in BF16. Leave it out, or set "
+        "pools.cpu.image=tritonCpuOpenvino.",
+    ),
+    "an argument of NVIDIA's server twice": (
+        {"pools": {"cpu": {"extraArgs": ["--log-verbose=1", "--load-model=*"]}}},
+        "pools.cpu.extraArgs has --load-model, which the chart sets itself. Leave it out.",
+    ),
+    "an argument of tandem triton twice": (
+        {"pools": {"cpu": {"server": "tandem", "extraArgs": ["--http-port", "9000"]}}},
+        "pools.cpu.extraArgs has --http-port, which the chart sets itself. Leave it out.",
+    ),
+    "a label by which pods are found": (
+        {"pools": {"cpu": {"podLabels": {"tandem-pool": "other"}}}},
+        "pools.cpu.podLabels has tandem-pool, which the chart sets itself and finds its pods by. Leave it out.",
     ),
     "an open Triton with known holes": (
         {"pools": {"cpu": {"server": "tandem"}}, "networkPolicy": {"enabled": False}},
@@ -42,8 +98,24 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     ),
     "a GPU pool that follows CPU use": (
         {"pools": {"gpu": {**GPU_ON, "autoscaling": {"enabled": True}}}},
-        "pools.gpu.autoscaling follows CPU use, which says nothing about a GPU. "
-        "Set pools.gpu.autoscaling.enabled=false and pools.gpu.replicas.",
+        FOLLOWS_CPU,
+    ),
+    "a GPU pool that follows CPU use in other words": (
+        {"pools": {"gpu": {**GPU_ON, "autoscaling": {"enabled": True, "metrics": [CPU_USE]}}}},
+        FOLLOWS_CPU,
+    ),
+    "an autoscaler that would never wake": (
+        {"pools": {"cpu": {"autoscaling": {"enabled": True, "minReplicas": 0}}}},
+        NEVER_WAKES,
+    ),
+    "an autoscaler that follows what is not there": (
+        {"pools": {"cpu": {"autoscaling": {"enabled": True, "minReplicas": 0, "metrics": [PODS_METRIC]}}}},
+        NEVER_WAKES,
+    ),
+    "a share of no CPU": (
+        {"poolDefaults": {"resources": {"requests": {"cpu": None}, "limits": {"cpu": None}}}, "pools": AUTOSCALED},
+        "pools.cpu.autoscaling.targetCpuPercent is a share of the CPU that a Triton requests, and pools.cpu.resources requests "
+        "none. Set pools.cpu.resources.requests.cpu.",
     ),
     "an autoscaler upside down": (
         {"pools": {"cpu": {"autoscaling": {"minReplicas": 5}}}},
@@ -58,6 +130,25 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"pools": {"cpu": {"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}}},
         "pools.cpu.resources.limits names nvidia.com/mig-1g.10gb, which pools.cpu.gpu sets. Use pools.cpu.device=gpu with "
         "gpu.resource and gpu.count.",
+    ),
+    "several slices of a card": (
+        {"pools": {"gpu": {**GPU_ON, "gpu": {"resource": "nvidia.com/mig-1g.10gb", "count": 2}}}},
+        "pools.gpu.gpu.count is 2, but a Triton gains nothing by more than one nvidia.com/mig-1g.10gb. Set it to 1 and raise "
+        "pools.gpu.replicas, or take a larger part of the card.",
+    ),
+    "several shares of a card": (
+        {"pools": {"gpu": {**GPU_ON, "gpu": {"resource": "nvidia.com/gpu.shared", "count": 3}}}},
+        "pools.gpu.gpu.count is 3, but a Triton gains nothing by more than one nvidia.com/gpu.shared. Set it to 1 and raise "
+        "pools.gpu.replicas, or take a larger part of the card.",
+    ),
+    "a kind of card for a CPU pool": (
+        {"pools": {"cpu": {"gpu": {"resource": "nvidia.com/gpu.shared"}}}},
+        "pools.cpu.gpu would be ignored, because pools.cpu.device is cpu. Leave it out, or set pools.cpu.device=gpu.",
+    ),
+    "a large image on every node": (
+        {"pools": {"gpu": {**GPU_ON, "prePull": {"enabled": True}}}},
+        "pools.gpu.prePull.enabled is true, but nothing tells GPU nodes from others, so every node would pull the image. "
+        'Set pools.gpu.nodeSelector, for example {nvidia.com/gpu.present: "true"}.',
     ),
     "a price that was forgotten": (
         {"pools": {"gpu": {**GPU_ON, "pricePerHour": 1.2}}},

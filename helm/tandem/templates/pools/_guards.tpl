@@ -1,0 +1,149 @@
+{{/*
+Guards of the pools: what a Triton could not load or would ignore, autoscalers without sense, cards asked for wrongly. As everywhere, each
+sentence tells what is wrong and the way out, and has a test in tests/helm.
+*/}}
+
+{{/* Takes (dict "root" $ "pools" $pools), the pools that are on. */}}
+{{- define "tandem.guardPools" -}}
+{{- include "tandem.guardPrices" .pools }}
+{{- range $name, $pool := .pools }}
+{{- $it := dict "root" $.root "name" $name "path" (printf "pools.%s" $name) "pool" $pool }}
+{{- include "tandem.guardPoolModels" $it }}
+{{- include "tandem.guardPoolServer" $it }}
+{{- include "tandem.guardPoolNumbers" $it }}
+{{- include "tandem.guardPoolAutoscaling" $it }}
+{{- include "tandem.guardPoolCards" $it }}
+{{- include "tandem.guardPoolPrePull" $it }}
+{{- include "tandem.guardDrain" (dict "path" $it.path "values" $pool) }}
+{{- include "tandem.guardPodLabels" (dict "path" $it.path "values" $pool) }}
+{{- end }}
+{{- end }}
+
+{{/* Takes the pools that are on. */}}
+{{- define "tandem.guardPrices" -}}
+{{- $priced := list }}
+{{- $others := list }}
+{{- range $name, $pool := . }}
+{{- if kindIs "invalid" $pool.pricePerHour }}{{ $others = append $others $name }}{{ else }}{{ $priced = append $priced $name }}{{ end }}
+{{- end }}
+{{- if and $priced $others }}
+{{- fail (printf "pools.%s.pricePerHour is not set and that of pools.%s is. Give every pool that is on a price, or none (without prices all Tritons cost the same)." (first $others) (first $priced)) }}
+{{- end }}
+{{- end }}
+
+{{/* A variant without a configuration for the pool's device would come up on another's, without a word. */}}
+{{- define "tandem.guardPoolModels" -}}
+{{- $pool := .pool }}
+{{- $path := .path }}
+{{- if not $pool.models }}
+{{- fail (printf "%s.models is empty, so its Triton would serve nothing. Name the variants to load, for example digits-fp32." $path) }}
+{{- end }}
+{{- range $model := $pool.models }}
+{{- if and (eq $pool.device "cpu") (hasSuffix "-fp16" $model) }}
+{{- fail (printf "%s.models names %s, but FP16 never runs on a CPU. Leave it out, or set %s.device=gpu." $path $model $path) }}
+{{- end }}
+{{- if and (eq $pool.device "gpu") (or (hasSuffix "-int8" $model) (hasSuffix "-bf16" $model)) }}
+{{- fail (printf "%s.models names %s, but of a model's variants only FP32 and FP16 run on a GPU. Leave it out, or set %s.device=cpu." $path $model $path) }}
+{{- end }}
+{{- if and (eq $pool.server "nvidia") (hasSuffix "-bf16" $model) }}
+{{- fail (printf "%s.models names %s, but NVIDIA's server cannot ask OpenVINO for BF16 and would compute in FP32 without a word. Leave it out, or set %s.server=tandem." $path $model $path) }}
+{{- end }}
+{{- if and (hasSuffix "-bf16" $model) (ne $pool.image "tritonCpuOpenvino") }}
+{{- fail (printf "%s.models names %s, but only OpenVINO computes in BF16. Leave it out, or set %s.image=tritonCpuOpenvino." $path $model $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardPoolServer" -}}
+{{- $pool := .pool }}
+{{- $path := .path }}
+{{- $fixed := list "model-repository" "model-control-mode" "load-model" "model-config-name" "strict-readiness" "exit-timeout-secs" "http-port" "grpc-port" "metrics-port" }}
+{{- if eq $pool.server "nvidia" }}
+{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" }}
+{{- if not (kindIs "invalid" (index $pool $key)) }}
+{{- fail (printf "%s.%s would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $key $path) }}
+{{- end }}
+{{- end }}
+{{- if $pool.image }}
+{{- fail (printf "%s.image would be ignored, because %s.server is nvidia, whose image is images.nvidia. Leave it out, or set %s.server=tandem." $path $path $path) }}
+{{- end }}
+{{- else }}
+{{- $fixed = list "pool" "model-repository" "host" "http-port" "grpc-port" "metrics-port" "exit-timeout-s" "ready-file" }}
+{{- if not .root.Values.networkPolicy.enabled }}
+{{- fail (printf "%s.server is tandem, whose Triton 2.51 has known security holes and may only be reached by the gateway. Keep networkPolicy.enabled=true, or set %s.server=nvidia." $path $path) }}
+{{- end }}
+{{- if and $pool.image (ne (eq $pool.image "tritonGpu") (eq $pool.device "gpu")) }}
+{{- fail (printf "%s.image is %s, but %s.device is %s. Leave the image out, which takes the device's own, or change the device." $path $pool.image $path $pool.device) }}
+{{- end }}
+{{- end }}
+{{- range $argument := $pool.extraArgs }}
+{{- $option := $argument | trimPrefix "--" | splitList "=" | first }}
+{{- if has $option $fixed }}
+{{- fail (printf "%s.extraArgs has --%s, which the chart sets itself. Leave it out." $path $option) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardPoolNumbers" -}}
+{{- $pool := .pool }}
+{{- $path := .path }}
+{{- if and (not (kindIs "invalid" $pool.minReplicas)) (gt (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
+{{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
+{{- end }}
+{{- if and $pool.autoscaling.enabled (not (and (kindIs "invalid" $pool.minReplicas) (kindIs "invalid" $pool.maxReplicas))) }}
+{{- fail (printf "%s.minReplicas and maxReplicas would be ignored, because %s.autoscaling is on and has its own. Leave them out." $path $path) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardPoolAutoscaling" -}}
+{{- $scaling := .pool.autoscaling }}
+{{- $path := printf "%s.autoscaling" .path }}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) }}
+{{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $scaling.minReplicas) (int $scaling.maxReplicas)) }}
+{{- end }}
+{{- if $scaling.enabled }}
+{{- $alive := false }}
+{{- $useful := false }}
+{{- range $scaling.metrics }}
+{{- if has .type (list "Object" "External") }}{{ $alive = true }}{{ end }}
+{{- if not (has .type (list "Resource" "ContainerResource")) }}{{ $useful = true }}{{ end }}
+{{- end }}
+{{- if and (eq .pool.device "gpu") (not $useful) }}
+{{- fail (printf "%s would follow the use of CPU or memory, which says nothing about a GPU. Name what it is to follow in %s.metrics, or set %s.enabled=false." $path $path $path) }}
+{{- end }}
+{{- if and (eq (int $scaling.minReplicas) 0) (not $alive) }}
+{{- fail (printf "%s.minReplicas is 0, but without a Triton nothing would tell it to start one. Name a metric of type External or Object in %s.metrics, or set minReplicas=1." $path $path) }}
+{{- end }}
+{{- $resources := .pool.resources }}
+{{- if and (not $scaling.metrics) (not (or (hasKey (default dict $resources.requests) "cpu") (hasKey (default dict $resources.limits) "cpu"))) }}
+{{- fail (printf "%s.targetCpuPercent is a share of the CPU that a Triton requests, and %s.resources requests none. Set %s.resources.requests.cpu." $path .path .path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A process computes on one MIG slice, and two shares of a card are no more of it than one. */}}
+{{- define "tandem.guardPoolCards" -}}
+{{- $pool := .pool }}
+{{- $path := .path }}
+{{- range $kind, $resources := $pool.resources }}
+{{- range $resource, $_ := $resources }}
+{{- if or (contains "nvidia.com/" $resource) (eq $resource $pool.gpu.resource) }}
+{{- fail (printf "%s.resources.%s names %s, which %s.gpu sets. Use %s.device=gpu with gpu.resource and gpu.count." $path $kind $resource $path $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if eq $pool.device "gpu" }}
+{{- if and (gt (int $pool.gpu.count) 1) (or (contains "/mig-" $pool.gpu.resource) (hasSuffix ".shared" $pool.gpu.resource)) }}
+{{- fail (printf "%s.gpu.count is %d, but a Triton gains nothing by more than one %s. Set it to 1 and raise %s.replicas, or take a larger part of the card." $path (int $pool.gpu.count) $pool.gpu.resource $path) }}
+{{- end }}
+{{- else if (index .root.Values.pools .name | default dict).gpu }}
+{{- fail (printf "%s.gpu would be ignored, because %s.device is cpu. Leave it out, or set %s.device=gpu." $path $path $path) }}
+{{- end }}
+{{- end }}
+
+{{/* What asks for no card lands on every node. */}}
+{{- define "tandem.guardPoolPrePull" -}}
+{{- if and .pool.prePull.enabled (eq .pool.device "gpu") (not .pool.nodeSelector) (not .pool.affinity.nodeAffinity) }}
+{{- fail (printf "%s.prePull.enabled is true, but nothing tells GPU nodes from others, so every node would pull the image. Set %s.nodeSelector, for example {nvidia.com/gpu.present: \"true\"}." .path .path) }}
+{{- end }}
+{{- end }}
