@@ -1,0 +1,84 @@
+"""What holds for all that the chart makes, in whatever shape: pods are restricted and bounded, volumes are used, objects are valid.
+
+Takes a rendering or its objects, raises AssertionError; the shapes are in the test modules. Objects of kinds that Kubernetes itself does not have (of the Gateway
+API, of the Prometheus operator) are left out of the validity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+import kubernetes_validate
+
+from .conftest import Object, Rendering
+
+# 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
+KUBERNETES = ("1.30", "1.37")
+OF_OTHERS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/")
+
+
+def containers(pod: Object) -> Iterator[Object]:
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]
+
+
+def valid(objects: Iterable[Object], version: str, seen: set[str]) -> None:
+    """`seen` is what was validated before: most shapes change one object, and a validation takes 50 ms."""
+    for made in objects:
+        if not made["apiVersion"].startswith(OF_OTHERS) and (text := json.dumps(made)) not in seen:
+            seen.add(text)
+            try:
+                kubernetes_validate.validate(made, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                raise AssertionError(f"{made['kind']} {made['metadata']['name']}: {error}") from None
+
+
+def named_once(it: Rendering) -> None:
+    names = [(made["kind"], made["metadata"]["name"]) for made in it.objects]
+    assert len(set(names)) == len(names), sorted(names)
+    assert all("namespace" not in made["metadata"] for made in it.objects), (
+        "Helm puts objects into the release's namespace"
+    )
+
+
+def restricted(it: Rendering) -> None:
+    pods = dict(it.pods())
+    assert pods
+    for name, pod in pods.items():
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name
+        security = pod["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] == 1000
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert all({"hostPath", "projected"}.isdisjoint(volume) for volume in pod.get("volumes", []))
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def bounded(it: Rendering) -> None:
+    for name, pod in it.pods():
+        for container in containers(pod):
+            for bound in ("requests", "limits"):
+                assert {"cpu", "memory"} <= container["resources"][bound].keys(), name
+            version = container["image"].rpartition("/")[2].partition(":")[2]
+            assert version not in ("", "latest"), container["image"]
+
+
+def mounted(it: Rendering) -> None:
+    """Every volume is used and every mount has a volume; nothing is mounted by subPath, which would never change."""
+    for name, pod in it.pods():
+        volumes = [volume["name"] for volume in pod.get("volumes", [])]
+        mounts = [mount for container in containers(pod) for mount in container.get("volumeMounts", [])]
+        assert sorted(volumes) == sorted({mount["name"] for mount in mounts}), name
+        assert not any("subPath" in mount for mount in mounts), name
+
+
+def secrets_by_reference(it: Rendering) -> None:
+    assert it.all("Secret") == []
