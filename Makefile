@@ -3,13 +3,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON_HERE := .venv/bin/python
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
-# Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser) or measures
-# time (make bench, make prove).
-TESTS := not models and not campaigns and not browser
+# Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser), needs Go
+# (make test-cluster) or measures time (make bench, make prove).
+TESTS := not models and not campaigns and not browser and not cluster
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test test-campaigns test-browser lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -28,6 +28,11 @@ test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches and the re
 test-browser: .venv/.dev ## Test the page in a real Chromium
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }
 	$(PYTHON_HERE) -m pytest -m browser $(ARGS)
+
+# The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/cluster-bed.
+test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
+	@$(PYTHON_HERE) -m tests.cluster.bed.build
+	$(PYTHON_HERE) -m pytest -m cluster --durations 12 $(ARGS)
 
 lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .
@@ -80,7 +85,7 @@ constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
 	  --no-header --no-annotate --no-emit-index-url -q -o constraints.txt
 
 clean: ## Remove environments, results and caches of this clone (not the cache in your home)
-	rm -rf .venv .venv-export .venv-clients .venv-clients-older .venv-fuzz results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-go .venv-export .venv-clients .venv-clients-older .venv-fuzz results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.local: $(SETUP)

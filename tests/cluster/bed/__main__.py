@@ -1,0 +1,29 @@
+"""`python -m tests.cluster.bed`: a bed in the foreground until Ctrl-C, to look around in, built if need be."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from tests.cluster.bed.build import NotBuilt, build
+from tests.cluster.bed.cluster import Bed
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        programs = build()
+    except NotBuilt as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 3
+    with Bed(programs, lambda line: print(line, flush=True)) as bed:
+        print(f"export KUBECONFIG={bed.layout.kubeconfig} PATH={programs.folder}:$PATH", flush=True)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
