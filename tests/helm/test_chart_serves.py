@@ -92,19 +92,19 @@ def test_the_slim_install_answers_its_own_helm_test(render: Render, tmp_path: Pa
     written = it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"]
     config.write_text(written.replace("http://tandem-cpu:8000", f"http://127.0.0.1:{http}"))
     pod = it.one("Pod", "tandem-test-infer")["spec"]["containers"][0]
-    _, flag, script, _, model, sample = pod["command"]
+    _, flag, script, _, timeout_s, samples, *wanted = pod["command"]
     with (
         running(replaced(triton["command"], here | of_triton), environment_of(triton)) as first,
         running(replaced(gateway["command"], here | of_gateway)) as second,
     ):
         wait_until_200(f"http://127.0.0.1:{http}{path_of(triton, 'readinessProbe')}", first)
         wait_until_200(f"http://127.0.0.1:{port}{path_of(gateway, 'readinessProbe')}", second)
-        local_sample = sample.replace("/opt/tandem/model_repo", str(ROOT / "model_repo"))
-        test = [sys.executable, flag, script, f"http://127.0.0.1:{port}", model, local_sample]
+        here_samples = samples.replace("/opt/tandem/model_repo", str(ROOT / "model_repo"))
+        test = [sys.executable, flag, script, f"http://127.0.0.1:{port}", timeout_s, here_samples, *wanted]
         done = subprocess.run(test, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
-    assert "digits: 1 output(s)" in done.stdout
-    assert "tandem-pool: cpu" in done.stdout.lower()
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["digits", "digits-fp32", "digits-int8"]
+    assert done.stdout.lower().count("its sample with probabilities [1, 10]  tandem-pool: cpu") == 3
 
 
 def replaced(command: list[str], values: dict[str, str]) -> list[str]:

@@ -8,9 +8,6 @@ What contradicts itself in monitoring.*; each sentence has a test in tests/helm/
 {{- if not .Values.gateway.admin.enabled }}
 {{- fail "monitoring.serviceMonitor.enabled is true, but the gateway's metrics are on its admin listener, which is off. Set gateway.admin.enabled=true." }}
 {{- end }}
-{{- if and .Values.auth.existingSecret (not .Values.auth.client.existingSecret) }}
-{{- fail "monitoring.serviceMonitor.enabled is true, but the gateway asks for a key and Prometheus would have none. Set auth.client.existingSecret to a secret with a key of scope metrics." }}
-{{- end }}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
 {{- fail "monitoring.serviceMonitor.enabled is true, but networkPolicy.metricsFrom names nobody, so Prometheus would be kept out. Name its pods there, as NetworkPolicy peers." }}
 {{- end }}
