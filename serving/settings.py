@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "TANDEM_ADMIN_PORT": "Port of the admin listener, as `--admin-port`.",
     "TANDEM_GRPC_PORT": "Port of the v2 protocol over gRPC, as `--grpc-port`.",
     "TANDEM_KEYS": "File of API keys, as `--keys`.",
-    "TANDEM_API_KEY": "The key that Tandem's own load tests send to a gateway that wants one.",
+    "TANDEM_API_KEY": "The key that Tandem's own load tests and its scaler send to a gateway that wants one.",
     "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
@@ -121,8 +121,8 @@ class PoolSettings(Strict):
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds that a server's node is paid for however short it was there: one that was asked for is kept so long, because to let "
-        "it go sooner saves nothing. Unset: 0; clouds bill by the second after the first 60, some providers by the hour.",
+        description="Seconds that a server's node is paid for however short it was there: one that was asked for is kept so long, because "
+        "to let it go sooner saves nothing. Unset: 0; clouds bill by the second after the first 60, some providers by the hour.",
     )
     instances: int | None = Field(
         default=None,

@@ -47,7 +47,7 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "loadtest/profile/asking.py", *BENCH_GRPC},
+    "grpc": {"gateway", "cluster", "loadtest/profile/asking.py", *BENCH_GRPC},
     "tokenizers": {"preprocessing", "export"},
     "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py"},
     "simdjson": {"protocol"},

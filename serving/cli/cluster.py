@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from serving.cli.rooms import room
-from serving.cli.words import FILE, JSON
+from serving.cli.words import FILE, JSON, PORT
 
 NAMESPACE = click.option(
     "--namespace", "-n", help="Where Tandem lives, or is to live. Default: the context's, else 'default'."
@@ -54,3 +54,35 @@ def preflight(**options: Any) -> None:
 def status(**options: Any) -> None:
     """Say what serves now, what waits and why: exit code 1 if a release answers nothing."""
     sys.exit(room("serving.cluster.command").status(**options))
+
+
+@cluster.command()
+@click.option(
+    "--config",
+    type=FILE,
+    required=True,
+    envvar="TANDEM_CONFIG",
+    help="The gateways' tandem.yaml: pools, prices, bounds.",
+)
+@click.option(
+    "--gateways",
+    multiple=True,
+    required=True,
+    metavar="URL",
+    help="http://HOST:PORT of the gateways' metrics; every address of the name is one gateway. Several times for several names.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; what it answers wants no key."
+)
+@click.option("--port", default=9091, show_default=True, type=PORT, help="Port of /metrics, /cold-starts and /health.")
+@click.option("--grpc-port", type=PORT, help="Port of KEDA's external scaler. Default: none.")
+@click.option(
+    "--key-file", type=FILE, help="File with the API key (scope metrics) for the gateways. Default: TANDEM_API_KEY."
+)
+@NAMESPACE
+@CONTEXT
+@click.option("--release", help="The release whose pools these are. Default: the only one of the namespace.")
+def scaler(**options: Any) -> None:
+    """Say how many servers of each pool are wanted, to Prometheus and KEDA, until Ctrl-C."""
+    scaling = room("serving.cluster.scaler.command")
+    sys.exit(scaling.run(scaling.Options(**options)))

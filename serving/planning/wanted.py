@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from serving.planning.prices import EQUAL_PER_HOUR
-from serving.planning.wake import WAKE_RULES, Needed, Supply, WakeRules, Wanted, break_even, want
+from serving.planning.wake import EPSILON, WAKE_RULES, Needed, Supply, WakeRules, Wanted, break_even, mix, want
 from serving.settings import PoolSettings, comes_and_goes
 
 GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
@@ -75,18 +76,43 @@ def needed(pair: Pair, demands: Mapping[str, Demand]) -> Needed:
     return Needed(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another number of servers is wanted of a pool. `reason`: what `want` went by, in a word."""
+
+    pool: str
+    before: int
+    after: int
+    reason: Literal["short", "pays", "does_not_pay", "idle"]
+    sentence: str
+
+
+def changes(
+    old: Wanted, new: Wanted, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
+) -> list[Change]:
+    """One for each pool of which another number is wanted."""
+    found = []
+    if new.gpu != old.gpu:
+        all_of_it = needed(pair, demands)
+        pays_from = break_even(all_of_it, pair.supply, pair.coming_supply, rules)
+        even = "" if pays_from is None else f", break-even {pays_from:.2g}"
+        sentence = f"{pair.coming}: {_servers(new.gpu)} would pay ({_demand(demands[pair.coming])}{even})"
+        is_short = mix(old.gpu, all_of_it, pair.supply, pair.coming_supply, rules).short > EPSILON
+        reason: Literal["short", "pays", "does_not_pay"] = "short" if is_short else "pays"
+        if new.gpu < old.gpu:
+            reason = "does_not_pay"
+        found.append(Change(pair.coming, old.gpu, new.gpu, reason, sentence))
+    if new.cpu != old.cpu:
+        sentence = f"{pair.steady}: {_servers(new.cpu)} would do ({_demand(demands[pair.steady])})"
+        found.append(Change(pair.steady, old.cpu, new.cpu, "short" if new.cpu > old.cpu else "idle", sentence))
+    return found
+
+
 def sentences(
     old: Wanted, new: Wanted, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
 ) -> list[str]:
     """A line for each pool of which another number is wanted."""
-    said = []
-    if new.gpu != old.gpu:
-        pays_from = break_even(needed(pair, demands), pair.supply, pair.coming_supply, rules)
-        even = "" if pays_from is None else f", break-even {pays_from:.2g}"
-        said.append(f"{pair.coming}: {_servers(new.gpu)} would pay ({_demand(demands[pair.coming])}{even})")
-    if new.cpu != old.cpu:
-        said.append(f"{pair.steady}: {_servers(new.cpu)} would do ({_demand(demands[pair.steady])})")
-    return said
+    return [it.sentence for it in changes(old, new, pair, demands, rules)]
 
 
 def _servers(number: int) -> str:

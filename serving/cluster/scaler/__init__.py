@@ -1,6 +1,7 @@
 """`tandem cluster scaler`: how many servers of each pool are wanted, summed over all gateways, for whoever starts and stops them.
 
-What is decided is in `serving/planning/` (`scaling`, `gateways`, `wanted`, `cold_start`); here is the asking and the telling: `names` looks
-gateways up, `asking` reads what they publish, `published` makes values of it, `cluster_look` reads Deployments and pods, `told` holds the
-newest answer, `pages` and `external` serve it, `command` builds all of it. Rule: it changes nothing anywhere, and waits for nobody.
+What is decided is in `serving/planning/` (`scaling`, `gateways`, `wanted`, `cold_start`); here is the asking and the telling. `names` looks
+gateways up, `asking` reads what they publish, `published` makes values of it, `cluster_look` with `api` and `objects` reads Deployments
+and pods, `looking` puts them together, `told` holds the newest answer, `pages`, `metrics` and `external` serve it, `command` builds it
+all. Rule: it changes nothing anywhere, and waits for nobody.
 """

@@ -7,6 +7,7 @@ thread. Rule: whatever goes wrong is one NotHeard in a few words.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 
 import httptools
@@ -32,7 +33,8 @@ async def page(address: str, port: int, path: str, key: str | None = None, limit
     except TimeoutError:
         raise NotHeard(f"no answer within {limit_s:g} s") from None
     except OSError as error:
-        raise NotHeard((error.strerror or str(error) or type(error).__name__).lower()) from None
+        why = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+        raise NotHeard(why.lower()) from None
 
 
 async def _page(address: str, port: int, path: str, key: str | None) -> str:

@@ -27,10 +27,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """`problem`: why a name cannot be looked up now, in words; empty where all could be."""
+    """`problem`: why a name could not be looked up, in words; empty where all could be. `are_known`: all could be, this time."""
 
     places: tuple[Place, ...]
     problem: str = ""
+    are_known: bool = True
 
 
 class Names:
@@ -44,18 +45,20 @@ class Names:
         for name in self._names:
             name.look(now, self._resolve)
         places = {place: None for name in self._names for place in name.places}
-        return Named(tuple(places), next((name.problem for name in self._names if name.problem), ""))
+        problem = next((name.problem for name in self._names if name.problem), "")
+        return Named(tuple(places), problem, all(name.is_known for name in self._names))
 
 
 class _Name:
-    """`problem` holds from the first moment: what was not looked up yet is not known."""
+    """What was not looked up yet is not known."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
         self._asked_at = float("-inf")
         self._thread: threading.Thread | None = None
         self.places: tuple[Place, ...] = (Place(host, port),) if is_literal(host) else ()
-        self.problem = "" if is_literal(host) else f"{host} is being looked up"
+        self.problem = ""
+        self.is_known = is_literal(host)
 
     def look(self, now: float, resolve: Resolve) -> None:
         is_asked = self._thread is not None and self._thread.is_alive()
@@ -68,8 +71,8 @@ class _Name:
     def _ask(self, resolve: Resolve) -> None:
         try:
             self.places = tuple(Place(address, self._port) for address in resolve(self._host, self._port))
-            self.problem = ""
+            self.problem, self.is_known = "", True
         except NoAddress:
-            self.places, self.problem = (), ""
+            self.places, self.problem, self.is_known = (), f"{self._host} has no address", True
         except OSError as error:
-            self.problem = f"{self._host} cannot be looked up ({error.strerror or error})"
+            self.problem, self.is_known = f"{self._host} cannot be looked up ({error.strerror or error})", False

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 LOOK_S = 2.0  # names in a cluster are answered from a cache of 5 to 30 s, so that looking sooner would show nothing
@@ -26,14 +28,29 @@ class NoAddress(OSError):
 async def look_up(host: str, port: int) -> list[str]:
     """The addresses of a name, sorted. Raises NoAddress where it has none, and another OSError where nobody could tell."""
     loop = asyncio.get_running_loop()
+    with _told():
+        return _addresses(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def look_up_now(host: str, port: int) -> list[str]:
+    """The same, for a thread that may wait."""
+    with _told():
+        return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        yield
     except socket.gaierror as error:
         if error.errno in NOT_THERE:
             raise NoAddress(error.errno, error.strerror) from None
         raise
     except UnicodeError as error:  # `triton..svc`, or a label of more than 63 characters
         raise NoAddress(socket.EAI_NONAME, f"no host can have this name ({error})") from None
+
+
+def _addresses(found: Iterable[tuple[Any, ...]]) -> list[str]:
     return one_family((family, str(address[0])) for family, _, _, _, address in found)
 
 

@@ -1,0 +1,120 @@
+"""What does the cluster run, as far as this process may see it? On a thread of its own that nobody waits for.
+
+Asked twice: at the beginning, what the Deployments were last told, because a scaler that starts again must not cancel a pod that waits
+for its node; and while a cold start goes on, how far its pods and their nodes are. Without an API, without leave or without the
+package, pools are scaled by metrics alone and that is said once. Rule: it only reads, and whatever goes wrong here stays here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from serving.errors import TandemError
+from serving.planning.cold_start import Server
+
+if TYPE_CHECKING:
+    from serving.cluster.connection import Connection
+
+EVERY_S = 2.0  # while it has something to learn; a list of a few pods
+GIVE_UP_S = 30.0  # for an API server that is not there when the scaler starts: two tries and their timeouts; a guess
+BY_METRICS = "pools are scaled by what gateways publish alone, and cold starts have no phases of pods"
+
+
+class ClusterLook:
+    """`there`: what pools were last told to run, None where that is not known; `servers`: pods of the pools that are watched."""
+
+    def __init__(
+        self,
+        pools: Collection[str],
+        say: Callable[[str], None],
+        context: str | None = None,
+        namespace: str | None = None,
+        release: str | None = None,
+    ) -> None:
+        self._pools, self._say = tuple(pools), say
+        self._context, self._namespace, self._release = context, namespace, release
+        self.there: Mapping[str, int] | None = None
+        self.servers: Mapping[str, tuple[Server, ...]] = {}
+        self.is_readable: bool | None = None
+        self._is_over = False
+        self._watched: frozenset[str] = frozenset()
+        self._has_work = threading.Event()
+        self._problem = ""
+        self._began = time.monotonic()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def watch(self, pools: Collection[str]) -> None:
+        """The pools of which a cold start goes on; of others nothing is asked."""
+        self._watched = frozenset(pools)
+        if pools:
+            self._has_work.set()
+
+    def is_settled(self) -> bool:
+        """Whether `there` is worth no more waiting: a sign-in program may hang for ever."""
+        return self.there is not None or self._is_over or self._waited_s() > 2 * GIVE_UP_S
+
+    def _waited_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _run(self) -> None:
+        try:
+            from serving.cluster.scaler import api
+
+            with (connection := api.reach(self._context, self._namespace)).api:
+                self._begin(connection)
+                while True:
+                    self._has_work.wait()
+                    self._has_work.clear()
+                    while self._watched:
+                        self._look(connection)
+                        time.sleep(EVERY_S)
+        except ModuleNotFoundError as error:
+            self._end(f"the package '{error.name}' is not installed (pip install 'tandem-serving[cluster]')")
+        except TandemError as error:
+            self._end(str(error))
+        except Exception as error:  # an object of another shape, say: the scaling goes on without
+            self._end(f"what Kubernetes answers cannot be read ({type(error).__name__}: {error})")
+
+    def _begin(self, connection: Connection) -> None:
+        """Raises TandemError where asking again will not help, later on either."""
+        from serving.cluster.scaler import api
+
+        while self.there is None and not self._is_over:
+            try:
+                there = api.replicas(connection, self._pools, self._release)
+            except api.NotForUs:
+                raise
+            except TandemError as error:
+                self.is_readable = False
+                self._tell(str(error))
+                self._is_over = self._waited_s() > GIVE_UP_S
+                time.sleep(EVERY_S)
+                continue
+            self.there, self.is_readable = there, True
+            if missing := [pool for pool in self._pools if pool not in there]:
+                self._say(f"no Deployment in namespace {connection.namespace} is labelled tandem-pool={missing[0]}")
+
+    def _look(self, connection: Connection) -> None:
+        from serving.cluster.scaler import api
+
+        try:
+            self.servers = {pool: api.servers(connection, pool, self._release) for pool in self._watched}
+            self.is_readable, self._problem = True, ""
+        except TandemError as error:
+            self.is_readable = False
+            self._tell(f"{error}; phases of cold starts may be missing")
+
+    def _end(self, why: str) -> None:
+        self.is_readable, self._is_over = False, True
+        self._tell(f"{why}; {BY_METRICS}")
+
+    def _tell(self, problem: str) -> None:
+        """Once for each problem."""
+        if problem != self._problem:
+            self._problem = problem
+            self._say(problem)

@@ -1,0 +1,117 @@
+"""`tandem cluster scaler`: builds everything once, and ends at once when told to.
+
+Nothing is lost by ending: whoever scales leaves things as they are until the next one has heard the gateways. One replica is enough, and
+two would do no harm: they hear the same and say the same, so nobody has to be elected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.external import ExternalScaler
+from serving.cluster.scaler.looking import Looking
+from serving.cluster.scaler.names import Names
+from serving.cluster.scaler.pages import Pages
+from serving.cluster.scaler.told import Told
+from serving.errors import UserError
+from serving.planning.scaling import lanes_of
+from serving.settings import read_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line. `grpc_port` None: KEDA is not answered. `release` None: any in the namespace."""
+
+    config: Path
+    gateways: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 9091
+    grpc_port: int | None = None
+    key_file: Path | None = None
+    namespace: str | None = None
+    context: str | None = None
+    release: str | None = None
+
+
+def run(options: Options) -> int:
+    """Until SIGTERM or SIGINT. Raises UserError for options that cannot be used."""
+    settings = read_settings(options.config)
+    names = Names([_checked(url) for url in options.gateways])
+    key = _key_reader(options.key_file)
+    key()
+    lanes = lanes_of(settings.pools)
+    cluster = ClusterLook(settings.pools, _say, options.context, options.namespace, options.release)
+
+    async def serve() -> None:
+        told = Told(tuple(settings.pools))
+        pages = Pages(told, options.host, options.port)
+        external = None if options.grpc_port is None else ExternalScaler(told, options.host, options.grpc_port)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        cluster.start()
+        pages.start()
+        if external is not None:
+            await external.start()
+        _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
+        looking = asyncio.create_task(Looking(names, cluster, lanes, told, key, _say).go_on())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if looking.done():
+            looking.result()  # raises: a scaler that does not look is to be started again
+        looking.cancel()
+        if external is not None:
+            await external.stop()
+
+    asyncio.run(serve())
+    return 0
+
+
+def _checked(url: str) -> str:
+    """Raises UserError. Only `http://HOST:PORT`: the admin listener has no usual port that could be meant."""
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        is_good = False
+    if not is_good or parts.path not in ("", "/") or parts.query or parts.username:
+        raise UserError(f"--gateways '{url}' is not of the form http://HOST:PORT")
+    return url
+
+
+def _key_reader(file: Path | None) -> Callable[[], str | None]:
+    """The key that gateways are asked with, read anew at each look: a secret is exchanged while this runs. Raises UserError."""
+    last: list[str] = []
+
+    def key() -> str | None:
+        if file is None:
+            return os.environ.get("TANDEM_API_KEY") or None
+        try:
+            read = file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if not last:
+                raise UserError(f"cannot read the key in {file}: {getattr(error, 'strerror', None) or error}") from None
+            return last[0]
+        if not read or any(not character.isprintable() for character in read):
+            if not last:
+                raise UserError(f"{file} does not hold one API key on one line")
+            return last[0]
+        last[:] = [read]
+        return read
+
+    return key
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

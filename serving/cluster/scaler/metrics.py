@@ -1,0 +1,89 @@
+"""What the scaler publishes for Prometheus, made of the newest answer at each scrape.
+
+Rule: a number that is not known is left out and never 0, because an autoscaler that finds nothing leaves things as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+import serving
+from serving.cluster.scaler.told import Told
+from serving.planning.cold_start import ColdStart
+
+
+class Metrics:
+    def __init__(self, told: Told, now: Callable[[], float] = time.monotonic) -> None:
+        self._told, self._now = told, now
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client calls this at a scrape."""
+        answer, scaling = self._told.answer, self._told.answer.scaling
+        wanted = GaugeMetricFamily(
+            "tandem_wanted_replicas",
+            "Servers that are wanted of a pool; absent while that is not known.",
+            labels=["pool"],
+        )
+        for pool, replicas in (scaling.replicas or {}).items():
+            wanted.add_metric([pool], replicas)
+        yield wanted
+        demand = GaugeMetricFamily(
+            "tandem_scaler_demand_replicas",
+            "Servers that the traffic of all gateways would keep busy.",
+            labels=["pool"],
+        )
+        for pool, of_pool in (scaling.demands or {}).items():
+            demand.add_metric([pool], of_pool.replicas)
+        yield demand
+        yield _gauge("tandem_scaler_holds", "1 while no number is told.", scaling.replicas is None)
+        yield _gauge("tandem_scaler_keeps", "1 while no number goes down.", bool(scaling.keeps))
+        heard = GaugeMetricFamily(
+            "tandem_scaler_gateway_heard_seconds", "Time since a gateway was last heard.", labels=["gateway"]
+        )
+        for address, gateway in scaling.gateways.known.items():
+            if gateway.said is not None:
+                heard.add_metric([address], max(0.0, self._now() - gateway.read_at))
+        yield heard
+        decisions = CounterMetricFamily(
+            "tandem_scaler_decisions", "Changes of a wanted number.", labels=["pool", "direction", "reason"]
+        )
+        for labels, count in list(self._told.decisions.items()):
+            decisions.add_metric(list(labels), count)
+        yield decisions
+        if answer.is_api_readable is not None:
+            yield _gauge("tandem_scaler_api_readable", "1 while Kubernetes can be asked.", answer.is_api_readable)
+        yield from _cold_starts(answer.cold_starts)
+        build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
+        build.add_metric([serving.__version__], 1)
+        yield build
+
+
+def _gauge(name: str, text: str, is_so: bool) -> Metric:
+    return GaugeMetricFamily(name, text, float(is_so))
+
+
+def _cold_starts(all_of_them: tuple[ColdStart, ...]) -> Iterator[Metric]:
+    seconds = GaugeMetricFamily(
+        "tandem_cold_start_seconds",
+        "Phases of a pool's last cold start that ended in an answer.",
+        labels=["pool", "phase"],
+    )
+    last = {it.pool: it for it in all_of_them if it.answered_at is not None}
+    for pool, it in last.items():
+        for phase, took_s in it.phases.items():
+            seconds.add_metric([pool, phase], took_s)
+    yield seconds
+    going_on = GaugeMetricFamily("tandem_cold_starts_open", "Cold starts that go on.", labels=["pool"])
+    for pool, number in Counter(it.pool for it in all_of_them if not it.is_over).items():
+        going_on.add_metric([pool], number)
+    yield going_on

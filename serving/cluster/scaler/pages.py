@@ -1,0 +1,87 @@
+"""The scaler's HTTP port: metrics, health, cold starts. Reading only, and on threads of its own, so that a slow reader delays no look."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
+
+from serving.cluster.scaler.metrics import Metrics
+from serving.cluster.scaler.told import Told
+from serving.errors import UserError
+from serving.planning.cold_start import ColdStart
+
+STUCK_S = 30.0  # without a look, which comes every second and ends after 2 s: the loop hangs; a guess
+READ_S = 10.0  # for a client that says nothing
+
+
+class Pages:
+    def __init__(self, told: Told, host: str, port: int) -> None:
+        """Raises UserError where the port is taken."""
+        metrics = Metrics(told)
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = READ_S
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                status, kind, body = _page(self.path.partition("?")[0], told, metrics)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def version_string(self) -> str:
+                return "tandem"
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            address_family = AF_INET6 if ":" in host else AF_INET
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                pass  # a client that left
+
+        try:
+            self._server = Server((host, port), Handler)
+        except OSError as error:
+            why = (
+                "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
+            )
+            raise UserError(f"port {port} on {host} {why}; choose another with --port") from None
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+
+def _page(path: str, told: Told, metrics: Metrics) -> tuple[int, str, bytes]:
+    """Status, content type, body."""
+    if path == "/metrics":
+        return 200, "text/plain; version=0.0.4; charset=utf-8", metrics.text()
+    if path == "/cold-starts":
+        listed = [_described(it) for it in told.answer.cold_starts]
+        return _json(200, {"version": 1, "cold_starts": listed})
+    if path == "/health/live":
+        is_stuck = time.monotonic() - told.answer.scaling.at > STUCK_S and told.was_asked
+        return _json(503 if is_stuck else 200, {"live": not is_stuck})
+    if path == "/health/ready":
+        return _json(200 if told.was_known else 503, {"ready": told.was_known, "holds": told.answer.scaling.holds})
+    return _json(404, {"error": "there are /metrics, /cold-starts, /health/live and /health/ready"})
+
+
+def _described(it: ColdStart) -> dict[str, object]:
+    return {**dataclasses.asdict(it), "phases_s": {name: round(took_s, 3) for name, took_s in it.phases.items()}}
+
+
+def _json(status: int, value: object) -> tuple[int, str, bytes]:
+    return status, "application/json", json.dumps(value).encode()
