@@ -1,0 +1,148 @@
+"""The profiles, values-*.yaml: each lints, renders what it promises with keys and without, is valid, and says nothing in vain."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from .conftest import ROOT, Object, Render, accepted
+
+CHART = ROOT / "helm" / "tandem"
+PROFILES: dict[str, Object] = {
+    path.stem.removeprefix("values-"): yaml.safe_load(path.read_text()) for path in sorted(CHART.glob("values-*.yaml"))
+}
+KEYS: Object = {"auth": {"existingSecret": "keys", "insecureNoAuth": False, "client": {"existingSecret": "client"}}}
+# Kinds of others: what their definitions say is asked of a real API server in tests/cluster.
+FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+SHORTEST_NOTICE_S = 30  # of a spot machine: Google and Azure; AWS gives two minutes
+
+
+def test_the_profiles_are_those_that_the_documentation_names() -> None:
+    assert [*PROFILES] == ["cpu-only", "gpu-bridge", "mig", "scale-to-zero", "slim-images", "spot", "time-slicing"]
+    readme = (CHART / "README.md").read_text()
+    for name in PROFILES:
+        assert f"`values-{name}.yaml`" in readme, name
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_begins_with_what_it_is_for(profile: str) -> None:
+    first = (CHART / f"values-{profile}.yaml").read_text().splitlines()[0]
+    assert first.startswith("# ")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_helm_lint_finds_nothing_in_a_profile(profile: str) -> None:
+    for values in (accepted(PROFILES[profile]), {**PROFILES[profile], **KEYS}):
+        report = helm_python.lint(CHART, values, strict=True, kube_version="v1.30.0")
+        assert (report["errors"], [it for it in report["messages"] if it["severity"] > 1]) == ([], [])
+
+
+@pytest.mark.slow
+def test_what_the_profiles_make_is_valid_for_the_api_server(render: Render) -> None:
+    seen: set[str] = set()  # most objects are the same in all; a validation takes 50 ms
+    for profile, values in PROFILES.items():
+        for it in render({**values, **KEYS}).objects:
+            if it["kind"] not in FOREIGN and (text := json.dumps(it)) not in seen:
+                seen.add(text)
+                try:
+                    kubernetes_validate.validate(it, "1.37", strict=True)
+                except kubernetes_validate.ValidationError as error:
+                    pytest.fail(f"{profile}: {it['kind']} {it['metadata']['name']}: {error}")
+
+
+def leaves(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from leaves(value, (*path, key))
+    else:
+        yield path
+
+
+def without(values: Object, path: tuple[str, ...]) -> Object:
+    rest = copy.deepcopy(values)
+    node = rest
+    for key in path[:-1]:
+        node = node[key]
+    del node[path[-1]]
+    return rest
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_value_of_a_profile_changes_something(profile: str, render: Render) -> None:
+    whole = render(PROFILES[profile]).objects
+    for path in leaves(PROFILES[profile]):
+        try:
+            less = render(without(PROFILES[profile], path)).objects
+        except helm_python.HelmRenderError:  # contradictory without it, so it does something
+            continue
+        assert less != whole, ".".join(path)
+
+
+# -- what each promises ------------------------------------------------------------------------------------------------------
+
+
+def test_cpu_only_has_no_gpu_and_scales_by_cpu(render: Render) -> None:
+    it = render(PROFILES["cpu-only"])
+    assert "nvidia.com" not in str(it.objects)
+    (scaler,) = it.all("HorizontalPodAutoscaler")
+    assert (scaler["spec"]["scaleTargetRef"]["name"], scaler["spec"]["minReplicas"]) == ("tandem-cpu", 2)
+
+
+def test_the_bridge_has_both_pools_and_the_gpu_first(render: Render) -> None:
+    it = render(PROFILES["gpu-bridge"])
+    config = yaml.safe_load(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    assert [*config["pools"]] == ["gpu", "cpu"]
+    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in it.all("Deployment")}
+    assert (replicas["tandem-cpu"], replicas["tandem-gpu"]) == (2, 1)
+
+
+def test_scale_to_zero_follows_the_metric_that_prometheus_adapter_serves(render: Render) -> None:
+    it = render(PROFILES["scale-to-zero"])
+    assert "replicas" not in it.one("Deployment", "tandem-gpu")["spec"]
+    scaler = it.one("HorizontalPodAutoscaler", "tandem-gpu")["spec"]
+    assert scaler["minReplicas"] == 0
+    (metric,) = scaler["metrics"]
+    (rule,) = yaml.safe_load((ROOT / "k8s/scaling/prometheus-adapter-values.yaml").read_text())["rules"]["external"]
+    assert f'__name__="{metric["external"]["metric"]["name"]}"' in rule["seriesQuery"]
+    (label,) = metric["external"]["metric"]["selector"]["matchLabels"]
+    assert f"by ({label})" in rule["metricsQuery"]
+    config = yaml.safe_load(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    assert config["pools"]["gpu"]["min_replicas"] == 0
+    assert it.all("ServiceMonitor")
+
+
+def test_slim_images_are_tandems_own_in_every_pool(render: Render) -> None:
+    it = render({**PROFILES["slim-images"], "pools": {"gpu": {"enabled": True}}})
+    images = [it.container(f"tandem-{pool}")["image"] for pool in ("cpu", "gpu")]
+    assert images == ["tandem-triton-cpu:0.1.0", "tandem-triton-gpu:0.1.0"]
+
+
+@pytest.mark.parametrize(("profile", "key"), [("mig", "nvidia.com/mig-"), ("time-slicing", "nvidia.com/gpu.shared")])
+def test_shares_of_a_card_are_asked_for_by_their_name(profile: str, key: str, render: Render) -> None:
+    limits = render(PROFILES[profile]).container("tandem-gpu")["resources"]["limits"]
+    (share,) = (name for name in limits if "/" in name)
+    assert share.startswith(key)
+    assert "nvidia.com/gpu" not in limits
+
+
+def test_on_spot_a_triton_leaves_within_the_shortest_notice_and_gateways_stay_off_it(render: Render) -> None:
+    it = render(PROFILES["spot"])
+    tolerated = {"cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority"}
+    for pool in ("cpu", "gpu"):
+        spec = it.one("Deployment", f"tandem-{pool}")["spec"]["template"]["spec"]
+        assert spec["terminationGracePeriodSeconds"] <= SHORTEST_NOTICE_S
+        assert tolerated <= {toleration["key"] for toleration in spec["tolerations"]}
+        assert "karpenter.sh/capacity-type" in str(spec["affinity"])
+    gpu = it.one("Deployment", "tandem-gpu")["spec"]["template"]["spec"]["tolerations"]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in gpu
+    gateway = it.one("Deployment", "tandem-gateway")["spec"]["template"]["spec"]
+    assert "tolerations" not in gateway
+    assert "'NotIn', 'values': ['spot']" in str(gateway["affinity"])
+    assert "tandem-cpu" in {one["metadata"]["name"] for one in it.all("PodDisruptionBudget")}
