@@ -4,12 +4,12 @@ SHELL := /bin/bash
 PYTHON_HERE := .venv/bin/python
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser), needs Go
-# (make test-cluster) or measures time (make bench, make prove).
-TESTS := not models and not campaigns and not browser and not cluster
+# (make test-cluster), builds images (make test-images) or measures time (make bench, make prove).
+TESTS := not models and not campaigns and not browser and not cluster and not images
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -33,6 +33,9 @@ test-browser: .venv/.dev ## Test the page in a real Chromium
 test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
 	@$(PYTHON_HERE) -m tests.cluster.bed.build
 	$(PYTHON_HERE) -m pytest -m cluster --durations 12 $(ARGS)
+
+test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
+	$(PYTHON_HERE) -m pytest -m images -s tests/images $(ARGS)
 
 lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .
@@ -69,7 +72,7 @@ bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 b
 prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: twelve minutes; a part: ARGS="--only overload"
 	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)
 
-image: ## Build the container images with docker or buildah
+image: ## Build the container images with docker or buildah; some of them: ARGS="gateway triton-cpu"
 	scripts/build_images.sh $(ARGS)
 
 chart: .venv/.dev ## Regenerate what is made from the chart: its schema, its values table and k8s/rendered/

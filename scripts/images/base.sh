@@ -1,0 +1,57 @@
+#!/bin/sh
+# Makes a base image of Debian 12 and its own Python 3.11, for machines that reach Debian's packages and no container registry.
+#
+#   scripts/images/base.sh          prints the image's name, which build_images.sh takes as PYTHON_IMAGE; needs root, debootstrap, buildah
+#
+# The root file system is kept under ~/.cache/tandem/image-base (TANDEM_CACHE moves it), named by this file's content: change what is installed
+# and another is made. Security updates get in only when it is made, so delete that folder to renew it.
+# It stands in for docker.io's python:3.11-slim-bookworm: the same Debian, Python at the same place, nothing of documentation but licences.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+
+stop() { printf 'tandem: %s\n' "$1" >&2; exit 3; }
+
+[ "$(id -u)" = 0 ] || stop "making a base image needs root, because debootstrap does"
+for tool in buildah debootstrap; do
+  command -v "$tool" > /dev/null || stop "making a base image needs $tool (Debian, Ubuntu: apt-get install buildah debootstrap)"
+done
+
+# libpython: Triton's stub loads it. venv: the images' environments are made with it. The CA certificates are Debian's and this machine's.
+packages=python3,python3-venv,libpython3.11,ca-certificates
+key=$(sha256sum "$here/base.sh" | cut -c1-12)
+image=localhost/tandem-python:3.11-bookworm-$key
+cache=${TANDEM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tandem}/image-base
+tar=$cache/$key.tar
+
+make_tar() {
+  root=$(mktemp -d "$cache/root.XXXXXX")
+  trap 'rm -rf "$root" "$tar.new"' EXIT
+  # apt says where Debian comes from on this machine; the first one with bookworm's own packages.
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 'Created-By: Packages' 2> /dev/null | head -n 1)
+  debootstrap --variant=minbase --include="$packages" bookworm "$root" "${mirror:-http://deb.debian.org/debian}" > "$cache/$key.log" 2>&1 ||
+    stop "debootstrap failed: $(tail -n 1 "$cache/$key.log") (log: $cache/$key.log)"
+  ln -s /usr/bin/python3.11 "$root/usr/local/bin/python3.11"
+  ln -s python3.11 "$root/usr/local/bin/python3"
+  ln -s python3.11 "$root/usr/local/bin/python"
+  # What Debian's slim images leave out too; copyright files stay.
+  find "$root/usr/share/doc" -type f ! -name copyright -delete
+  rm -rf "$root"/usr/share/man/* "$root"/usr/share/info/* "$root"/usr/share/locale/* "$root"/usr/share/lintian \
+    "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/* "$root"/var/cache/debconf/*-old \
+    "$root"/var/cache/ldconfig/* "$root"/var/log/*.log "$root"/var/log/apt "$root"/dev/* "$root"/etc/resolv.conf "$root"/etc/hostname
+  # So that pip trusts, during a build, what this machine trusts: a mirror behind a CA of its own needs it.
+  cat /etc/ssl/certs/ca-certificates.crt > "$root/etc/ssl/certs/ca-certificates.crt"
+  tar -C "$root" --numeric-owner --sort=name -cf "$tar.new" .
+  mv "$tar.new" "$tar"
+  rm -rf "$root"
+  trap - EXIT
+}
+
+mkdir -p "$cache"
+[ -f "$tar" ] || make_tar >&2
+if ! buildah images --quiet "$image" > /dev/null 2>&1; then
+  container=$(buildah from scratch)
+  buildah add --quiet "$container" "$tar" / > /dev/null
+  buildah config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --env LANG=C.UTF-8 --cmd python3 "$container"
+  buildah commit --quiet --rm --format docker "$container" "$image" > /dev/null
+fi
+echo "$image"
