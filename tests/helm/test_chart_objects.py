@@ -6,7 +6,6 @@ GPU appears) is not claimed here.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import helm_python
@@ -14,12 +13,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from . import checks
 from .conftest import ROOT, Object, Render, accepted
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
-# 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
-KUBERNETES = ("1.30", "1.37")
 GPU = {"pools": {"gpu": {"enabled": True}}}
 SLIM = {"pools": {"cpu": {"server": "tandem"}}}
 CLAIM = {"modelRepository": {"source": "claim", "claimName": "models"}}
@@ -71,24 +69,18 @@ SHAPES: dict[str, Object] = {
 }
 
 
-@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("version", checks.KUBERNETES)
 def test_every_object_is_valid_for_the_api_server(version: str, render: Render) -> None:
-    seen: set[str] = set()  # most shapes change one object; a validation takes 50 ms
-    for shape, values in SHAPES.items():
-        for it in render(values).objects:
-            if (text := json.dumps(it)) not in seen:
-                seen.add(text)
-                try:
-                    kubernetes_validate.validate(it, version, strict=True)
-                except kubernetes_validate.ValidationError as error:
-                    pytest.fail(f"{shape}: {it['kind']} {it['metadata']['name']}: {error}")
+    seen: set[str] = set()
+    for values in SHAPES.values():
+        checks.valid(render(values).objects, version, seen)
 
 
 def test_the_server_schemas_do_notice_a_mistake(render: Render) -> None:
     deployment = render().one("Deployment", "tandem-cpu")
     spoilt = {**deployment, "spec": {**deployment["spec"], "replica": 1}}
     with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
-        kubernetes_validate.validate(spoilt, KUBERNETES[-1], strict=True)
+        kubernetes_validate.validate(spoilt, checks.KUBERNETES[-1], strict=True)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -99,47 +91,10 @@ def test_helm_lint_finds_nothing(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_pod_is_restricted_and_has_no_token(shape: str, render: Render) -> None:
-    pods = dict(render(SHAPES[shape]).pods())
-    assert pods
-    for name, pod in pods.items():
-        assert pod["automountServiceAccountToken"] is False, name
-        assert pod["enableServiceLinks"] is False, name
-        security = pod["securityContext"]
-        assert security["runAsNonRoot"] is True
-        assert security["runAsUser"] == 1000
-        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-        assert all({"hostPath", "projected"}.isdisjoint(volume) for volume in pod.get("volumes", []))
-        for container in [*pod.get("initContainers", []), *pod["containers"]]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_container_has_bounds_and_a_fixed_image(shape: str, render: Render) -> None:
-    for name, pod in render(SHAPES[shape]).pods():
-        for container in [*pod.get("initContainers", []), *pod["containers"]]:
-            for bound in ("requests", "limits"):
-                assert {"cpu", "memory"} <= container["resources"][bound].keys(), name
-            version = container["image"].rpartition("/")[2].partition(":")[2]
-            assert version not in ("", "latest"), container["image"]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_written_goes_to_a_volume_that_exists(shape: str, render: Render) -> None:
-    for name, pod in render(SHAPES[shape]).pods():
-        volumes = [volume["name"] for volume in pod.get("volumes", [])]
-        used = {
-            mount["name"]
-            for container in [*pod.get("initContainers", []), *pod["containers"]]
-            for mount in container.get("volumeMounts", [])
-        }
-        assert set(volumes) == used, name
-        assert len(volumes) == len(used)
+def test_every_shape_is_safe_and_adds_up(shape: str, render: Render) -> None:
+    it = render(SHAPES[shape])
+    for check in (checks.named_once, checks.restricted, checks.bounded, checks.mounted, checks.secrets_by_reference):
+        check(it)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

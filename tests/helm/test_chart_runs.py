@@ -1,27 +1,19 @@
-"""What the pods run, run here: commands against the real command line, configuration against the real settings, probes against a
-real gateway. What `helm test` runs is in test_chart_infer.py.
-
-Nothing is simulated but the addresses: a pod's 0.0.0.0:8080 becomes a free port of this machine.
+"""What the pods run, run here: commands against the real command line, configuration against the real settings, init containers on real
+repositories. The gateway's process is in gateway/test_runs.py, what `helm test` runs in test_chart_infer.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import shutil
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from serving.cli import cli
-from serving.local.launch import free_ports
 from serving.repository import Repository, pool_config_file
 from serving.repository.processor import has
 from serving.settings import GatewaySettings, read_settings
@@ -39,7 +31,6 @@ SHAPES: dict[str, Object] = {
         "gateway": {"limits": {"maxBodyBytes": 2**31, "upstreamTimeoutS": 0.5}, "variants": {"digits": {"cpu": "int8"}}}
     },
 }
-START_S = 30.0  # a gateway answers within a second; a busy machine may take ten
 
 
 def settings_of(render: Render, values: Object, folder: Path) -> GatewaySettings:
@@ -216,61 +207,3 @@ def test_nvidias_image_starts_with_what_needs_vnni_only_where_the_processor_has_
 ) -> None:
     needing_vnni(volume, "digits-int8")
     assert started(render, volume, {}) == has("vnni")
-
-
-# -- a real gateway -------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def running_gateway(container: Object, config: Path, keys: Path | None = None) -> Iterator[dict[str, int]]:
-    """The gateway's container as a process here, without the flag that opens it to other machines. Gives the ports that it listens on."""
-    ports = dict(zip(("--port", "--grpc-port", "--admin-port"), free_ports(3), strict=True))
-    replaced = {"--config": str(config), "--host": "127.0.0.1", "--admin-host": "127.0.0.1"}
-    replaced |= {name: str(port) for name, port in ports.items()}
-    replaced |= {"--model-repository": str(ROOT / "model_repo"), "--keys": str(keys)}
-    words = [word for word in container["command"][1:] if word != "--insecure-no-auth"]
-    arguments = [
-        f"{name}={replaced.get(name, value)}" if eq else name for name, eq, value in (w.partition("=") for w in words)
-    ]
-    process = subprocess.Popen([sys.executable, "-m", "serving", *arguments], stderr=subprocess.PIPE, text=True)
-    try:
-        asked = {name for name, _, _ in (word.partition("=") for word in words)} & ports.keys()
-        for name in asked:
-            wait_for(ports[name], process)
-        yield {name: ports[name] for name in asked}
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
-
-
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    give_up = time.monotonic() + START_S
-    while time.monotonic() < give_up:
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the gateway did not listen")
-
-
-def status(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
-def test_the_gateways_probes_ask_for_what_it_serves_and_unready_is_not_dead(render: Render, tmp_path: Path) -> None:
-    container = render().container("tandem-gateway")
-    config = tmp_path / "tandem.yaml"
-    config.write_text(
-        'version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n'
-    )  # nothing listens there
-    with running_gateway(container, config) as ports:
-        port = ports["--port"]
-        assert status(port, container["livenessProbe"]["httpGet"]["path"]) == 200
-        assert status(port, container["startupProbe"]["httpGet"]["path"]) == 200
-        assert status(port, container["readinessProbe"]["httpGet"]["path"]) == 503
-        assert status(port, "/health/nothing") == 404, "any path answers, so a probe would prove nothing"

@@ -20,9 +20,8 @@ import pytest
 
 from serving.keys.changes import add
 from serving.local.launch import free_ports
-
-from .conftest import ROOT, Object, Render
-from .wrong_values.gateway import KEYS
+from tests.helm.conftest import ROOT, Object, Render
+from tests.helm.wrong_values.gateway import KEYS
 
 pytestmark = pytest.mark.slow  # starts processes: not in `make check`
 START_S = 30.0  # a gateway answers within a second; a busy machine may take ten

@@ -1,6 +1,6 @@
 """The gateway's objects in every shape that its values give them: valid, safe, and as the values say.
 
-The ways in from outside are in test_gateway_routes.py, who may talk to whom in test_gateway_network.py, the process in test_gateway_runs.py.
+The ways in from outside are in test_routes.py, who may talk to whom in test_network.py, the process in test_runs.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from serving.settings import LimitSettings
-
-from . import checks
-from .conftest import ROOT, Object, Render, accepted
-from .wrong_values.gateway import KEYS, OUTSIDE, ingress, route
+from tests.helm import checks
+from tests.helm.conftest import ROOT, Object, Render, accepted
+from tests.helm.wrong_values.gateway import KEYS, OUTSIDE, ingress, route
 
 pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Object, Render
-from .wrong_values.gateway import KEYS, OUTSIDE, ROUTE, ingress, route
+from tests.helm.conftest import Object, Render
+from tests.helm.wrong_values.gateway import KEYS, OUTSIDE, ROUTE, ingress, route
 
 GRPC: Object = {"enabled": True, "hostnames": ["grpc.example.com"]}
 

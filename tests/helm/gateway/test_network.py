@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Object, Render, Rendering
-from .wrong_values.gateway import KEYS
+from tests.helm.conftest import Object, Render, Rendering
+from tests.helm.wrong_values.gateway import KEYS
 
 NAMESPACE = "serving"
 
