@@ -20,6 +20,7 @@ from tests.cluster.objects import (
     container,
     deployment,
     endpoints,
+    labels,
     node,
     node_claim,
     pod,
@@ -85,6 +86,14 @@ def test_a_pool_that_nobody_wants_is_off_and_no_reason_to_wait() -> None:
     found = only([deployment(), deployment("cpu"), deployment("gpu", gpus=1, replicas=0, ready=0)], [pod(), pod("cpu")])
     assert (found.parts[2].standing, found.parts[2].waiting) == (Standing.OFF, ())
     assert found.now == "answered by pool cpu (cpu)"
+
+
+def test_what_helps_is_told_of_and_does_not_decide() -> None:
+    scaler = deployment(ready=0)
+    scaler["metadata"] = {**scaler["metadata"], "name": "tandem-scaler", "labels": labels("scaler")}
+    found = only([deployment(), deployment("cpu"), scaler], [pod(), pod("cpu")])
+    assert found.is_serving
+    assert [(it.name, it.standing) for it in found.parts][2] == ("scaler", Standing.WAITS)
 
 
 def test_one_of_two_pods_is_enough_to_serve_and_the_other_is_told_of() -> None:

@@ -30,7 +30,7 @@ def findings(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
         _server_version(facts.server_version),
         _namespace(facts),
         *_rights(facts),
-        _pod_security(facts),
+        *_pod_security(facts),
         _nodes(facts.nodes),
         *gpu_findings(facts, wanted),
         quotas(facts, wanted),
@@ -87,7 +87,12 @@ def _more_rights(facts: Facts) -> tuple[Finding, ...]:
     return (Finding("more rights", State.MISSING, found, fix, is_required=False),)
 
 
-def _pod_security(facts: Facts) -> Finding:
+def _pod_security(facts: Facts) -> tuple[Finding, ...]:
+    """Nothing to say of a namespace that is not there yet."""
+    return () if facts.has_namespace is False else (_enforced(facts),)
+
+
+def _enforced(facts: Facts) -> Finding:
     name = "pod security"
     if facts.enforced is None:
         fix = f"have an administrator look: kubectl get namespace {facts.namespace} --show-labels"

@@ -13,7 +13,7 @@ from serving.cluster.connection import Connection, Refused
 from serving.cluster.fields import at
 from serving.cluster.status import reading
 from serving.cluster.status.autoscalers import autoscaler
-from serving.cluster.status.seen import GATEWAY, TRITON, Seen
+from serving.cluster.status.seen import Seen
 
 OURS = "app.kubernetes.io/part-of=tandem"  # on every object of the chart
 
@@ -40,7 +40,7 @@ def collect(connection: Connection) -> Seen:
     slices = items(connection, f"/apis/discovery.k8s.io/v1{inside}/endpointslices", "its endpoint slices")
     return Seen(
         namespace=namespace,
-        workloads=tuple(it for it in workloads if it.component in (GATEWAY, TRITON)),
+        workloads=workloads,
         pods=listed(f"/api/v1{inside}/pods", "its pods", reading.pod, labelSelector=OURS),
         answering=None if slices is None else reading.answering(slices),
         autoscalers=listed(f"/apis/autoscaling/v2{inside}/horizontalpodautoscalers", "its autoscalers", autoscaler),

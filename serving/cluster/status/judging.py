@@ -12,9 +12,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from serving.cluster.status.autoscalers import trouble
-from serving.cluster.status.seen import GATEWAY, NodeClaim, Pod, Seen, Workload
+from serving.cluster.status.seen import GATEWAY, TRITON, NodeClaim, Pod, Seen, Workload
 from serving.cluster.status.waiting_for_nodes import is_on_its_way, step
 from serving.cluster.status.why import Reason, reason, refused
+
+_ORDER = {GATEWAY: 0, TRITON: 1}
 
 
 class Standing(StrEnum):
@@ -34,12 +36,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The gateway, or one pool."""
+    """The gateway, one pool, or what helps them (the scaler), without which requests are still answered."""
 
-    name: str  # "gateway" or the pool's
-    is_gateway: bool
+    name: str  # a pool's own, else the component's
+    component: str
     standing: Standing
-    device: str  # cpu or gpu, by what its pods ask for; empty for the gateway
+    device: str  # of a pool: cpu or gpu, by what its pods ask for
     num_ready: int
     num_wanted: int
     image: str
@@ -47,6 +49,14 @@ class Part:
     nodes: tuple[str, ...]
     autoscaler: str | None
     waiting: tuple[Waiting, ...]
+
+    @property
+    def is_gateway(self) -> bool:
+        return self.component == GATEWAY
+
+    @property
+    def is_pool(self) -> bool:
+        return self.component == TRITON
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +102,23 @@ def judge(seen: Seen, now: datetime, release: str | None = None) -> Status:
 
 def _release(name: str, seen: Seen, now: datetime) -> Release:
     workloads = sorted(
-        (it for it in seen.workloads if it.release == name), key=lambda it: (it.component != GATEWAY, it.pool)
+        (it for it in seen.workloads if it.release == name),
+        key=lambda it: (_ORDER.get(it.component, len(_ORDER)), it.pool),
     )
     parts = tuple(_part(it, seen, now) for it in workloads)
-    serving = [it.is_gateway for it in parts if it.standing is Standing.SERVES]
+    serving = {it.component for it in parts if it.standing is Standing.SERVES}
     return Release(
         name=name,
         version=next((it.version for it in workloads), ""),
-        is_serving=True in serving and False in serving,
+        is_serving={GATEWAY, TRITON} <= serving,
         now=_now(parts),
         parts=parts,
     )
 
 
 def _now(parts: tuple[Part, ...]) -> str:
-    serving = [it for it in parts if it.standing is Standing.SERVES and not it.is_gateway]
-    waiting = [it for it in parts if it.standing is Standing.WAITS and not it.is_gateway]
+    serving = [it for it in parts if it.standing is Standing.SERVES and it.is_pool]
+    waiting = [it for it in parts if it.standing is Standing.WAITS and it.is_pool]
     if not any(it.is_gateway for it in parts):
         return "nothing is answered: this release has no gateway"
     if not any(it.is_gateway and it.standing is Standing.SERVES for it in parts):
@@ -128,10 +139,10 @@ def _part(it: Workload, seen: Seen, now: datetime) -> Part:
         num_ready = sum(pod.name in seen.answering for pod in pods)
     waiting = tuple(_waiting(it, pods, seen, now))
     return Part(
-        name=it.pool or GATEWAY,
-        is_gateway=it.component == GATEWAY,
+        name=it.pool or it.component,
+        component=it.component,
         standing=Standing.SERVES if num_ready else Standing.WAITS if it.num_wanted else Standing.OFF,
-        device="" if it.component == GATEWAY else "gpu" if it.gpus else "cpu",
+        device="" if it.component != TRITON else "gpu" if it.gpus else "cpu",
         num_ready=num_ready,
         num_wanted=it.num_wanted,
         image=it.image,

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from serving.cluster.fields import Condition
 
-GATEWAY, TRITON = "gateway", "triton"  # label app.kubernetes.io/component, as the chart sets it
+GATEWAY, TRITON = "gateway", "triton"  # label app.kubernetes.io/component, as the chart sets it; others help them
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ def _release(it: Release) -> Iterator[str]:
 
 
 def _part(it: Part) -> Iterator[str]:
-    name = "gateway" if it.is_gateway else f"pool {it.name} ({it.device})"
+    name = f"pool {it.name} ({it.device})" if it.is_pool else it.name
     told_of = [f"{it.num_ready} of {it.num_wanted} ready", it.image]
-    if not it.is_gateway:
+    if it.is_pool:
         told_of.append(f"loads {', '.join(it.models) if it.models else 'all that its repository holds'}")
     if it.nodes:
         told_of.append(f"on {', '.join(it.nodes)}")

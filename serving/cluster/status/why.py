@@ -12,7 +12,7 @@ from datetime import datetime
 
 from serving.cluster.fields import condition
 from serving.cluster.gpus import told
-from serving.cluster.status.seen import Container, Event, Pod, Seen, Workload
+from serving.cluster.status.seen import GATEWAY, TRITON, Container, Event, Pod, Seen, Workload
 from serving.cluster.status.waiting_for_nodes import node_on_its_way
 
 PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable")
@@ -76,10 +76,10 @@ def _refusal(message: str, workload: Workload, seen: Seen) -> Reason:
     if "exceeded quota" in message:
         return Reason(
             f"no pod can be made: {said}",
-            f"raise the quota (kubectl --namespace {seen.namespace} describe quota), or ask for less: {_values(workload.pool)}.resources",
+            f"raise the quota (kubectl --namespace {seen.namespace} describe quota), or ask for less: {_values(workload)}.resources",
         )
     if "failed quota" in message:  # a quota on something that the pod does not state
-        return Reason(f"no pod can be made: {said}", f"state it under {_values(workload.pool)}.resources")
+        return Reason(f"no pod can be made: {said}", f"state it under {_values(workload)}.resources")
     if "violates PodSecurity" in message:
         return Reason(
             f"the namespace's pod security refuses its pods: {said}",
@@ -88,8 +88,9 @@ def _refusal(message: str, workload: Workload, seen: Seen) -> Reason:
     return Reason(f"no pod can be made: {said}", f"kubectl --namespace {seen.namespace} describe replicasets says more")
 
 
-def _values(pool: str) -> str:
-    return f"pools.{pool}" if pool else "gateway"
+def _values(it: Pod | Workload) -> str:
+    """Where the chart's values set what a pod is."""
+    return f"pools.{it.pool}" if it.pool else it.component
 
 
 def _unless_soon(who: str) -> str:
@@ -131,7 +132,7 @@ def _claim(pod: Pod, message: str, seen: Seen) -> Reason | None:
 
 def _ways_to_a_node(pod: Pod, message: str, seen: Seen) -> list[str]:
     ways = []
-    values = _values(pod.pool)
+    values = _values(pod)
     if taint := re.search(r"untolerated taint\(?s?\)? \{([^}]*)\}", message):
         key = taint[1].split(":")[0].strip()
         if not (pod.gpus and key == "nvidia.com/gpu"):  # the GPU pools of the chart tolerate it, so it is not why
@@ -153,7 +154,7 @@ def _way_to_a_card(pod: Pod, seen: Seen) -> str:
     carrying = [it for it in seen.nodes if any(it.gpus.get(resource) for resource in pod.gpus)]
     if not carrying:
         others = sorted({resource for it in seen.nodes for resource in it.gpus if it.gpus[resource]})
-        instead = f", but some carry {', '.join(others)} ({_values(pod.pool)}.gpu.resource)" if others else ""
+        instead = f", but some carry {', '.join(others)} ({_values(pod)}.gpu.resource)" if others else ""
         return (
             f"it asks for {asked} and no node carries that{instead}: `tandem cluster preflight --gpu` says what lacks"
         )
@@ -221,9 +222,7 @@ def _creating(pod: Pod, seen: Seen) -> Reason:
 
 def _crash(it: Container, pod: Pod, logs: str) -> Reason:
     if it.ended == "OOMKilled":
-        return Reason(
-            f"{it.name} was killed for memory{_times(it)}", f"raise {_values(pod.pool)}.resources.limits.memory"
-        )
+        return Reason(f"{it.name} was killed for memory{_times(it)}", f"raise {_values(pod)}.resources.limits.memory")
     way_out = f"read why: {logs}"
     if it.exit_code == KILLED:
         way_out += "; 137 is a kill: its startup or liveness probe, or memory"
@@ -235,13 +234,14 @@ def _crash(it: Container, pod: Pod, logs: str) -> Reason:
 def _not_ready(it: Container, pod: Pod, logs: str) -> Reason:
     before = f"; it ended before{_end(it)}{_times(it)}" if it.num_restarts else ""
     if not it.is_started:
-        doing = "loads its models" if pod.pool else "starts"
+        doing = "loads its models" if pod.component == TRITON else "starts"
         return Reason(f"{it.name} {doing} on node {pod.node}{before}", f"if it lasts: {logs}")
-    if pod.pool:
+    if pod.component == TRITON:
         return Reason(f"{it.name} has started, but its first model is not ready{before}", f"read why: {logs}")
-    return Reason(
-        f"the gateway waits until every model that it must serve has answered{before}", f"are the pools ready? {logs}"
-    )
+    if pod.component == GATEWAY:
+        why = f"the gateway waits until every model that it must serve has answered{before}"
+        return Reason(why, f"are the pools ready? {logs}")
+    return Reason(f"{it.name} runs, but is not ready{before}", f"read why: {logs}")
 
 
 def _end(it: Container) -> str:
