@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp
+from math import exp, inf
 
 from serving.planning.wanted import Demand
 from serving.scheduling.bridge import WINDOW_S
@@ -30,6 +30,10 @@ class Gateway:
     read_at: float
     left_at: float | None = None  # when DNS named it no more
 
+    def is_heard(self, now: float) -> bool:
+        """At this very look."""
+        return self.said is not None and self.left_at is None and self.read_at >= now
+
     def is_fresh(self, now: float) -> bool:
         return self.said is not None and self.left_at is None and now - self.read_at <= FRESH_S
 
@@ -38,6 +42,10 @@ class Gateway:
         if self.left_at is not None:
             return now - self.left_at < GONE_S
         return not self.is_fresh(now) and now - self.read_at < SILENT_S
+
+    def counts(self, now: float) -> bool:
+        """Not given up."""
+        return self.is_fresh(now) or self.is_missed(now)
 
     def remains(self, now: float) -> float:
         """Share of its last demand that has not had time to show up at the others."""
@@ -48,7 +56,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """All that are known, by address. `whole`: their sum when all were last heard; `heard_since`: since when some always were."""
+    """All that are known, by address. `whole`: their sum when each was last heard at once; `heard_since`: since when some always are."""
 
     known: Mapping[str, Gateway] = field(default_factory=dict)
     whole: Demands = field(default_factory=dict)
@@ -83,11 +91,12 @@ def hear(
             left = before if before.left_at is not None else replace(before, left_at=now)
             if left.is_missed(now):
                 known[address] = left
-    fresh = [it for it in known.values() if it.is_fresh(now)]
-    whole = old.whole
-    if fresh and not any(it.is_missed(now) for it in known.values()):
-        whole = _sum(fresh)
-    since = None if not fresh else now if old.heard_since is None else old.heard_since
+    counting = [it for it in known.values() if it.counts(now)]
+    is_whole = bool(counting) and all(it.is_heard(now) for it in counting)
+    whole = _sum(counting, now) if is_whole else old.whole
+    since = None
+    if any(it.is_fresh(now) for it in known.values()):
+        since = now if old.heard_since is None else old.heard_since
     return Gateways(known, whole, since, are_named)
 
 
@@ -96,31 +105,33 @@ def summed(of: Gateways, now: float) -> Sum:
     fresh = [it for it in of.known.values() if it.is_fresh(now)]
     if not fresh:
         return Sum(None, missed, may_lower=False)
-    heard = _sum(fresh)
-    away = _sum([it for address, it in of.known.items() if address in missed], now)
+    heard = _sum([it for it in fresh if it.is_heard(now)], now)
+    rest = [it for it in of.known.values() if it.counts(now) and not it.is_heard(now)]
+    silent, servers = _sum(rest, now), _sum(fresh, now)
     demands = {}
-    for pool, demand in heard.items():
-        more, most = away.get(pool, NOBODY), of.whole.get(pool, NOBODY)
+    for pool, seen in servers.items():
+        demand, more, most = heard.get(pool, NOBODY), silent.get(pool, NOBODY), of.whole.get(pool, ANYTHING)
         demands[pool] = Demand(
             _filled(demand.replicas, more.replicas, most.replicas),
             _filled(demand.only_replicas, more.only_replicas, most.only_replicas),
-            demand.num_ready,
+            seen.num_ready,
         )
     return Sum(demands, missed, may_lower=of.are_named and not missed)
 
 
 NOBODY = Demand(0.0, 0.0, 0)
+ANYTHING = Demand(inf, inf, 0)
 
 
 def _filled(heard: float, missing: float, whole: float) -> float:
     return max(heard, min(heard + missing, whole))
 
 
-def _sum(gateways: Iterable[Gateway], now: float | None = None) -> dict[str, Demand]:
+def _sum(gateways: Iterable[Gateway], now: float) -> dict[str, Demand]:
     """Servers are the same for all gateways: one that has just started sees fewer of them, so the most counts."""
     total: dict[str, Demand] = {}
     for it in gateways:
-        share = 1.0 if now is None else it.remains(now)
+        share = it.remains(now)
         for pool, said in (it.said or {}).items():
             so_far = total.get(pool, NOBODY)
             total[pool] = Demand(

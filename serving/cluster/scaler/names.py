@@ -65,7 +65,7 @@ class _Name:
         if is_literal(self._host) or is_asked or now - self._asked_at < LOOK_S:
             return
         self._asked_at = now
-        self._thread = threading.Thread(target=self._ask, args=(resolve,), daemon=True)
+        self._thread = threading.Thread(target=self._ask, args=(resolve,), name=f"look-up of {self._host}", daemon=True)
         self._thread.start()
 
     def _ask(self, resolve: Resolve) -> None:

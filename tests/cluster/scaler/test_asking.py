@@ -1,0 +1,123 @@
+"""A gateway at its worst: every way of not answering ends soon, in a few words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from serving.cluster.scaler.asking import MAX_BYTES, NotHeard, page
+from tests.cluster.servers import nobody
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+def answer_of(talk: Talk, limit_s: float = 30.0, key: str | None = None) -> str:
+    talks: set[asyncio.Task[None]] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.ensure_future(one(reader, writer)))
+
+    async def ask() -> str:
+        server = await asyncio.start_server(came, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            return await page("127.0.0.1", port, "/metrics", key, limit_s)
+        finally:
+            server.close()
+            for task in talks:
+                task.cancel()
+            await asyncio.gather(*talks, return_exceptions=True)
+            await asyncio.sleep(0)  # what was aborted closes now
+
+    return asyncio.run(ask())
+
+
+def saying(*pieces: bytes, closes: bool = True, heads: list[bytes] | None = None) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if heads is not None:
+            heads.append(head)
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+        if closes:
+            writer.close()
+            await writer.wait_closed()
+        else:
+            await reader.read()  # until the other side has had enough
+
+    return talk
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([GOOD], id="in one piece"),
+        pytest.param([GOOD[:9], GOOD[9:40], GOOD[40:]], id="in pieces"),
+        pytest.param([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"], id="chunked"),
+    ],
+)
+def test_an_answer_is_read_as_it_comes(pieces: list[bytes]) -> None:
+    assert answer_of(saying(*pieces, closes=False)) == "hello"
+
+
+@pytest.mark.parametrize("key", [None, "tdm_0123"])
+def test_the_key_is_sent_where_there_is_one(key: str | None) -> None:
+    heads: list[bytes] = []
+    answer_of(saying(GOOD, heads=heads), key=key)
+    assert (b"X-API-Key: tdm_0123\r\n" in heads[0]) == (key is not None)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        pytest.param([], "closes the connection before", id="hangs up"),
+        pytest.param([GOOD[:-2]], "closes the connection before", id="half an answer"),
+        pytest.param([b"SSH-2.0-OpenSSH\r\n"], "not HTTP", id="another protocol"),
+        pytest.param([b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"], "401; a key is wanted", id="no key"),
+        pytest.param([b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"], "no scope 'metrics'", id="a wrong key"),
+        pytest.param([b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"], "admin listener", id="another port"),
+        pytest.param([b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"], "answers 500", id="broken"),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", b"x" * (MAX_BYTES + 1)],
+            "more than",
+            id="endless",
+        ),
+    ],
+)
+def test_what_is_no_answer_is_told_in_words(pieces: list[bytes], says: str) -> None:
+    with pytest.raises(NotHeard, match=says):
+        answer_of(saying(*pieces))
+
+
+@pytest.mark.parametrize("pieces", [[], [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"]], ids=["mute", "stops"])
+def test_one_that_does_not_end_is_not_waited_for(pieces: list[bytes]) -> None:
+    with pytest.raises(NotHeard, match=r"no answer within 0\.1 s"):
+        answer_of(saying(*pieces, closes=False), limit_s=0.1)
+
+
+def test_one_that_trickles_is_not_waited_for() -> None:
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(NotHeard, match="no answer within"):
+        answer_of(trickle, limit_s=0.2)
+
+
+def test_nobody_there_is_told() -> None:
+    with nobody() as address:
+        host, port = address.split(":")
+        with pytest.raises(NotHeard, match="connection refused"):
+            asyncio.run(page(host, int(port), "/metrics"))
