@@ -342,7 +342,7 @@ def test_metrics_are_open_only_to_whom_the_values_name_and_only_their_port(rende
     assert rules[1] == {"from": peers, "ports": [{"port": "metrics", "protocol": "TCP"}]}
 
 
-# -- names and notes ----------------------------------------------------------------------------------------------------------
+# -- names --------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_release_name_still_gives_names_that_kubernetes_takes(render: Render) -> None:
@@ -368,10 +368,3 @@ def test_a_changed_configuration_replaces_the_gateways_pods(render: Render) -> N
         for it in (render(), render(GPU))
     )
     assert before != after
-
-
-def test_the_notes_say_that_there_are_no_keys_and_what_waits_for_a_gpu(render: Render) -> None:
-    assert "asks for no API keys" in render().notes
-    assert "waits for a node" not in render().notes
-    assert "Pool gpu waits for a node with nvidia.com/gpu" in render(GPU).notes
-    assert "every pod of the cluster reaches" in render(SHAPES["no network policy"]).notes

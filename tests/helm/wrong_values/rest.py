@@ -1,8 +1,11 @@
-"""Contradictions in everything else."""
+"""Contradictions in everything else: images, no pool, monitoring."""
 
 from __future__ import annotations
 
 from tests.helm.conftest import Object
+
+PEERS = [{"podSelector": {}}]
+ON = {"enabled": True}
 
 # (values, the whole sentence)
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
@@ -13,5 +16,24 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "no pool": (
         {"pools": {"cpu": {"enabled": False}}},
         "no pool is on, so nothing would serve. Set pools.cpu.enabled=true or another pool's.",
+    ),
+    "a monitor of what does not listen": (
+        {
+            "monitoring": {"serviceMonitor": ON},
+            "networkPolicy": {"metricsFrom": PEERS},
+            "gateway": {"admin": {"enabled": False}},
+        },
+        "monitoring.serviceMonitor.enabled is true, but the gateway's metrics are on its admin listener, which is off. "
+        "Set gateway.admin.enabled=true.",
+    ),
+    "a Prometheus that is kept out": (
+        {"monitoring": {"serviceMonitor": ON}},
+        "monitoring.serviceMonitor.enabled is true, but networkPolicy.metricsFrom names nobody, so Prometheus would be kept out. "
+        "Name its pods there, as NetworkPolicy peers.",
+    ),
+    "rules without anything to look at": (
+        {"monitoring": {"prometheusRule": ON}},
+        "monitoring.prometheusRule.enabled is true, but its rules ask for labels that only monitoring.serviceMonitor gives, so that "
+        "they would see nothing. Set monitoring.serviceMonitor.enabled=true.",
     ),
 }

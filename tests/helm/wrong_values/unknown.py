@@ -68,4 +68,34 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
         "'/modelRepository/imageVolume/reference'",
     ),
     "an object that is a number": ({"extraObjects": [1]}, "'/extraObjects/0'"),
+    "a reading so rare that rules see nothing": (
+        {"monitoring": {"serviceMonitor": {"interval": "3m"}}},
+        "'/monitoring/serviceMonitor/interval'",
+    ),
+    "a reading without a unit": (
+        {"monitoring": {"serviceMonitor": {"interval": "15"}}},
+        "'/monitoring/serviceMonitor/interval'",
+    ),
+    "an objective of all": (
+        {"monitoring": {"prometheusRule": {"objectiveRatio": 1}}},
+        "'/monitoring/prometheusRule/objectiveRatio'",
+    ),
+    "an objective as a percentage": (
+        {"monitoring": {"prometheusRule": {"objectiveRatio": 99.5}}},
+        "'/monitoring/prometheusRule/objectiveRatio'",
+    ),
+    "a patience without a unit": (
+        {"monitoring": {"prometheusRule": {"coldFor": "20"}}},
+        "'/monitoring/prometheusRule/coldFor'",
+    ),
+    "a label that is no text": (
+        {"monitoring": {"dashboard": {"labels": {"grafana_dashboard": 1}}}},
+        "'/monitoring/dashboard/labels/grafana_dashboard'",
+    ),
+    "a test without patience": ({"test": {"timeoutSeconds": 0}}, "'/test/timeoutSeconds'"),
+    "a load test of nobody": ({"loadTest": {"workers": 0}}, "'/loadTest/workers'"),
+    "a load of nothing": ({"loadTest": {"rate": 0}}, "'/loadTest/rate'"),
+    "a load for no time": ({"loadTest": {"seconds": 0}}, "'/loadTest/seconds'"),
+    "a load of no model": ({"loadTest": {"model": ""}}, "'/loadTest/model'"),
+    "a misspelt load": ({"loadTest": {"rps": 5}}, "'/loadTest': additional properties 'rps'"),
 }
