@@ -21,12 +21,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import yaml
+
 from tests.cluster.bed.api import Answered, Api, Object, trusting, until
 from tests.cluster.bed.build import Programs
 from tests.cluster.bed.parts import MANIFESTS, Layout, Part, Ports, parts
 from tests.cluster.bed.process import Broken, Process
 
 KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PATHS = {
+    "Node": "/api/v1/nodes",
+    "Service": "/api/v1/namespaces/kube-system/services",
+    "APIService": "/apis/apiregistration.k8s.io/v1/apiservices",
+}
 COMMAND_S = 120.0  # the longest `helm --wait` of a test takes half a minute
 
 
@@ -92,8 +99,7 @@ class Bed:
             self._launch(name)
         applied = time.monotonic()
         self._create_kinds()
-        for name in ("metrics.yaml", "nodes.yaml"):
-            self.kubectl("create", "-f", "-", stdin=self._manifest(name))
+        self._create_objects()
         self._tell("objects", applied)
         for name in together:
             self._await(name)
@@ -121,6 +127,14 @@ class Bed:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda it: self.api.create(KINDS, it), definitions))
 
+    def _create_objects(self) -> None:
+        """Not by kubectl, which first asks for all kinds that there are."""
+        authority = base64.b64encode((self.layout.certificates / "ca.crt").read_bytes()).decode()
+        for name in ("metrics.yaml", "nodes.yaml"):
+            text = (MANIFESTS / name).read_text().replace("CA_BUNDLE", authority)
+            for it in yaml.safe_load_all(text.replace("PORT", str(self.layout.ports.metrics))):
+                self.api.create(PATHS[it["kind"]], it)
+
     def _has_kinds(self) -> bool:
         return all(is_true(it, "Established") for it in self.api.items(KINDS))
 
@@ -131,11 +145,6 @@ class Bed:
         except Answered:
             return False
         return all(is_true(it, "Ready") for it in nodes) and all(is_true(it, "Available") for it in services)
-
-    def _manifest(self, name: str) -> str:
-        authority = base64.b64encode((self.layout.certificates / "ca.crt").read_bytes()).decode()
-        text = (MANIFESTS / name).read_text()
-        return text.replace("CA_BUNDLE", authority).replace("PORT", str(self.layout.ports.metrics))
 
     # -- ways in ---------------------------------------------------------------------------------------------------------
 
@@ -191,7 +200,7 @@ class Bed:
 
 
 def is_true(it: Object, condition: str) -> bool:
-    conditions: list[Any] = it.get("status", {}).get("conditions", [])
+    conditions: list[Any] = it.get("status", {}).get("conditions") or []  # null of a kind that is new
     return any(of["type"] == condition and of["status"] == "True" for of in conditions)
 
 
