@@ -5,6 +5,8 @@ The ways in from outside are in test_routes.py, who may talk to whom in test_net
 
 from __future__ import annotations
 
+import re
+
 import helm_python
 import pytest
 import yaml
@@ -237,11 +239,26 @@ def test_without_preprocessing_the_gateway_has_no_models_and_copies_none(shape: 
 # -- limits -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_every_limit_of_the_settings_but_the_drain_is_a_value(chart: helm_python.Chart) -> None:
+BOUNDS = ("type", "minimum", "exclusiveMinimum", "maximum")
+
+
+def bounds(field: Object) -> Object:
+    """Of a whole number, more than 0 is 1 and more."""
+    of_field = {name: field[name] for name in BOUNDS if name in field}
+    if of_field == {"type": "integer", "exclusiveMinimum": 0}:
+        return {"type": "integer", "minimum": 1}
+    return of_field
+
+
+def test_every_limit_of_the_settings_but_the_drain_is_a_value_with_the_same_bounds(chart: helm_python.Chart) -> None:
     assert chart.schema is not None
     values = chart.schema["definitions"]["gatewayLimits"]["properties"]
-    as_settings = {"".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in values}
-    assert as_settings == LimitSettings.model_fields.keys() - {"drain_s"}
+    settings = LimitSettings.model_json_schema()["properties"]
+    del settings["drain_s"]
+    as_values = {re.sub("_(.)", lambda found: found[1].upper(), name): field for name, field in settings.items()}
+    assert {name: bounds(field) for name, field in values.items()} == {
+        name: bounds(field) for name, field in as_values.items()
+    }
 
 
 def test_every_limit_reaches_the_configuration_under_its_name(chart: helm_python.Chart, render: Render) -> None:

@@ -82,6 +82,15 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"gateway": {"podLabels": {"app.kubernetes.io/component": "mine"}}},
         "gateway.podLabels has app.kubernetes.io/component, which the chart sets itself and finds its pods by. Leave it out.",
     ),
+    "a variable that the command line has": (
+        {
+            "gateway": {
+                "env": [{"name": "TANDEM_CACHE", "value": "/tmp"}, {"name": "TANDEM_GRPC_PORT", "value": "9001"}]
+            }
+        },
+        "gateway.env has TANDEM_GRPC_PORT, which the chart decides: by auth, gateway.grpc, gateway.admin, gateway.preprocessing and the "
+        "ports of its Services. Leave it out.",
+    ),
     "annotations for an account of somebody else": (
         {"gateway": {"serviceAccount": {"create": False, "name": "mine", "annotations": {"a": "b"}}}},
         "gateway.serviceAccount.annotations would be ignored, because create is false. Annotate the account that exists, or set "

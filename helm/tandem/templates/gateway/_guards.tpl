@@ -39,6 +39,11 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- fail (printf "gateway.service.port and gateway.service.grpcPort are both %d. Give each its own, or set gateway.grpc.enabled=false." (int $gateway.service.port)) }}
 {{- end }}
 {{- include "tandem.guardPodLabels" (dict "path" "gateway" "values" $gateway) }}
+{{- range $variable := $gateway.env }}
+{{- if regexMatch "^TANDEM_(CONFIG|HOST|PORT|ADMIN_HOST|ADMIN_PORT|GRPC_PORT|KEYS|OWN_KEY|MODEL_REPOSITORY)$" $variable.name }}
+{{- fail (printf "gateway.env has %s, which the chart decides: by auth, gateway.grpc, gateway.admin, gateway.preprocessing and the ports of its Services. Leave it out." $variable.name) }}
+{{- end }}
+{{- end }}
 {{- range $model, $variants := $gateway.variants }}
 {{- range $name, $_ := $variants }}
 {{- if not (hasKey $.pools $name) }}
