@@ -67,6 +67,7 @@ def run(options: Options) -> int:
         if looking.done():
             looking.result()  # raises: a scaler that does not look is to be started again
         looking.cancel()
+        pages.stop()
         if external is not None:
             await external.stop()
 

@@ -5,7 +5,6 @@ Rule: a number that is not known is left out and never 0, because an autoscaler 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -18,7 +17,7 @@ from serving.planning.cold_start import ColdStart
 
 
 class Metrics:
-    def __init__(self, told: Told, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, told: Told, now: Callable[[], float]) -> None:
         self._told, self._now = told, now
         self._registry = CollectorRegistry()
         self._registry.register(self)

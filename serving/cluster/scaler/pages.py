@@ -7,6 +7,7 @@ import errno
 import json
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
 
@@ -16,20 +17,21 @@ from serving.errors import UserError
 from serving.planning.cold_start import ColdStart
 
 STUCK_S = 30.0  # without a look, which comes every second and ends after 2 s: the loop hangs; a guess
+STOP_S = 0.1  # how often it looks whether it should stop
 READ_S = 10.0  # for a client that says nothing
 
 
 class Pages:
-    def __init__(self, told: Told, host: str, port: int) -> None:
+    def __init__(self, told: Told, host: str, port: int, now: Callable[[], float] = time.monotonic) -> None:
         """Raises UserError where the port is taken."""
-        metrics = Metrics(told)
+        metrics = Metrics(told, now)
 
         class Handler(BaseHTTPRequestHandler):
             timeout = READ_S
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                status, kind, body = _page(self.path.partition("?")[0], told, metrics)
+                status, kind, body = _page(self.path.partition("?")[0], told, metrics, now())
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
@@ -61,10 +63,14 @@ class Pages:
             raise UserError(f"port {port} on {host} {why}; choose another with --port") from None
 
     def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(STOP_S,), daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
-def _page(path: str, told: Told, metrics: Metrics) -> tuple[int, str, bytes]:
+def _page(path: str, told: Told, metrics: Metrics, now: float) -> tuple[int, str, bytes]:
     """Status, content type, body."""
     if path == "/metrics":
         return 200, "text/plain; version=0.0.4; charset=utf-8", metrics.text()
@@ -72,7 +78,7 @@ def _page(path: str, told: Told, metrics: Metrics) -> tuple[int, str, bytes]:
         listed = [_described(it) for it in told.answer.cold_starts]
         return _json(200, {"version": 1, "cold_starts": listed})
     if path == "/health/live":
-        is_stuck = time.monotonic() - told.answer.scaling.at > STUCK_S and told.was_asked
+        is_stuck = told.was_asked and now - told.answer.scaling.at > STUCK_S
         return _json(503 if is_stuck else 200, {"live": not is_stuck})
     if path == "/health/ready":
         return _json(200 if told.was_known else 503, {"ready": told.was_known, "holds": told.answer.scaling.holds})
