@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -19,6 +17,7 @@ from serving.repository.processor import has
 from serving.settings import GatewaySettings, read_settings
 
 from .conftest import ROOT, Object, Render
+from .pools.here import run_init_containers
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
@@ -120,20 +119,6 @@ def test_the_default_models_are_committed_and_may_run_on_their_pool(pool: str, r
         variant = repository.variant(name)
         assert pool in variant.loadable_pools, name
         assert (variant.directory / pool_config_file(pool)).is_file()
-
-
-def run_init_containers(pod: Object, models: Path) -> int:
-    """Runs a pool's init containers here, one after the other; the exit code of the first that fails, else 0."""
-    places = {"/opt/tandem/model_repo": str(ROOT / "model_repo"), "=/models": f"={models}"}
-    for container in pod["initContainers"]:
-        command = [str(models) if word == "/models" else word for word in container["command"]]
-        for there, here in places.items():
-            command = [word.replace(there, here) for word in command]
-        if command[0] == "tandem":
-            command = [sys.executable, "-m", "serving", *command[1:]]
-        if code := subprocess.run(command, capture_output=True, timeout=60).returncode:
-            return code
-    return 0
 
 
 def test_the_init_containers_copy_the_models_and_find_them_sound(render: Render, tmp_path: Path) -> None:

@@ -85,7 +85,12 @@ def test_the_slim_install_answers_its_own_helm_test(render: Render, tmp_path: Pa
     triton, gateway = it.container("tandem-cpu"), it.container("tandem-gateway")
     http, grpc, metrics, port, of_grpc, of_admin = free_ports(6)
     here = {"--model-repository": str(ROOT / "model_repo"), "--host": "127.0.0.1"}
-    of_triton = {"--http-port": str(http), "--grpc-port": str(grpc), "--metrics-port": str(metrics)}
+    of_triton = {
+        "--ready-file": str(tmp_path / "ready"),
+        "--http-port": str(http),
+        "--grpc-port": str(grpc),
+        "--metrics-port": str(metrics),
+    }
     config = tmp_path / "tandem.yaml"
     of_gateway = {"--config": str(config), "--port": str(port), "--grpc-port": str(of_grpc)}
     of_gateway |= {"--admin-host": "127.0.0.1", "--admin-port": str(of_admin)}
