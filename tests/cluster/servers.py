@@ -25,7 +25,7 @@ def silent() -> Iterator[str]:
 
 
 @contextmanager
-def answering(status: int, body: bytes, content_type: str = "application/json") -> Iterator[str]:
+def answering(status: int, body: bytes, content_type: str = "application/json", port: int = 0) -> Iterator[str]:
     """Gives the same answer to every question, over plain HTTP."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -39,7 +39,7 @@ def answering(status: int, body: bytes, content_type: str = "application/json") 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

@@ -1,0 +1,116 @@
+"""An API server that is away, refuses or is slow stops nobody; what it was asked for is known, or known not to come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from serving.cluster.scaler import cluster_look
+from serving.cluster.scaler.cluster_look import BY_METRICS, ClusterLook
+from tests.cluster.objects import deployment
+from tests.cluster.servers import answering, nobody, silent
+from tests.cluster.test_connection import kubeconfig
+from tests.local.harness import wait_until
+
+POOLS = ("cpu", "gpu")
+
+
+class Look:
+    """One that has begun, with what it has said."""
+
+    def __init__(self, path: Path | str, monkeypatch: pytest.MonkeyPatch, release: str | None = None) -> None:
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setenv("NO_PROXY", "*")
+        self.said: list[str] = []
+        self.it = ClusterLook(POOLS, self.said.append, release=release)
+        self.it.start()
+
+    def settled(self) -> ClusterLook:
+        wait_until(self.it.is_settled, "it is known, or known not to come")
+        return self.it
+
+
+def listing(*objects: object) -> bytes:
+    return json.dumps({"kind": "List", "metadata": {}, "items": objects}).encode()
+
+
+def test_what_pools_were_told_to_run_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(200, listing(deployment("cpu", replicas=2), deployment("gpu", ready=0))) as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        assert look.settled().there == {"cpu": 2, "gpu": 1}
+        wait_until(lambda: look.it.is_readable, "it says so")
+    assert look.said == []
+
+
+def test_a_pool_without_a_deployment_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(200, listing(deployment("cpu"))) as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        assert look.settled().there == {"cpu": 1}
+        wait_until(lambda: look.said, "it is told")
+    assert look.said == ["no Deployment in namespace default is labelled tandem-pool=gpu"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        pytest.param(403, b"{}", "this account may not see deployments of namespace default", id="no leave"),
+        pytest.param(401, b"{}", "sign in again", id="unknown user"),
+        pytest.param(
+            200, listing(deployment("gpu", release="a"), deployment("gpu", release="b")), "name one with --release", id="two"
+        ),
+        pytest.param(200, listing({"metadata": {"labels": {"tandem-pool": "gpu"}}, "spec": {"replicas": "many"}}), "cannot be read", id="odd"),
+    ],
+)  # fmt: skip
+def test_what_will_not_change_is_told_once_and_it_goes_on_by_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, says: str
+) -> None:
+    with answering(status, body) as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        assert look.settled().there is None
+        wait_until(lambda: look.said, "it is told")
+    (line,) = look.said
+    assert says in line
+    assert line.endswith(BY_METRICS)
+    assert look.it.is_readable is False
+
+
+def test_without_a_kubeconfig_it_goes_on_by_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Look(tmp_path / "none", monkeypatch)
+    assert look.settled().there is None
+    wait_until(lambda: look.said, "it is told")
+    assert "no kubeconfig" in look.said[0]
+    assert look.said[0].endswith(BY_METRICS)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_in_trouble_is_asked_again_until_it_answers_or_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(cluster_look, "EVERY_S", 0.01)
+    monkeypatch.setattr(cluster_look, "GIVE_UP_S", 0.5)
+    with answering(status, b"{}") as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        assert look.settled().there is None
+    assert len(look.said) == 1  # however often it was asked
+    assert f"answers {status}" in look.said[0]
+
+
+def test_one_that_comes_while_it_is_waited_for_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_look, "EVERY_S", 0.01)
+    with nobody() as address:
+        path = kubeconfig(tmp_path, f"http://{address}")
+        look = Look(path, monkeypatch)
+        wait_until(lambda: look.said, "it is missed")
+        assert not look.it.is_settled()
+        assert look.it.is_readable is False
+    with answering(200, listing(deployment("gpu"), deployment("cpu")), port=int(address.split(":")[1])):
+        assert look.settled().there == {"cpu": 1, "gpu": 1}
+
+
+def test_one_that_never_answers_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_look, "GIVE_UP_S", 0.2)
+    with silent() as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        assert look.settled().there is None
