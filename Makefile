@@ -32,7 +32,7 @@ test-browser: .venv/.dev ## Test the page in a real Chromium
 # The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/cluster-bed.
 test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
 	@$(PYTHON_HERE) -m tests.cluster.bed.build
-	$(PYTHON_HERE) -m pytest -m cluster --durations 12 $(ARGS)
+	$(PYTHON_HERE) -m pytest -m cluster $(SIDE_BY_SIDE) --durations 12 $(ARGS)
 
 test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
 	$(PYTHON_HERE) -m pytest -m images -s tests/images $(ARGS)

@@ -21,6 +21,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,10 +45,33 @@ def bed(pytestconfig: pytest.Config) -> Iterator[Bed]:
         yield running
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if seconds := config.stash.get(SECONDS, None):
-        parts = ", ".join(f"{name} {it:.1f}" for name, it in seconds.items())
-        terminalreporter.write_line(f"bed up, in seconds: {parts}")
+class Reports:
+    """What a worker of `-n` says of its bed at its end, printed by the process that started it."""
+
+    def __init__(self) -> None:
+        self.beds: list[dict[str, float]] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        if seconds := getattr(node, "workeroutput", {}).get("bed"):
+            self.beds.append(seconds)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        own = config.stash.get(SECONDS, None)
+        for bed in [*self.beds, *([own] if own else [])]:
+            terminalreporter.write_line(
+                "bed up, in seconds: " + ", ".join(f"{name} {it:.1f}" for name, it in bed.items())
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Reports(), "beds")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    seconds = session.config.stash.get(SECONDS, None)
+    if seconds and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["bed"] = seconds
 
 
 @pytest.fixture

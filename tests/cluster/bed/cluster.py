@@ -129,11 +129,15 @@ class Bed:
 
     def _create_objects(self) -> None:
         """Not by kubectl, which first asks for all kinds that there are."""
+        until(self._has_kube_system, "the namespace kube-system, which the API server makes after it is ready")
         authority = base64.b64encode((self.layout.certificates / "ca.crt").read_bytes()).decode()
         for name in ("metrics.yaml", "nodes.yaml"):
             text = (MANIFESTS / name).read_text().replace("CA_BUNDLE", authority)
             for it in yaml.safe_load_all(text.replace("PORT", str(self.layout.ports.metrics))):
                 self.api.create(PATHS[it["kind"]], it)
+
+    def _has_kube_system(self) -> bool:
+        return any(it["metadata"]["name"] == "kube-system" for it in self.api.items("/api/v1/namespaces"))
 
     def _has_kinds(self) -> bool:
         return all(is_true(it, "Established") for it in self.api.items(KINDS))

@@ -1,0 +1,97 @@
+"""The chart's GPU pool and the real Karpenter with the NodePool of k8s/gpu-nodes: one card is bought for one Triton, no update buys a
+second, and none is kept for a pool that is off.
+
+The NodePool is ours but for its machines, which are the bed's, and its patience, which is shorter. No cloud is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.bed.api import Object, until
+from tests.cluster.bed.cluster import Bed
+from tests.cluster.release import Release
+
+pytestmark = pytest.mark.cluster
+FILE = Path(__file__).resolve().parents[2] / "k8s" / "gpu-nodes" / "karpenter-aws.yaml"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+
+
+@pytest.fixture
+def node_pool(bed: Bed) -> Iterator[None]:
+    (pool,) = [it for it in yaml.safe_load_all(FILE.read_text()) if it["kind"] == "NodePool"]
+    spec = pool["spec"]["template"]["spec"]
+    spec["nodeClassRef"] = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "bought"}
+    (machines,) = [it for it in spec["requirements"] if it["key"] == "node.kubernetes.io/instance-type"]
+    machines["values"] = ["gpu-1"]
+    pool["spec"]["disruption"]["consolidateAfter"] = "5s"
+    pool["metadata"]["name"] = "bought"
+    machine_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "bought"}, "spec": {"nodeRegistrationDelay": "2s"}}  # fmt: skip
+    for it in (machine_class, pool):
+        bed.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(it))
+    yield
+    bed.kubectl("delete", "nodepool/bought", "kwoknodeclass/bought", "--timeout=60s")
+
+
+def claims(bed: Bed) -> set[str]:
+    """What was bought and is kept."""
+    return {it["metadata"]["name"] for it in bed.api.items(CLAIMS) if "deletionTimestamp" not in it["metadata"]}
+
+
+def gpu_pod(release: Release) -> Object | None:
+    found = [it for it in release.pods("triton") if it["metadata"]["labels"]["tandem-pool"] == "gpu"]
+    return found[0] if found else None
+
+
+def test_one_card_for_one_triton_no_second_for_an_update_and_none_for_a_pool_that_is_off(
+    bed: Bed, namespace: str, node_pool: None
+) -> None:
+    stopping = {
+        "poolDefaults.podAnnotations": {"bed/stop": "4"}
+    }  # longer than Karpenter's second of gathering pending pods
+    release = Release(bed, namespace, more={**stopping, "pools.gpu.enabled": True})
+    release.install()
+    release.settle()
+    bought = claims(bed)
+    assert len(bought) == 1
+    first = gpu_pod(release)
+    assert first is not None
+    assert (
+        bed.api.get(f"/api/v1/nodes/{first['spec']['nodeName']}")["metadata"]["labels"]["karpenter.sh/nodepool"]
+        == "bought"
+    )
+
+    changed = Release(
+        bed,
+        namespace,
+        more={"poolDefaults.podAnnotations": {"bed/stop": "4", "rolled": "out"}, "pools.gpu.enabled": True},
+    )
+    changed.upgrade()
+    changed.settle()
+    second = gpu_pod(changed)
+    assert second is not None
+    assert second["metadata"]["annotations"]["rolled"] == "out"
+    assert second["spec"]["nodeName"] == first["spec"]["nodeName"]
+    assert ever_bought(bed) == bought
+
+    rolling = {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+    template = {"template": {"metadata": {"annotations": {"rolled": "again"}}}}
+    bed.api.merge(f"/apis/apps/v1/namespaces/{namespace}/deployments/tandem-gpu", {"spec": {**rolling, **template}})
+    until(lambda: len(ever_bought(bed)) == 2, "a rolling update, which the chart avoids, buys a second machine", 30)
+
+    Release(bed, namespace, more={**stopping, "pools.gpu.enabled": False}).upgrade()
+    until(lambda: not claims(bed), "all machines gone", 90)
+
+
+def ever_bought(bed: Bed) -> set[str]:
+    """By Karpenter's events, so that a machine that came and went between two looks counts."""
+    log = bed.log("karpenter")
+    found = {
+        json.loads(line)["NodeClaim"]["name"] for line in log.splitlines() if '"message":"created nodeclaim"' in line
+    }
+    return {it for it in found if it.startswith("bought-")}

@@ -1,0 +1,71 @@
+"""The real HorizontalPodAutoscaler over the chart's pools: it moves them, and no upgrade takes its number away."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.bed.api import Object, until
+from tests.cluster.bed.cluster import Bed
+from tests.cluster.conftest import Nodes
+from tests.cluster.release import Release
+
+pytestmark = pytest.mark.cluster
+DEMAND = "tandem_demand_replicas"
+
+
+def replicas(release: Release, name: str) -> int:
+    number = release.deployments()[name]["spec"]["replicas"]
+    assert isinstance(number, int)
+    return number
+
+
+def selector(release: Release, name: str) -> str:
+    labels = release.deployments()[name]["spec"]["selector"]["matchLabels"]
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def test_a_cpu_pool_follows_its_use_and_an_upgrade_keeps_the_autoscalers_number(bed: Bed, namespace: str) -> None:
+    scaling = {"pools.cpu.autoscaling": {"enabled": True, "maxReplicas": 3}}
+    release = Release(bed, namespace, more=scaling)
+    release.install()
+    release.settle()
+    bed.set_cpu_use(namespace, selector(release, "cpu"), 2.5)  # of a request, where 70 % is aimed at: more than allowed
+    until(lambda: replicas(release, "cpu") == 3, "the most that the chart allows")
+    release.settle()
+    Release(bed, namespace, more={**scaling, "poolDefaults.podAnnotations": {"rolled": "out"}}).upgrade()
+    assert replicas(release, "cpu") == 3
+    (autoscaler,) = release.objects("horizontalpodautoscalers", "apis/autoscaling/v2")
+    assert autoscaler["status"]["desiredReplicas"] == 3
+
+
+def test_a_gpu_pool_follows_demand_from_zero_and_back_and_an_upgrade_leaves_it_there(
+    bed: Bed, namespace: str, nodes: Nodes
+) -> None:
+    nodes.add("gpu-scaled", {"nvidia.com/gpu": "4"}, taint="nvidia.com/gpu")
+    metric = {"metric": {"name": DEMAND, "selector": {"matchLabels": {"pool": "gpu"}}}, "target": {"type": "AverageValue", "averageValue": "1"}}  # fmt: skip
+    scaling: Object = {
+        "enabled": True,
+        "minReplicas": 0,
+        "maxReplicas": 2,
+        "metrics": [{"type": "External", "external": metric}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},  # five minutes by default
+    }
+    values = {"pools.gpu.enabled": True, "pools.gpu.autoscaling": scaling}
+    release = Release(bed, namespace, more=values)
+    bed.set_external_metric(DEMAND, 0, pool="gpu")
+    release.install()
+    until(lambda: replicas(release, "gpu") == 0, "no Triton while nobody asks")
+    Release(bed, namespace, more={**values, "poolDefaults.podAnnotations": {"rolled": "out"}}).upgrade()
+    assert replicas(release, "gpu") == 0
+    bed.set_external_metric(DEMAND, 5, pool="gpu")
+    until(lambda: replicas(release, "gpu") == 2, "the most that the chart allows")
+    release.settle()
+    bed.set_external_metric(DEMAND, None, pool="gpu")
+    until(lambda: is_blind(release), "an autoscaler that cannot read its metric")
+    assert replicas(release, "gpu") == 2, "what is running stays while the metric is missing"
+
+
+def is_blind(release: Release) -> bool:
+    (autoscaler,) = [it for it in release.objects("horizontalpodautoscalers", "apis/autoscaling/v2") if it["metadata"]["name"].endswith("gpu")]  # fmt: skip
+    conditions = autoscaler["status"].get("conditions", [])
+    return any(it["reason"] == "FailedGetExternalMetric" for it in conditions)
