@@ -12,6 +12,8 @@ from tests.helm.conftest import ROOT, Object, Render, accepted
 
 from .test_pools_objects import IMAGE_VOLUME, OWN_IMAGE, STORE
 
+pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
+
 CLAIM: Object = {"source": "claim", "claimName": "models"}
 
 

@@ -5,10 +5,11 @@ Where models come from is in test_models.py, numbers of Tritons in test_scaling.
 
 from __future__ import annotations
 
+import helm_python
 import pytest
 
 from tests.helm import checks
-from tests.helm.conftest import Object, Render, Rendering
+from tests.helm.conftest import ROOT, Object, Render, Rendering, accepted
 
 pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
 
@@ -103,6 +104,20 @@ def test_a_service_stands_for_the_tritons_of_one_pool_and_for_nothing_else(shape
     for service in it.all("Service"):
         selector = service["spec"]["selector"]
         assert sum(selector.items() <= labels.items() for labels in pods) == 1, service["metadata"]["name"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_helm_lint_finds_nothing(shape: str) -> None:
+    # Guards are not asked in `helm lint`; test_models.py does.
+    report = helm_python.lint(
+        ROOT / "helm" / "tandem",
+        accepted(SHAPES[shape]),
+        strict=True,
+        kube_version="v1.30.0",
+        namespace="serving",  # the priority class has it in its name
+    )
+    worse_than_info = [message for message in report["messages"] if message["severity"] > 1]
+    assert (report["errors"], worse_than_info) == ([], [])
 
 
 # -- images -------------------------------------------------------------------------------------------------------------------

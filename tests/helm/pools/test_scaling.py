@@ -8,6 +8,8 @@ from tests.helm.conftest import Object, Render
 
 from .test_pools_objects import EXTERNAL
 
+pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
+
 QUEUE: Object = {
     "type": "Pods",
     "pods": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "2"}},

@@ -98,4 +98,44 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "a load for no time": ({"loadTest": {"seconds": 0}}, "'/loadTest/seconds'"),
     "a load of no model": ({"loadTest": {"model": ""}}, "'/loadTest/model'"),
     "a misspelt load": ({"loadTest": {"rps": 5}}, "'/loadTest': additional properties 'rps'"),
+    "a number of Tritons as text": ({"pools": {"cpu": {"replicas": "2"}}}, "'/pools/cpu/replicas'"),
+    "an image that is not the chart's": (
+        {"pools": {"cpu": {"image": "nvidia"}}},
+        "'/pools/cpu/image': value must be one of",
+    ),
+    "a bucket without a remote": (
+        {"modelRepository": {"objectStore": {"from": "s3/bucket"}}},
+        "'/modelRepository/objectStore/from'",
+    ),
+    "a remote that no variable can name": (
+        {"modelRepository": {"objectStore": {"from": "my-remote:bucket"}}},
+        "'/modelRepository/objectStore/from'",
+    ),
+    "a variable of a bucket that is no text": (
+        {"modelRepository": {"objectStore": {"env": {"RCLONE_CONFIG_MODELS_ENV_AUTH": True}}}},
+        "got boolean, want string",
+    ),
+    "a gate as text": ({"modelRepository": {"imageVolume": {"gateEnabled": "yes"}}}, "got string, want boolean"),
+    "a relative path in an image": (
+        {"modelRepository": {"image": {"path": "models"}}},
+        "'/modelRepository/image/path'",
+    ),
+    "a size of models without sense": ({"modelRepository": {"sizeLimit": "2 GB"}}, "'/modelRepository/sizeLimit'"),
+    "a misspelt behaviour of a pool": (
+        {"pools": {"cpu": {"autoscaling": {"behavior": {"scaleup": {}}}}}},
+        "additional properties 'scaleup'",
+    ),
+    "a metric of no type": (
+        {"pools": {"cpu": {"autoscaling": {"metrics": [{"external": {}}]}}}},
+        "missing property 'type'",
+    ),
+    "a pre-pull as a flag": ({"pools": {"cpu": {"prePull": True}}}, "'/pools/cpu/prePull': got boolean, want object"),
+    "a misspelt spread": (
+        {"pools": {"cpu": {"topologySpread": {"zones": 2}}}},
+        "'/pools/cpu/topologySpread': additional properties 'zones'",
+    ),
+    "a toleration of a misspelt effect": (
+        {"pools": {"cpu": {"tolerations": [{"key": "a", "effect": "NoSchedul"}]}}},
+        "'/pools/cpu/tolerations/0/effect'",
+    ),
 }
