@@ -13,9 +13,9 @@ SINCE = "2026-11-20T11:59:18Z"  # 42 s before
 GPU = "nvidia.com/gpu"
 Object = dict[str, Any]
 
-# What the scheduler of Kubernetes 1.35 writes about a pod.
+# What the scheduler of Kubernetes 1.35 writes about a pod; which taint it does not say.
 NO_CARD = (
-    "0/3 nodes are available: 1 node(s) had untolerated taint {nvidia.com/gpu: }, 2 Insufficient nvidia.com/gpu. no new claims to "
+    "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu. no new claims to "
     "deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 )
 
@@ -80,6 +80,7 @@ def pod(
     init: tuple[Object, ...] = (),
     unscheduled: str | None = None,
     claim: str | None = None,
+    tolerates: str = "",
     **status: Any,
 ) -> Object:
     """Ready unless something else is said of it: `containers`, `init`, `unscheduled`, or fields of its status."""
@@ -99,6 +100,7 @@ def pod(
         "spec": {
             "nodeName": node,
             "containers": [{"name": main, "resources": resources}],
+            "tolerations": [{"key": tolerates, "operator": "Exists", "effect": "NoSchedule"}] if tolerates else None,
             "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": claim}}] if claim else None,
         },
         "status": {
@@ -112,7 +114,9 @@ def pod(
     }
 
 
-def node(name: str, gpus: int = 0, ready: str = "True", message: str = "", **spec: Any) -> Object:
+def node(name: str, gpus: int = 0, ready: str = "True", message: str = "", taint: str = "", **spec: Any) -> Object:
+    if taint:
+        spec["taints"] = [{"key": taint, "effect": "NoSchedule"}]
     return {
         "metadata": {
             "name": name,

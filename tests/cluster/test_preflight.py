@@ -27,11 +27,11 @@ from serving.cluster.preflight.facts import (
     Quota,
     Secret,
     StorageClass,
-    Taint,
 )
 from serving.cluster.preflight.finding import Finding, State, exit_status
 from serving.cluster.preflight.judging import MIN_SERVER_VERSION, findings
 from serving.cluster.preflight.wanted import Kind, VolumeClaim, Wanted, wanted, with_gpu_pool
+from serving.cluster.taints import Taint
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"

@@ -35,10 +35,10 @@ def why(it: dict[str, Any], pool: str = "gpu", **more: Any) -> Waiting:
 def test_a_pod_that_finds_no_card_is_told_what_the_scheduler_says_and_what_lacks() -> None:
     found = why(pod("gpu", gpus=1, unscheduled=NO_CARD))
     assert found.pod == "tandem-gpu-1"
-    assert found.why.startswith("no node takes it: 0/3 nodes are available: 1 node(s) had untolerated taint")
+    assert found.why.startswith("no node takes it: 0/3 nodes are available: 1 node(s) had untolerated taint(s)")
     assert "preemption" not in found.why
     assert "it asks for 1 nvidia.com/gpu and no node carries that" in (found.way_out or "")
-    assert "tolerate" not in (found.way_out or "")  # the chart's GPU pools tolerate that taint
+    assert "tolerations" not in (found.way_out or "")
 
 
 def test_cards_that_are_taken_are_named_by_their_nodes() -> None:
@@ -46,7 +46,7 @@ def test_cards_that_are_taken_are_named_by_their_nodes() -> None:
         pod("gpu", gpus=1, unscheduled="0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
         nodes=[node("card-0", gpus=1)],
     )
-    assert found.way_out == "it asks for 1 nvidia.com/gpu: free one of those on card-0, or add a node"
+    assert found.way_out == "it asks for 1 nvidia.com/gpu: free that on card-0, or add a node"
 
 
 def test_cards_under_another_name_are_told() -> None:
@@ -66,8 +66,6 @@ def test_who_may_not_see_nodes_is_not_told_that_there_are_none() -> None:
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        pytest.param("0/2 nodes are available: 2 node(s) had untolerated taint {team: ml}.", "tolerate team: ml (pools.cpu.tolerations)", id="a taint"),
-        pytest.param("0/2 nodes are available: 2 node(s) had untolerated taint(s) {spot: }.", "tolerate spot (pools.cpu.tolerations)", id="a taint, in another spelling"),
         pytest.param("0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.", "ask for less (cpu, memory): pools.cpu.resources", id="too little left"),
         pytest.param("0/2 nodes are available: 2 Too many pods.", "ask for less (pods)", id="too many pods"),
         pytest.param("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "no node fits pools.cpu.nodeSelector", id="a selector"),
@@ -78,6 +76,47 @@ def test_what_the_scheduler_says_has_its_way_out(message: str, says: str) -> Non
     found = why(pod("cpu", unscheduled=message), pool="cpu")
     assert found.why == f"no node takes it: {message.rstrip('.')}"
     assert says in (found.way_out or "")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "0/1 nodes are available: 1 node(s) had untolerated taint(s).",
+        "0/1 nodes are available: 1 node(s) had untolerated taint {team: }.",
+    ],
+    ids=["a newer server", "an older one"],
+)
+def test_a_taint_that_is_not_tolerated_is_named_from_the_nodes(message: str) -> None:
+    found = why(
+        pod("cpu", unscheduled=message, tolerates="other"),
+        pool="cpu",
+        nodes=[node("a", taint="team"), node("b", taint="other")],
+    )
+    assert (
+        found.way_out
+        == "add to pools.cpu.tolerations, if those nodes are meant: {key: team, operator: Exists, effect: NoSchedule}"
+    )
+
+
+def test_for_a_card_only_the_taints_of_nodes_with_cards_count() -> None:
+    message = "0/2 nodes are available: 2 node(s) had untolerated taint(s)."
+    it = pod("gpu", gpus=1, unscheduled=message, tolerates="nvidia.com/gpu")
+    nodes = [
+        node("card", gpus=1, taint="ml"),
+        node("plain", taint="team"),
+        node("cordoned", gpus=1, taint="node.kubernetes.io/unschedulable"),
+    ]
+    assert (why(it, nodes=nodes).way_out or "").startswith(
+        "add to pools.gpu.tolerations, if those nodes are meant: {key: ml,"
+    )
+
+
+def test_more_cards_than_any_node_has_are_told() -> None:
+    found = why(
+        pod("gpu", gpus=4, unscheduled="0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
+        nodes=[node("card-0", gpus=1)],
+    )
+    assert found.way_out == "it asks for 4 nvidia.com/gpu and no node has more than 1: pools.gpu.gpu.count"
 
 
 def test_a_volume_claim_that_is_not_bound_is_the_reason() -> None:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from serving.cluster.preflight.wanted import Kind
+from serving.cluster.taints import Taint
 
 NODE_POOL = Kind("karpenter.sh", "v1", "NodePool")
 SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject")
@@ -30,16 +31,6 @@ class MetricsApi:
     state: Api
     server: str | None = None  # "kube-system/metrics-server"; None where it cannot be seen
     trouble: str = ""  # the aggregator's own words
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from serving.cluster.gpus import GPU, told, total
-from serving.cluster.preflight.facts import Facts, Node, NodePool, Taint
+from serving.cluster.preflight.facts import Facts, Node, NodePool
 from serving.cluster.preflight.finding import Finding, State
 from serving.cluster.preflight.wanted import Wanted
+from serving.cluster.taints import closed
 
-# What a cluster sets itself while a node is not fit; none of them is for a chart to tolerate.
-_OWN_TAINTS = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "karpenter.sh/",
-    "ToBeDeletedByClusterAutoscaler",
-)
 POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
 SHOWN = 3  # names in one line
 
@@ -110,38 +104,16 @@ def _taints(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
     nodes = [it for it in facts.nodes or () if it.capacity or it.sign_of_gpu]
     pods = [it for it in wanted.pods if it.gpus]
     tolerations = [it.tolerations for it in pods] or [POOL_TOLERATIONS]
-    closed = {
-        it.name: [
-            taint for taint in it.taints if _counts(taint) and not all(_tolerates(each, taint) for each in tolerations)
-        ]
-        for it in nodes
-    }
-    if not nodes or any(not taints for taints in closed.values()):
-        seen = sorted({str(taint) for it in nodes for taint in it.taints if _counts(taint)})
+    barred = {it.name: [taint for each in tolerations for taint in closed(it.taints, each)] for it in nodes}
+    if not nodes or any(not taints for taints in barred.values()):
+        seen = sorted({str(taint) for it in nodes for taint in it.taints if taint.counts})
         if not seen:
             return ()
         return (Finding("GPU taints", State.OK, f"{', '.join(seen)}: tolerated", is_required=bool(pods)),)
-    name, taints = next(iter(closed.items()))
-    toleration = f"{{key: {taints[0].key}, operator: Exists, effect: {taints[0].effect}}}"
+    name, taints = next(iter(barred.items()))
     found = f"no GPU node lets the pool in: {name} has {', '.join(map(str, taints))}"
-    fix = f"add to pools.gpu.tolerations: {toleration}"
+    fix = f"add to pools.gpu.tolerations: {taints[0].toleration}"
     return (Finding("GPU taints", State.MISSING, found, fix, is_required=bool(pods)),)
-
-
-def _counts(it: Taint) -> bool:
-    return it.effect in ("NoSchedule", "NoExecute") and not it.key.startswith(_OWN_TAINTS)
-
-
-def _tolerates(tolerations: tuple[Mapping[str, str], ...], taint: Taint) -> bool:
-    """As the scheduler does: an absent key with Exists is every key, an absent effect every effect."""
-    for it in tolerations:
-        if it.get("effect") and it["effect"] != taint.effect:
-            continue
-        if it.get("operator") == "Exists" and it.get("key", "") in ("", taint.key):
-            return True
-        if it.get("operator", "Equal") == "Equal" and it.get("key") == taint.key and it.get("value", "") == taint.value:
-            return True
-    return False
 
 
 def _is_usable(node: Node) -> bool:

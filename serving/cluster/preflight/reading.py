@@ -9,8 +9,9 @@ from decimal import Decimal
 from serving.cluster.asking import Object
 from serving.cluster.fields import amounts, at, condition, conditions, moment, name_of, one_line
 from serving.cluster.gpus import gpus, is_gpu, sign_of_gpu
-from serving.cluster.preflight.facts import FailedPull, LimitRange, Node, NodePool, Quota, StorageClass, Taint
+from serving.cluster.preflight.facts import FailedPull, LimitRange, Node, NodePool, Quota, StorageClass
 from serving.cluster.preflight.wanted import Container, Pods
+from serving.cluster.taints import taints
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 IMAGE = re.compile(r'"([^"\s]+)"')  # the kubelet quotes it: Failed to pull image "x", Back-off pulling image "x"
@@ -25,12 +26,8 @@ def node(it: Object) -> Node:
         capacity={key: count for key, count in gpus(amounts(it, "status", "capacity")).items() if count},
         allocatable=gpus(amounts(it, "status", "allocatable")),
         sign_of_gpu=sign_of_gpu(at(it, "metadata", "labels", default={})),
-        taints=tuple(_taint(each) for each in at(it, "spec", "taints", default=())),
+        taints=taints(it),
     )
-
-
-def _taint(it: Object) -> Taint:
-    return Taint(str(it.get("key", "")), str(it.get("value") or ""), str(it.get("effect", "")))
 
 
 def node_pool(it: Object) -> NodePool:

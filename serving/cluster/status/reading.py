@@ -17,6 +17,7 @@ from serving.cluster.status.seen import (
     Scaled,
     Workload,
 )
+from serving.cluster.taints import taints
 
 RELEASE = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
@@ -73,6 +74,7 @@ def pod(it: Object) -> Pod:
         claims=tuple(
             claim for each in volumes if (claim := at(each, "persistentVolumeClaim", "claimName")) is not None
         ),
+        tolerations=tuple(at(it, "spec", "tolerations", default=())),
     )
 
 
@@ -151,6 +153,7 @@ def node(it: Object) -> Node:
         gpus=gpus(amounts(it, "status", "allocatable")),
         created_at=created(it),
         not_ready="" if is_ready or ready is None else ready.message,
+        taints=taints(it),
     )
 
 

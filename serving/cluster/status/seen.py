@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from serving.cluster.fields import Condition
+from serving.cluster.taints import Taint, Toleration
 
 GATEWAY, TRITON = "gateway", "triton"  # label app.kubernetes.io/component, as the chart sets it; others help them
 
@@ -63,6 +64,7 @@ class Pod:
     containers: tuple[Container, ...]
     gpus: Mapping[str, int]
     claims: tuple[str, ...]  # names of the PersistentVolumeClaims it mounts
+    tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Node:
     gpus: Mapping[str, int]  # allocatable
     created_at: datetime | None
     not_ready: str = ""  # the kubelet's own words
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

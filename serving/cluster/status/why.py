@@ -12,8 +12,9 @@ from datetime import datetime
 
 from serving.cluster.fields import condition
 from serving.cluster.gpus import told
-from serving.cluster.status.seen import GATEWAY, TRITON, Container, Event, Pod, Seen, Workload
+from serving.cluster.status.seen import GATEWAY, TRITON, Container, Event, Node, Pod, Seen, Workload
 from serving.cluster.status.waiting_for_nodes import node_on_its_way
+from serving.cluster.taints import closed
 
 PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable")
 VERIFY = "verify-models"  # the chart's init container that checks digests
@@ -133,13 +134,11 @@ def _claim(pod: Pod, message: str, seen: Seen) -> Reason | None:
 def _ways_to_a_node(pod: Pod, message: str, seen: Seen) -> list[str]:
     ways = []
     values = _values(pod)
-    if taint := re.search(r"untolerated taint\(?s?\)? \{([^}]*)\}", message):
-        key = taint[1].split(":")[0].strip()
-        if not (pod.gpus and key == "nvidia.com/gpu"):  # the GPU pools of the chart tolerate it, so it is not why
-            ways.append(f"tolerate {taint[1].strip().rstrip(':')} ({values}.tolerations) if those nodes are meant")
-    if "node affinity/selector" in message or "didn't match Pod's node" in message:
+    if "untolerated taint" in message or "taints that the pod didn't tolerate" in message:
+        ways += [f"add to {values}.tolerations, if those nodes are meant: {it}" for it in _barring(pod, seen)]
+    if "node affinity/selector" in message:
         ways.append(f"no node fits {values}.nodeSelector or affinity")
-    if pod.gpus and ("Insufficient nvidia.com/" in message or not ways):
+    if pod.gpus and not ways:
         ways.append(_way_to_a_card(pod, seen))
     if short := re.findall(r"Insufficient (cpu|memory|ephemeral-storage)|Too many (pods)", message):
         names = ", ".join(sorted({resource or pods for resource, pods in short}))
@@ -147,18 +146,28 @@ def _ways_to_a_node(pod: Pod, message: str, seen: Seen) -> list[str]:
     return ways or [f"kubectl --namespace {seen.namespace} describe pod {pod.name} says more"]
 
 
+def _barring(pod: Pod, seen: Seen) -> list[str]:
+    """Tolerations that would let it onto nodes with what it asks for; the scheduler of newer servers names no taint."""
+    meant = [it for it in seen.nodes or () if not pod.gpus or _can_hold(it, pod)]
+    barring = [taint for it in meant for taint in closed(it.taints, pod.tolerations)]
+    return list(dict.fromkeys(it.toleration for it in barring))
+
+
+def _can_hold(node: Node, pod: Pod) -> bool:
+    return all(node.gpus.get(resource, 0) >= count for resource, count in pod.gpus.items())
+
+
 def _way_to_a_card(pod: Pod, seen: Seen) -> str:
     asked = told(pod.gpus)
     if seen.nodes is None:
         return f"it asks for {asked}; this user may not see nodes"
-    carrying = [it for it in seen.nodes if any(it.gpus.get(resource) for resource in pod.gpus)]
-    if not carrying:
-        others = sorted({resource for it in seen.nodes for resource in it.gpus if it.gpus[resource]})
-        instead = f", but some carry {', '.join(others)} ({_values(pod)}.gpu.resource)" if others else ""
-        return (
-            f"it asks for {asked} and no node carries that{instead}: `tandem cluster preflight --gpu` says what lacks"
-        )
-    return f"it asks for {asked}: free one of those on {', '.join(it.name for it in carrying[:3])}, or add a node"
+    if holding := [it.name for it in seen.nodes if _can_hold(it, pod)]:
+        return f"it asks for {asked}: free that on {', '.join(holding[:3])}, or add a node"
+    if most := max((it.gpus.get(resource, 0) for it in seen.nodes for resource in pod.gpus), default=0):
+        return f"it asks for {asked} and no node has more than {most}: {_values(pod)}.gpu.count"
+    others = sorted({resource for it in seen.nodes for resource in it.gpus if it.gpus[resource]})
+    instead = f", but some carry {', '.join(others)} ({_values(pod)}.gpu.resource)" if others else ""
+    return f"it asks for {asked} and no node carries that{instead}: `tandem cluster preflight --gpu` says what lacks"
 
 
 def _autoscaler_says(pod: Pod, seen: Seen) -> list[str]:
