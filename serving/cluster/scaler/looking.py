@@ -18,6 +18,7 @@ from serving.cluster.scaler.published import Heard, NotUsable, heard
 from serving.cluster.scaler.told import Answer, Told
 from serving.planning.cold_start import ColdStart, Seen, follow
 from serving.planning.scaling import Lane, Look, Scaling, step
+from serving.planning.wake import WAKE_RULES, WakeRules
 
 EVERY_S = 1.0  # how often `wake.want` is to be asked
 
@@ -55,9 +56,10 @@ class Looking:
         told: Told,
         key: Callable[[], str | None],
         say: Callable[[str], None],
+        rules: WakeRules = WAKE_RULES,
     ) -> None:
         self._names, self._cluster, self._lanes, self._told = names, cluster, lanes, told
-        self._key, self._say = key, say
+        self._key, self._say, self._rules = key, say, rules
         self._scaling = Scaling()
         self._last_wanted: Mapping[str, int] = {}
         self._cold_starts: tuple[ColdStart, ...] = ()
@@ -81,7 +83,7 @@ class Looking:
             there=self._cluster.there,
             is_there_known=self._cluster.is_settled(),
         )
-        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._lanes)
+        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._lanes, self._rules)
         self._follow_cold_starts(now)
         self._tell_changes(old, now, named.problem)
         self._before = now

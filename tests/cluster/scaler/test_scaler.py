@@ -1,0 +1,223 @@
+"""The scaler before real gateways: load wakes a pool, and neither a killed gateway nor none at all nor a new scaler takes it away.
+
+Two gateways before one Triton whose times are known; the GPU pool's server does not exist. What takes a window of ten seconds takes less here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import grpc
+import pytest
+
+from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.external import ExternalScaler
+from serving.cluster.scaler.looking import Looking
+from serving.cluster.scaler.names import Names
+from serving.cluster.scaler.told import Told
+from serving.local.environments import ENGINES, Environment, ensure
+from serving.local.launch import free_ports
+from serving.planning import gateways, scaling
+from serving.planning.scaling import lanes_of
+from serving.planning.wake import WakeRules
+from serving.settings import EMULATED, GatewaySettings, settings_of
+from tests.cluster.scaler.test_external import ACTIVE, INACTIVE, field, ref
+from tests.gateway.conftest import TANDEM, Running, emulated_triton
+from tests.gateway.test_admission import FULL, MODEL, POINTS
+from tests.gateway.test_faults import load_on
+from tests.local.harness import Program, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.triton]
+
+CPU, GPU = "emulated-cpu", "emulated-gpu"
+
+
+class Scaler:
+    """In this process, on a thread with a loop of its own. `pushed`: what a stream of KEDA's got."""
+
+    def __init__(self, settings: GatewaySettings, ports: list[int]) -> None:
+        self.said: list[str] = []
+        self.pushed: Queue[bytes] = Queue()
+        self._settings, self._urls = settings, [f"http://127.0.0.1:{port}" for port in ports]
+        self._port = free_ports(1)[0]
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+        self._thread.start()
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self._port}")
+        grpc.channel_ready_future(self.channel).result(30)
+
+    async def _serve(self) -> None:
+        pools = self._settings.pools
+        self.told = Told(tuple(pools))
+        external = ExternalScaler(self.told, "127.0.0.1", self._port)
+        await external.start()
+        cluster = ClusterLook(pools, self.said.append)
+        cluster._is_over = True  # there is none
+        rules = WakeRules(patience_s=0.5)
+        looking = Looking(Names(self._urls), cluster, lanes_of(pools), self.told, lambda: None, self.said.append, rules)
+        task = asyncio.ensure_future(looking.go_on())
+        await self._stop.wait()
+        task.cancel()
+        await external.stop()
+
+    def listen(self) -> None:
+        def hear() -> None:
+            try:
+                for message in self.channel.unary_stream("/externalscaler.ExternalScaler/StreamIsActive")(
+                    ref(pool=GPU)
+                ):
+                    self.pushed.put(message)
+            except grpc.RpcError:
+                pass  # it was stopped
+
+        threading.Thread(target=hear, daemon=True).start()
+
+    @property
+    def replicas(self) -> dict[str, int] | None:
+        known = self.told.answer.scaling.replicas
+        return None if known is None else dict(known)
+
+    def metric(self) -> bytes | grpc.StatusCode:
+        """What GetMetrics answers of the GPU pool, or why it does not."""
+        try:
+            answer: bytes = self.channel.unary_unary("/externalscaler.ExternalScaler/GetMetrics")(
+                field(1, ref(pool=GPU)), timeout=30
+            )
+        except grpc.RpcError as error:
+            code: grpc.StatusCode = error.code()
+            return code
+        return answer
+
+    def stop(self) -> None:
+        self.channel.close()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+        self._loop.close()
+
+
+@contextmanager
+def scaler(settings: GatewaySettings, ports: list[int]) -> Iterator[Scaler]:
+    made = Scaler(settings, ports)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    return ensure(ENGINES["cpu"])
+
+
+def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (gateways, "FRESH_S", 1.5)):
+        monkeypatch.setattr(module, name, seconds)
+    ports = free_ports(3)
+    with ExitStack() as stack:
+        _, url = stack.enter_context(emulated_triton(tmp_path, CPU, POINTS))
+        described = _described(url, f"http://127.0.0.1:{ports[2]}")
+        (config := tmp_path / "tandem.yaml").write_text(json.dumps(described))
+        settings = settings_of(described, config)
+        both = stack.enter_context(gateways_on(config, ports[:2]))
+        ours = stack.enter_context(scaler(settings, ports[:2]))
+        ours.listen()
+        assert ours.metric() in (grpc.StatusCode.UNAVAILABLE, field(1, field(1, b"tandem_wanted_replicas")))
+        assert ours.pushed.get(timeout=60) == INACTIVE
+        assert ours.replicas == {CPU: 1, GPU: 0}
+        loads = [stack.enter_context(load_on(it.port, MODEL, clients=4, body=FULL)) for it in both]
+        assert ours.pushed.get(timeout=60) == ACTIVE
+        assert ours.replicas == {CPU: 1, GPU: 1}
+        assert any(f"{GPU}: 1 server would pay" in line and "0 -> 1, short" in line for line in ours.said)
+
+        os.kill(both[0].program.pid, signal.SIGKILL)
+        wait_until(lambda: ours.told.answer.scaling.keeps, "the gateway is missed")
+        assert ours.replicas == {CPU: 1, GPU: 1}
+        os.kill(both[1].program.pid, signal.SIGKILL)
+        wait_until(lambda: ours.replicas is None, "nothing is told without gateways")
+        assert ours.metric() is grpc.StatusCode.UNAVAILABLE
+        for load in loads:
+            load.stop.set()
+
+        [again] = stack.enter_context(gateways_on(config, ports[1:2]))
+        stack.enter_context(load_on(again.port, MODEL, clients=4, body=FULL))
+        wait_until(lambda: ours.replicas == {CPU: 1, GPU: 1}, "it goes on where it was")
+        anew = stack.enter_context(scaler(settings, ports[:2]))
+        wait_until(lambda: anew.replicas is not None, "a scaler that starts again tells something")
+        assert anew.replicas == {CPU: 1, GPU: 1}
+        assert ours.pushed.empty()  # through all of this KEDA has heard of no change
+
+
+def _described(url: str, nowhere: str) -> dict[str, Any]:
+    """A request is worth something for 0.3 s, so that what is too much is refused at once, and counted."""
+    pools = {
+        CPU: {"urls": [url], "device": EMULATED, "price_per_hour": 0.2},
+        GPU: {"urls": [nowhere], "device": EMULATED, "price_per_hour": 1.0},
+    }
+    return {"version": 1, "pools": pools, "models": {"digits": {"objective": {"latency_s": 0.3}}}}
+
+
+@contextmanager
+def gateways_on(config: Path, ports: list[int]) -> Iterator[list[Running]]:
+    """Started side by side, and killed at the end."""
+
+    def started(port: int) -> Running:
+        command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port)]
+        return Running(Program(command, config.with_name(f"gateway-{port}.log")), port)
+
+    def is_ready(one: Running) -> bool:
+        with suppress(OSError):
+            return one.ask("/health/ready").status == 200
+        return False
+
+    running = [started(port) for port in ports]
+    try:
+        wait_until(lambda: all(map(is_ready, running)), "the gateways are ready")
+        yield running
+    finally:
+        for one in running:
+            one.program.end(signal.SIGKILL)
+
+
+def test_the_command_serves_without_a_cluster_or_a_gateway_and_ends_when_told(tmp_path: Path) -> None:
+    config = tmp_path / "tandem.yaml"
+    config.write_text(json.dumps({"version": 1, "pools": {"cpu": {"urls": ["http://127.0.0.1:1"], "device": "cpu"}}}))
+    port, grpc_port = free_ports(2)
+    options = [
+        "--config",
+        str(config),
+        "--gateways",
+        "http://127.0.0.1:9",
+        "--port",
+        str(port),
+        "--grpc-port",
+        str(grpc_port),
+    ]
+    program = Program(
+        [*TANDEM, "cluster", "scaler", *options],
+        tmp_path / "log",
+        {"HOME": str(tmp_path), "KUBECONFIG": ""},
+    )
+    try:
+        program.wait_for("pools are scaled by what gateways publish alone")
+        program.wait_for("nothing is told: no gateway answers")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert b"tandem_scaler_holds 1.0" in answer.read()
+        with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+            spec = channel.unary_unary("/externalscaler.ExternalScaler/GetMetricSpec")(ref(pool="cpu"), timeout=30)
+        assert b"tandem_wanted_replicas" in spec
+    finally:
+        assert program.end() == 0
+    assert not program.says("Traceback")
