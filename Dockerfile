@@ -91,6 +91,9 @@ FROM triton-runtime AS triton-gpu-environment
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/venv/bin/tandem environment gpu \
  && rm /opt/tandem/environments/*.lock /opt/tandem/environments/*.log
+# Asked for the card where the driver's files are not shown to the container.
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    /opt/build/bin/pip --python /opt/venv/bin/python install --constraint constraints.txt --no-deps nvidia-ml-py
 COPY scripts/images scripts/images
 RUN scripts/images/trim.sh /opt/venv /opt/tandem/environments/gpu-* \
  && echo /opt/tandem/environments/gpu-*/lib/python3.*/site-packages > "$(echo /opt/venv/lib/python3.*/site-packages)/triton.pth" \

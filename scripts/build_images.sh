@@ -22,7 +22,7 @@ size_bytes() {
   case $builder in
     docker*) docker image inspect --format '{{.Size}}' "$1" ;;
     # buildah rounds: "381 MB", "1.2 GB"
-    *) buildah images --format '{{.Size}}' "$1" | awk '{ print $1 * ($2 == "GB" ? 1e9 : $2 == "MB" ? 1e6 : $2 == "KB" ? 1e3 : 1) }' ;;
+    *) buildah images --format '{{.Size}}' "$1" | awk '{ printf "%.0f", $1 * ($2 == "GB" ? 1e9 : $2 == "MB" ? 1e6 : $2 == "KB" ? 1e3 : 1) }' ;;
   esac 2> /dev/null || true
 }
 

@@ -82,9 +82,9 @@ class Package:
 
 def stated_license(said: metadata.PackageMetadata) -> str | None:
     """As the metadata say it: the expression, a short "License", or the classifiers."""
-    if expression := said.get("License-Expression"):
+    for expression in said.get_all("License-Expression") or []:
         return str(expression)
-    free = str(said.get("License") or "").strip()
+    free = "".join(map(str, said.get_all("License") or [])).strip()
     if free and free != "UNKNOWN" and "\n" not in free and len(free) <= MAX_LICENSE_NAME:
         return free
     classifiers = [str(line).split(" :: ")[-1] for line in said.get_all("Classifier") or [] if "License ::" in line]

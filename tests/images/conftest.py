@@ -1,4 +1,7 @@
-"""Builds the two images that every install of the slim kind needs, once for all tests, on a base made from Debian's packages."""
+"""Builds the two images of a slim install, once for all tests, on a base made from Debian's packages.
+
+TANDEM_TEST_IMAGES=all builds and tries the three others too: gigabytes of downloads, so CI leaves them out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import serving
 
@@ -19,6 +24,9 @@ from .pods import Image, opened
 ROOT = Path(__file__).resolve().parents[2]
 # Of pip's settings here, what a build needs too; its CA is in the base.
 OF_PIP = ("index-url", "extra-index-url", "trusted-host", "proxy")
+
+ALL = os.environ.get("TANDEM_TEST_IMAGES") == "all"
+Digit = tuple[NDArray[np.float32], int]
 
 
 def pip_settings() -> dict[str, str]:
@@ -51,7 +59,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> str:
     }
     environment = {name: value for name, value in environment.items() if name not in ("PIP_CERT", "PIP_FIND_LINKS")}
     script = ROOT / "scripts/build_images.sh"
-    subprocess.run([script, "gateway", "triton-cpu"], env=environment, check=True)
+    targets = [] if ALL else ["gateway", "triton-cpu"]
+    subprocess.run([script, *targets], env=environment, check=True)
     return serving.__version__
 
 
@@ -65,3 +74,17 @@ def gateway(built: str) -> Iterator[Image]:
 def triton(built: str) -> Iterator[Image]:
     with opened(f"localhost/tandem-triton-cpu:{built}") as image:
         yield image
+
+
+@pytest.fixture(scope="session")
+def models(gateway: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from .installs import repository
+
+    return repository(gateway, tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def digit() -> Digit:
+    """A held-out digit that no variant is in doubt about: [1, 1, 8, 8] in 0..1, and its label."""
+    held_out = np.load(ROOT / "loadtest" / "payloads" / "digits.npz")
+    return held_out["image"][:1].astype(np.float32), int(held_out["labels"][0])

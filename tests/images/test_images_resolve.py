@@ -43,7 +43,7 @@ def test_a_library_that_is_opened_by_name_has_to_be_there() -> None:
 
 def test_an_environment_without_cuda_does_not_pass(tmp_path: Path) -> None:
     (tmp_path / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
-    command = [sys.executable, ROOT / "scripts" / "images" / "resolve.py", tmp_path]
+    command = [sys.executable, str(ROOT / "scripts" / "images" / "resolve.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "libonnxruntime_providers_cuda.so is not there" in done.stderr
