@@ -102,7 +102,7 @@ def values_yaml(plan: Plan, origin: Origin) -> str:
         },
     }
     notes = [
-        "For `helm install -f`. Set gateway.insecureNoAuth yourself, and modelRepository for models that are not in the image."
+        "For `helm install -f`. Set auth.existingSecret yourself, and modelRepository for models that are not in the image."
     ]
     if "gpu" in names:
         notes.append(

@@ -15,6 +15,7 @@ import pytest
 from tests.helm.conftest import Object, Render, Rendering
 from tests.helm.wrong_values.gateway import KEYS
 
+pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
 NAMESPACE = "serving"
 
 

@@ -74,6 +74,16 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"gateway": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
         "gateway.autoscaling.minReplicas is 9, more than its maxReplicas of 8. Make them agree.",
     ),
+    "a gateway autoscaler on a share of no CPU": (
+        {
+            "gateway": {
+                "autoscaling": {"enabled": True},
+                "resources": {"requests": {"cpu": None}, "limits": {"cpu": None}},
+            }
+        },
+        "gateway.autoscaling.targetCpuPercent is a share of the CPU that a gateway requests, and gateway.resources requests none. "
+        "Set gateway.resources.requests.cpu.",
+    ),
     "two listeners on one port": (
         {"gateway": {"service": {"grpcPort": 80}}},
         "gateway.service.port and gateway.service.grpcPort are both 80. Give each its own, or set gateway.grpc.enabled=false.",

@@ -32,6 +32,10 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- if and $gateway.autoscaling.enabled (gt (int $gateway.autoscaling.minReplicas) (int $gateway.autoscaling.maxReplicas)) }}
 {{- fail (printf "gateway.autoscaling.minReplicas is %d, more than its maxReplicas of %d. Make them agree." (int $gateway.autoscaling.minReplicas) (int $gateway.autoscaling.maxReplicas)) }}
 {{- end }}
+{{- $cpu := merge (dict) (default dict $gateway.resources.requests) (default dict $gateway.resources.limits) }}
+{{- if and $gateway.autoscaling.enabled (not $cpu.cpu) }}
+{{- fail "gateway.autoscaling.targetCpuPercent is a share of the CPU that a gateway requests, and gateway.resources requests none. Set gateway.resources.requests.cpu." }}
+{{- end }}
 {{- if and $gateway.admin.enabled (not $values.auth.existingSecret) (not $values.networkPolicy.enabled) }}
 {{- fail "gateway.admin.enabled is true without keys and without a NetworkPolicy, so every pod of the cluster could unload models and read what is served. Set auth.existingSecret, keep networkPolicy.enabled=true, or set gateway.admin.enabled=false." }}
 {{- end }}
