@@ -34,7 +34,7 @@ from serving.settings import EMULATED, GatewaySettings, settings_of
 from tests.cluster.scaler.test_external import ACTIVE, INACTIVE, field, ref
 from tests.gateway.conftest import TANDEM, Running, emulated_triton
 from tests.gateway.test_admission import FULL, MODEL, POINTS
-from tests.gateway.test_faults import load_on
+from tests.gateway.test_faults import Load
 from tests.local.harness import Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
@@ -137,7 +137,7 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
         assert ours.metric() in (grpc.StatusCode.UNAVAILABLE, field(1, field(1, b"tandem_wanted_replicas")))
         assert ours.pushed.get(timeout=60) == INACTIVE
         assert ours.replicas == {CPU: 1, GPU: 0}
-        loads = [stack.enter_context(load_on(it.port, MODEL, clients=4, body=FULL)) for it in both]
+        load = stack.enter_context(too_much_on(ports[:2]))
         assert ours.pushed.get(timeout=60) == ACTIVE
         assert ours.replicas == {CPU: 1, GPU: 1}
         assert any(f"{GPU}: 1 server would pay" in line and "0 -> 1, short" in line for line in ours.said)
@@ -148,16 +148,13 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
         os.kill(both[1].program.pid, signal.SIGKILL)
         wait_until(lambda: ours.replicas is None, "nothing is told without gateways")
         assert ours.metric() is grpc.StatusCode.UNAVAILABLE
-        for load in loads:
-            load.stop.set()
-
-        [again] = stack.enter_context(gateways_on(config, ports[1:2]))
-        stack.enter_context(load_on(again.port, MODEL, clients=4, body=FULL))
+        stack.enter_context(gateways_on(config, ports[1:2]))  # its clients are there still
         wait_until(lambda: ours.replicas == {CPU: 1, GPU: 1}, "it goes on where it was")
         anew = stack.enter_context(scaler(settings, ports[:2]))
         wait_until(lambda: anew.replicas is not None, "a scaler that starts again tells something")
         assert anew.replicas == {CPU: 1, GPU: 1}
         assert ours.pushed.empty()  # through all of this KEDA has heard of no change
+    assert load.count(200) > 0
 
 
 def _described(url: str, nowhere: str) -> dict[str, Any]:
@@ -189,6 +186,22 @@ def gateways_on(config: Path, ports: list[int]) -> Iterator[list[Running]]:
     finally:
         for one in running:
             one.program.end(signal.SIGKILL)
+
+
+@contextmanager
+def too_much_on(ports: list[int]) -> Iterator[Load]:
+    """Clients of each gateway who ask for more than the CPU pool can do, and do not mind when theirs is gone."""
+    all_of_it = Load(ports[0], MODEL, FULL)
+    others = [Load(port, MODEL, FULL, all_of_it.answers, stop=all_of_it.stop) for port in ports[1:]]
+    threads = [threading.Thread(target=load.client) for load in (all_of_it, *others) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield all_of_it
+    finally:
+        all_of_it.stop.set()
+        for thread in threads:
+            thread.join(30)
 
 
 def test_the_command_serves_without_a_cluster_or_a_gateway_and_ends_when_told(tmp_path: Path) -> None:
