@@ -55,7 +55,7 @@ def test_cards_under_another_name_are_told() -> None:
     found = why(
         pod("gpu", gpus=1, unscheduled="0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), nodes=[sliced]
     )
-    assert "but some carry nvidia.com/mig-1g.10gb (pools.gpu.gpu.resource)" in (found.way_out or "")
+    assert "but some carry nvidia.com/mig-1g.10gb: pools.gpu.gpu.resource" in (found.way_out or "")
 
 
 def test_who_may_not_see_nodes_is_not_told_that_there_are_none() -> None:

@@ -166,8 +166,10 @@ def _way_to_a_card(pod: Pod, seen: Seen) -> str:
     if most := max((it.gpus.get(resource, 0) for it in seen.nodes for resource in pod.gpus), default=0):
         return f"it asks for {asked} and no node has more than {most}: {_values(pod)}.gpu.count"
     others = sorted({resource for it in seen.nodes for resource in it.gpus if it.gpus[resource]})
-    instead = f", but some carry {', '.join(others)} ({_values(pod)}.gpu.resource)" if others else ""
-    return f"it asks for {asked} and no node carries that{instead}: `tandem cluster preflight --gpu` says what lacks"
+    if others:
+        name = f"{_values(pod)}.gpu.resource"
+        return f"it asks for {asked} and no node carries that, but some carry {', '.join(others)}: {name}"
+    return f"it asks for {asked} and no node carries that: `tandem cluster preflight --gpu` says what lacks"
 
 
 def _autoscaler_says(pod: Pod, seen: Seen) -> list[str]:
