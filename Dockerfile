@@ -157,11 +157,12 @@ COPY --from=triton-cpu-openvino-environment /opt/venv /opt/venv
 COPY --from=triton-cpu-openvino-environment /opt/tandem/environments /opt/tandem/environments
 CMD ["triton", "--pool=cpu", "--model-repository=/models", "--host=0.0.0.0"]
 
-# NVIDIA's runtime puts the driver in when these two variables ask for it.
+# What NVIDIA's runtime puts in of the driver. Which cards, it is told by whoever starts the container: with a default of `all` a pod that asked for
+# none would get every card of a node whose runtime is NVIDIA's.
 FROM triton AS triton-gpu
 LABEL org.opencontainers.image.title="tandem-triton-gpu" \
       org.opencontainers.image.description="Triton with ONNX Runtime on CUDA, kept up by tandem triton"
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=triton-gpu-environment /out/usr /usr
 COPY --from=triton-gpu-environment /opt/venv /opt/venv
 COPY --from=triton-gpu-environment /opt/tandem/environments /opt/tandem/environments

@@ -4,7 +4,7 @@
 #   scripts/images/base.sh          prints the image's name, which build_images.sh takes as PYTHON_IMAGE; needs root, debootstrap, buildah
 #
 # The root file system is kept under ~/.cache/tandem/image-base (TANDEM_CACHE moves it), named by this file's content: change what is installed
-# and another is made. Security updates get in only when it is made, so delete that folder to renew it.
+# and another is made. It has the security updates of the day it was made on: delete that folder to renew it.
 # It stands in for docker.io's python:3.11-slim-bookworm: the same Debian, Python at the same place, nothing of documentation but licences.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,13 +23,21 @@ image=localhost/tandem-python:3.11-bookworm-$key
 cache=${TANDEM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tandem}/image-base
 tar=$cache/$key.tar
 
+# Where Debian comes from on this machine, by apt: repository SUITE, or Debian's own.
+mirror() {
+  found=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $1" 'Created-By: Packages' 2> /dev/null | head -n 1)
+  echo "${found:-$2}"
+}
+
 make_tar() {
   root=$(mktemp -d "$cache/root.XXXXXX")
   trap 'rm -rf "$root" "$tar.new"' EXIT
-  # apt says where Debian comes from on this machine; the first one with bookworm's own packages.
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 'Created-By: Packages' 2> /dev/null | head -n 1)
-  debootstrap --variant=minbase --include="$packages" bookworm "$root" "${mirror:-http://deb.debian.org/debian}" > "$cache/$key.log" 2>&1 ||
+  debian=$(mirror bookworm http://deb.debian.org/debian) security=$(mirror bookworm-security http://deb.debian.org/debian-security)
+  debootstrap --variant=minbase --include="$packages" bookworm "$root" "$debian" > "$cache/$key.log" 2>&1 ||
     stop "debootstrap failed: $(tail -n 1 "$cache/$key.log") (log: $cache/$key.log)"
+  printf 'deb %s bookworm main\ndeb %s bookworm-security main\n' "$debian" "$security" > "$root/etc/apt/sources.list"
+  chroot "$root" sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq --yes upgrade && apt-get clean' >> "$cache/$key.log" 2>&1 ||
+    stop "Debian's security updates did not install: $(tail -n 1 "$cache/$key.log") (log: $cache/$key.log)"
   ln -s /usr/bin/python3.11 "$root/usr/local/bin/python3.11"
   ln -s python3.11 "$root/usr/local/bin/python3"
   ln -s python3.11 "$root/usr/local/bin/python"

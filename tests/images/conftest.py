@@ -1,13 +1,16 @@
 """Builds the two images of a slim install, once for all tests, on a base made from Debian's packages.
 
-TANDEM_TEST_IMAGES=all builds and tries the three others too: gigabytes of downloads, so CI leaves them out.
+TANDEM_TEST_IMAGES=all builds and tries the three others too: gigabytes of downloads, so CI leaves them out. TANDEM_TEST_IMAGES=built builds nothing
+and tries all five as they are.
 """
 
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,13 +22,15 @@ from numpy.typing import NDArray
 
 import serving
 
-from .pods import Image, opened
+from .installs import repository
+from .pods import ROOT, Image, opened
 
-ROOT = Path(__file__).resolve().parents[2]
 # Of pip's settings here, what a build needs too; its CA is in the base.
 OF_PIP = ("index-url", "extra-index-url", "trusted-host", "proxy")
 
-ALL = os.environ.get("TANDEM_TEST_IMAGES") == "all"
+ASKED = os.environ.get("TANDEM_TEST_IMAGES", "")
+ALL = ASKED in ("all", "built")
+TIMEOUT_S = 3600 if ALL else 540  # of a test and what it waits for: the first builds the images
 Digit = tuple[NDArray[np.float32], int]
 
 
@@ -39,6 +44,8 @@ def pip_settings() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Builds both and gives their tag."""
+    if ASKED == "built":
+        return serving.__version__
     lacking = [tool for tool in ("buildah", "debootstrap", "unshare", "nsenter", "ip") if not shutil.which(tool)]
     assert not lacking, f"these tests need {', '.join(lacking)} (Debian: apt-get install buildah debootstrap iproute2)"
     assert os.getuid() == 0, "these tests need root: debootstrap, buildah and mounts do"
@@ -60,7 +67,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> str:
     environment = {name: value for name, value in environment.items() if name not in ("PIP_CERT", "PIP_FIND_LINKS")}
     script = ROOT / "scripts/build_images.sh"
     targets = [] if ALL else ["gateway", "triton-cpu"]
-    subprocess.run([script, *targets], env=environment, check=True)
+    with subprocess.Popen([script, *targets], env=environment, start_new_session=True) as build:
+        try:
+            assert build.wait() == 0, "building failed; see above"
+        except BaseException:  # a timeout, Ctrl-C: what the script started has to end as well
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(build.pid, signal.SIGTERM)
+            raise
     return serving.__version__
 
 
@@ -78,8 +91,6 @@ def triton(built: str) -> Iterator[Image]:
 
 @pytest.fixture(scope="session")
 def models(gateway: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from .installs import repository
-
     return repository(gateway, tmp_path_factory.mktemp("models"))
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .conftest import ROOT
-from .pods import Container, Image, Pod, pod
+from .pods import ROOT, Container, Image, Pod, pod
 
 READY = "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health/ready', timeout=3)"
 # Run by this machine's Python in the pod's network: URL KEY BODY -> [status, headers, body]

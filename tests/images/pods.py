@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0  # Triton takes a second or two here; a busy machine more
 
 # Run by root inside new namespaces; what it becomes is process 1. $1 root, $2 user; then TARGET=FOLDER[:ro]… -- COMMAND…

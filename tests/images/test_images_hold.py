@@ -10,9 +10,10 @@ import pytest
 
 import serving
 
+from .conftest import TIMEOUT_S
 from .pods import Image
 
-pytestmark = [pytest.mark.images, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.images, pytest.mark.timeout(TIMEOUT_S)]
 
 AIMS_MB = {"tandem-gateway": 300, "tandem-triton-cpu": 400}  # of issue and docs/images.md: uncompressed, 10^6 bytes
 

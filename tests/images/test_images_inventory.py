@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from .conftest import ROOT
+from .pods import ROOT
 
 VENDORED: Mapping[str, Mapping[str, str]] = {
     "in": {"outer": "server 2.51.0 BSD-3-Clause"},

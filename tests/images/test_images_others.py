@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import ALL, ROOT, Digit
+from .conftest import ALL, TIMEOUT_S, Digit
 from .installs import Install, install, writable
-from .pods import Image, opened, pod
+from .pods import ROOT, Image, opened, pod
 
 pytestmark = [
     pytest.mark.images,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(TIMEOUT_S),
     pytest.mark.skipif(not ALL, reason="gigabytes: TANDEM_TEST_IMAGES=all"),
 ]
 

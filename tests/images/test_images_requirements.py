@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from .conftest import ROOT
+from .pods import ROOT
 
 # List -> the modules whose commands the image runs; what the command line imports at once comes on top.
 STARTS = {

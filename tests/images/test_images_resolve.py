@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT
+from .pods import ROOT
 from .test_images_inventory import script
 
 resolve = script("resolve")

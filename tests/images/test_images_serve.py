@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image as Picture
 
-from .conftest import Digit
+from .conftest import TIMEOUT_S, Digit
 from .installs import CONFIG, Install, install, writable
 from .pods import Container, Image, pod
 
-pytestmark = [pytest.mark.images, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.images, pytest.mark.timeout(TIMEOUT_S)]
 
 DRAIN_S = 30.0  # the default of --exit-timeout-s, and the chart's for the gateway
 ASK_GRPC = """
