@@ -1,18 +1,13 @@
-"""docs/kubernetes.md, followed word by word: its blocks of commands, in order, in one folder, with real Helm against a real API server.
+"""docs/kubernetes.md and the commands of k8s/, followed word by word with real Helm against a real API server.
 
-A block whose paragraph above says *Not run here* is left out; every other one must succeed as it stands. What stands for the reader's
-cluster: simulated nodes, among them one with a card, and pods that run nothing. So a page that rots fails here, and one that lies about containers does not.
+Nodes are simulated, among them one with a card, and pods run nothing: a page that rots fails here, one that lies about containers does not.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,88 +15,46 @@ import pytest
 from tests.cluster.bed.api import Answered, until
 from tests.cluster.bed.cluster import Bed, Failed
 from tests.cluster.conftest import Nodes
+from tests.cluster.guide import ROOT, Reader, blocks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "kubernetes.md"
-NAMESPACE = "tandem"  # the page's
-BLOCK_S = 150  # the longest, an upgrade or an uninstall with --wait, takes half a minute
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    line: int
-    commands: str
-    is_run: bool
-
-
-def blocks(page: str) -> list[Block]:
-    found = []
-    for match in re.finditer(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        above = page[: match.start()].rstrip().rpartition("\n\n")[2]
-        found.append(Block(page[: match.start()].count("\n") + 2, match[1], "Not run here" not in above))
-    return found
+GUIDE, PLAIN, SCALING = (
+    ROOT / "docs" / "kubernetes.md",
+    ROOT / "k8s" / "README.md",
+    ROOT / "k8s" / "scaling" / "README.md",
+)
+NAMESPACE = "tandem"  # the pages'
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What the page has of a clone's root."""
-    for name in ("helm", "k8s", "model_repo"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    return tmp_path
-
-
-@pytest.fixture
-def without_the_namespace(bed: Bed) -> Iterator[None]:
-    yield
-    with suppress(Answered):  # the page's last command did it
+def reader(bed: Bed, tmp_path: Path) -> Iterator[Reader]:
+    yield Reader(bed, tmp_path)
+    with suppress(Answered):  # the guide's last command did it
         bed.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
-    until(lambda: not exists(bed), "the page's namespace gone", 90)
+    until(lambda: not exists(bed), "the pages' namespace gone", 90)
 
 
 def exists(bed: Bed) -> bool:
     return any(it["metadata"]["name"] == NAMESPACE for it in bed.api.items("/api/v1/namespaces"))
 
 
-def run(block: Block, bed: Bed, folder: Path) -> str:
-    programs = [str(bed.layout.programs.folder), str(Path(sys.executable).parent), os.environ["PATH"]]
-    environment = {
-        "PATH": ":".join(programs),
-        "HOME": str(folder / "home"),
-        "KUBECONFIG": str(bed.layout.kubeconfig),
-    }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.commands],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=BLOCK_S,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{PAGE.name}:{block.line}\n{block.commands}\n{done.stdout}"
-    return done.stdout
-
-
-@pytest.mark.usefixtures("without_the_namespace")
-def test_the_install_guide_holds_from_the_first_command_to_the_last(bed: Bed, nodes: Nodes, folder: Path) -> None:
+def test_the_install_guide_holds_from_the_first_command_to_the_last(bed: Bed, nodes: Nodes, reader: Reader) -> None:
     # What the page's node pools would buy.
     nodes.add("gpu-of-the-guide", {"nvidia.com/gpu": "1"}, taint="nvidia.com/gpu")
-    said = {block.commands: run(block, bed, folder) for block in blocks(PAGE.read_text()) if block.is_run}
-
-    def of(command: str) -> str:
-        (found,) = [text for commands, text in said.items() if command in commands]
-        return found
-
-    assert "Succeeded" in of("helm test tandem")
-    assert "answered by pool cpu" in of("helm test tandem")
-    assert re.search(r"\b2\s.*deployed", of("helm history tandem"))
-    assert "Rollback was a success" in of("helm rollback tandem 1")
-    assert "successfully rolled out" in of("rollout status")
-    assert re.search(r"answered by .*pool gpu \(gpu\)", of("rollout status"))
-    assert 'release "tandem" uninstalled' in of("helm uninstall tandem")
-    values = (folder / "my-values.yaml").read_text()
+    reader.follow(GUIDE)
+    assert "Succeeded" in reader.heard("helm test tandem")
+    assert "answered by pool cpu" in reader.heard("helm test tandem")
+    assert re.search(r"\b2\s.*deployed", reader.heard("helm history tandem"))
+    assert "Rollback was a success" in reader.heard("helm rollback tandem 1")
+    assert "successfully rolled out" in reader.heard("rollout status")
+    assert re.search(r"answered by .*pool gpu \(gpu\)", reader.heard("rollout status"))
+    assert 'release "tandem" uninstalled' in reader.heard("helm uninstall tandem")
+    values = (reader.folder / "my-values.yaml").read_text()
     for name in ("shop-key", "api-key"):  # what the page says of what lies around
-        key = (folder / name).read_text()
+        key = (reader.folder / name).read_text()
         assert re.fullmatch(r"tdm_[0-9a-f]{12}_[0-9a-f]{64}", key)
-        assert key not in (folder / "keys.json").read_text() + values
+        assert key not in (reader.folder / "keys.json").read_text() + values
 
 
 def test_a_release_whose_gpu_node_is_not_there_in_time_is_called_failed_and_a_second_upgrade_mends_it(
@@ -117,8 +70,37 @@ def test_a_release_whose_gpu_node_is_not_there_in_time_is_called_failed_and_a_se
     bed.helm("uninstall", "tandem", f"--namespace={namespace}")
 
 
-def test_only_what_a_bed_cannot_do_is_left_out() -> None:
-    left_out = [block.commands for block in blocks(PAGE.read_text()) if not block.is_run]
-    for commands in left_out:
-        assert re.search(r"^(make image|docker|kubectl (logs|port-forward))", commands, re.MULTILINE), commands
-    assert len(left_out) == 2
+def test_the_plain_rendering_starts_by_its_pages_commands(bed: Bed, reader: Reader) -> None:
+    reader.follow(PLAIN)
+    for name in ("gateway", "cpu"):
+        bed.kubectl("rollout", "status", f"deployment/tandem-{name}", "-n", NAMESPACE, "--timeout=60s")
+
+
+def test_the_size_that_keda_gives_a_pool_outlives_an_upgrade(bed: Bed, reader: Reader) -> None:
+    reader.run(f"kubectl create namespace {NAMESPACE}")
+    reader.run("echo 'auth: {insecureNoAuth: true}' > my-values.yaml")
+    chart = "helm/tandem --namespace tandem --values k8s/scaling/keda-chart-values.yaml --values my-values.yaml"
+    reader.run(f"helm install tandem {chart}")
+    bed.kubectl("scale", "deployment/tandem-gpu", "-n", NAMESPACE, "--replicas=3")  # as KEDA would
+    reader.follow(SCALING)
+    deployment = bed.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/tandem-gpu")
+    assert deployment["spec"]["replicas"] == 3
+    scaled = bed.api.get(f"/apis/keda.sh/v1alpha1/namespaces/{NAMESPACE}/scaledobjects/tandem-gpu")
+    assert "autoscaling.keda.sh/paused" not in str(
+        scaled["metadata"].get("annotations")
+    )  # the last command took it off
+    (trigger,) = scaled["spec"]["triggers"]
+    assert (trigger["metadata"]["serverAddress"], NAMESPACE in trigger["metadata"]["query"]) == (
+        "http://prometheus-operated.monitoring.svc:9090",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "left_out"),
+    [(GUIDE, ["make image", "kubectl logs"]), (PLAIN, []), (SCALING, ["helm repo add prometheus-community"])],
+)
+def test_only_what_a_bed_cannot_do_is_left_out(page: Path, left_out: list[str]) -> None:
+    found = [block.commands for block in blocks(page) if not block.is_run]
+    assert len(found) == len(left_out), found
+    assert all(commands.startswith(start) for commands, start in zip(found, left_out, strict=True))

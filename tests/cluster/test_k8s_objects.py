@@ -122,11 +122,11 @@ def in_order(found: Iterable[Object]) -> list[Object]:
 
 def test_the_overlay_of_the_readme_names_the_images(bed: Bed, tmp_path: Path) -> None:
     readme = (K8S / "README.md").read_text()
-    (text,) = re.findall(r"# my-tandem/kustomization\.yaml\n((?:    .*\n)+)", readme)
+    (text,) = re.findall(r"```yaml\n(# my-tandem/kustomization\.yaml\n.*?)```", readme, re.DOTALL)
     overlay = tmp_path / "my-tandem"
     overlay.mkdir()
     (tmp_path / "k8s").symlink_to(K8S)
-    (overlay / "kustomization.yaml").write_text("\n".join(line.removeprefix("    ") for line in text.splitlines()))
+    (overlay / "kustomization.yaml").write_text(text)
     built = bed.kubectl("kustomize", str(overlay), "--load-restrictor=LoadRestrictionsNone")
     assert "image: registry.example.com/team/tandem-gateway:" in built
     assert not re.search(r"image: tandem-gateway", built)
