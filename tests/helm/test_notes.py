@@ -64,7 +64,7 @@ def test_what_serves_and_what_waits_for_what(
 
 def test_how_to_wait_for_a_gpu_pool_is_told_unless_it_sleeps(render: Render) -> None:
     """Seen with Helm 3.20 on a real API server: it counts a pool of a fixed number, and not one of a single Triton that an autoscaler owns."""
-    assert "  kubectl --namespace serving rollout status deployment/tandem-gpu" in render(GPU).notes.splitlines()
+    assert "kubectl --namespace serving rollout status deployment/tandem-gpu" in render(GPU).notes
     assert "rollout status" not in render({"pools": {"gpu": {"enabled": True, "autoscaling": ASLEEP}}}).notes
     assert "rollout status" not in render().notes
 
