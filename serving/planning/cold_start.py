@@ -35,6 +35,9 @@ class Server:
     ready_at: float | None = None
 
 
+MOMENTS = tuple(each.name for each in fields(Server) if each.name != "name")
+
+
 @dataclass(frozen=True, slots=True)
 class ColdStart:
     """Of a pool of which nothing answered. `is_given_up`: it was no longer wanted before it answered."""
@@ -98,13 +101,19 @@ def _further(it: ColdStart, now: float, look: Seen) -> ColdStart:
 
 def _farthest(it: ColdStart, servers: Sequence[Server]) -> Server | None:
     """Of the pods that this decision made, the one that is ready first, or will be."""
-    made = [s for s in servers if s.created_at is not None and s.created_at >= it.decided_at - WHOLE_S]
-    if it.server is not None and it.server.ready_at is not None:
-        return it.server  # its readiness may be lost again, and another's come sooner then
-    return max(made, key=_how_far, default=it.server)
+    made = {s.name: s for s in servers if s.created_at is not None and s.created_at >= it.decided_at - WHOLE_S}
+    if it.server is not None:
+        made[it.server.name] = _first_of_each(it.server, made.get(it.server.name, it.server))
+        if it.server.ready_at is not None:
+            return made[it.server.name]
+    return max(made.values(), key=_how_far, default=None)
+
+
+def _first_of_each(old: Server, new: Server) -> Server:
+    """What was seen once stays: a container may start again, and readiness be lost."""
+    return Server(old.name, *(getattr(old if getattr(old, name) is not None else new, name) for name in MOMENTS))
 
 
 def _how_far(server: Server) -> tuple[int, float]:
-    moments = [getattr(server, each.name) for each in fields(server) if each.name != "name"]
-    latest = max((moment for moment in moments if moment is not None), default=-inf)
-    return sum(moment is not None for moment in moments), -latest
+    moments = [moment for name in MOMENTS if (moment := getattr(server, name)) is not None]
+    return len(moments), -max(moments, default=-inf)

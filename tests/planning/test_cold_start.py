@@ -116,6 +116,13 @@ def test_of_several_pods_the_one_that_is_ready_first_counts_and_stays() -> None:
     assert found.server == POD
 
 
+def test_a_container_that_starts_again_has_started_when_it_first_did() -> None:
+    loading = replace(POD, ready_at=None)
+    opened = follow_all((DECIDED, 0, COLD), (1101.0, 1, replace(COLD, servers=(loading,))))
+    (found,) = follow_all((1121.0, 1, replace(COLD, servers=(replace(POD, started_at=1105.0),))), old=opened)
+    assert found.server == POD
+
+
 def test_only_so_many_are_kept_and_the_newest_of_them() -> None:
     over = tuple(replace(WHOLE, decided_at=float(n)) for n in range(MOST_KEPT))
     found = follow_all((DECIDED, 0, COLD), old=over)
