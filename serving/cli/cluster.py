@@ -74,7 +74,7 @@ def status(**options: Any) -> None:
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; what it answers wants no key."
 )
-@click.option("--port", default=9091, show_default=True, type=PORT, help="Port of /metrics, /cold-starts and /health.")
+@click.option("--port", default=9091, show_default=True, type=PORT, help="Port of /metrics, /status, /cold-starts and /health.")
 @click.option("--grpc-port", type=PORT, help="Port of KEDA's external scaler. Default: none.")
 @click.option(
     "--key-file", type=FILE, help="File with the API key (scope metrics) for the gateways. Default: TANDEM_API_KEY."

@@ -77,12 +77,35 @@ def _page(path: str, told: Told, metrics: Metrics, now: float) -> tuple[int, str
     if path == "/cold-starts":
         listed = [_described(it) for it in told.answer.cold_starts]
         return _json(200, {"version": 1, "cold_starts": listed})
+    if path == "/status":
+        return _json(200, _status(told, now))
     if path == "/health/live":
         is_stuck = told.was_asked and now - told.answer.scaling.at > STUCK_S
         return _json(503 if is_stuck else 200, {"live": not is_stuck})
     if path == "/health/ready":
         return _json(200 if told.was_known else 503, {"ready": told.was_known, "holds": told.answer.scaling.holds})
-    return _json(404, {"error": "there are /metrics, /cold-starts, /health/live and /health/ready"})
+    return _json(404, {"error": "there are /metrics, /status, /cold-starts, /health/live and /health/ready"})
+
+
+def _status(told: Told, now: float) -> dict[str, object]:
+    answer, scaling = told.answer, told.answer.scaling
+    gateways = {
+        address: {
+            "heard_s_ago": None if it.said is None else round(max(0.0, now - it.read_at), 3),
+            "is_named": it.left_at is None,
+            "problem": answer.silent.get(address, ""),
+        }
+        for address, it in scaling.gateways.known.items()
+    }
+    return {
+        "version": 1,
+        "wanted": scaling.replicas,
+        "demands": {pool: dataclasses.asdict(it) for pool, it in (scaling.demands or {}).items()},
+        "holds": scaling.holds,
+        "keeps": scaling.keeps,
+        "is_api_readable": answer.is_api_readable,
+        "gateways": gateways,
+    }
 
 
 def _described(it: ColdStart) -> dict[str, object]:

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.planning.wanted import Demand
 
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
-STATE, IN_FLIGHT, REQUESTS = "tandem_pool_state", "tandem_in_flight", "tandem_requests_total"
-NUMBERS = (DEMAND, ONLY, READY, IN_FLIGHT)
+STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
+NUMBERS = (DEMAND, ONLY, READY)
 NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE, REQUESTS))
 
 
@@ -29,7 +29,6 @@ class Heard:
     """One gateway at one moment; all by pool. `good`: requests that it has answered well since it began."""
 
     demands: Mapping[str, Demand]
-    in_flight: Mapping[str, float]
     states: Mapping[str, str]
     good: Mapping[str, float]
 
@@ -58,7 +57,7 @@ def heard(text: str, pools: Collection[str]) -> Heard:
         for pool in pools:
             _check(name, pool, numbers[name].get(pool))
     demands = {p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p])) for p in pools}
-    return Heard(demands, numbers[IN_FLIGHT], states, good)
+    return Heard(demands, states, good)
 
 
 def _check(name: str, pool: str, value: float | None) -> None:

@@ -132,6 +132,20 @@ def test_cold_starts_are_listed_with_what_was_seen_of_them(bed: Bed) -> None:
     assert (second["server"], second["answered_at"], second["phases_s"]) == (None, None, {})
 
 
+def test_the_status_says_who_is_heard_and_why_others_are_not(bed: Bed) -> None:
+    bed.tell(Answer(replace(DECIDED, keeps="10.0.0.2:9090 not heard"), {"10.0.0.2:9090": "connection refused"}))
+    status = json.loads(bed.get("/status")[1])
+    assert (status["version"], status["wanted"], status["holds"]) == (1, {"cpu": 2, "gpu": 0}, "")
+    assert status["keeps"] == "10.0.0.2:9090 not heard"
+    assert status["demands"]["cpu"] == {"replicas": 1.5, "only_replicas": 0.0, "num_ready": 2}
+    assert status["gateways"] == {
+        "10.0.0.1:9090": {"heard_s_ago": 0.5, "is_named": True, "problem": ""},
+        "10.0.0.2:9090": {"heard_s_ago": None, "is_named": True, "problem": "connection refused"},
+    }
+    bed.tell(Answer(HELD))
+    assert json.loads(bed.get("/status")[1])["wanted"] is None
+
+
 def test_it_is_ready_once_a_number_was_known_and_stays_so(bed: Bed) -> None:
     assert bed.get("/health/ready")[0] == 503
     bed.tell(Answer(HELD))

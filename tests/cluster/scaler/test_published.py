@@ -30,7 +30,6 @@ def test_what_a_gateway_publishes_is_understood() -> None:
     found = heard(published(), POOLS)
     assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0)}
     assert found.states == {"cpu": "ready", "gpu": "waking"}
-    assert found.in_flight == {"cpu": 3, "gpu": 0}
     assert found.good == {"cpu": 5, "gpu": 0}
 
 
