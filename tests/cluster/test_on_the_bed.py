@@ -640,3 +640,13 @@ def test_what_karpenter_refuses_to_buy_is_told_in_its_words(
     install(bed, namespace, pools__gpu__enabled=True, pools__gpu__gpu__count=4)
     told = says(tandem, "gpu", "karpenter buys none: Failed to schedule pod")
     assert "it asks for 4 nvidia.com/gpu and no node " in told.out  # one of a card may be left of another test
+
+
+# -- the page -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_pod_that_tries_network_policies_is_let_in_under_restricted(bed: Bed, namespace: str) -> None:
+    page = (CHART.parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    overrides = page.split("--overrides='")[1].split("'\n")[0]
+    pod = {"metadata": {"name": "probe", "namespace": namespace}, **json.loads(overrides)}
+    bed.api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)

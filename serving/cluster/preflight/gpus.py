@@ -66,7 +66,7 @@ def _lack(
     if others:
         return (
             f"none has {resource} allocatable, but there are {told(others)}",
-            f"name one of those: pools.gpu.gpu.resource={next(iter(others))}",
+            f"name one of those (pools.gpu.gpu.resource={next(iter(others))}), or have the device plugin announce it: k8s/gpu-sharing/",
         )
     if carrying:
         announced = ", ".join(sorted({key for it in carrying for key in it.capacity}))
@@ -81,7 +81,7 @@ def _lack(
         )
     return (
         f"none carries {resource}",
-        "for a GPU pool, add nodes with NVIDIA's driver and device plugin: k8s/README.md "
+        "for a GPU pool, add nodes with NVIDIA's driver and device plugin: k8s/gpu-nodes/ "
         "(an autoscaler's group that stands at zero is not seen here, Karpenter's aside)",
     )
 

@@ -202,10 +202,8 @@ def _container(it: Container, pod: Pod, seen: Seen) -> Reason | None:
         )
     if it.is_init and has_failed and not it.is_running and not it.is_ready:
         if it.name == VERIFY:
-            return Reason(
-                f"{VERIFY} refuses the model repository (exit code {it.exit_code}{_words(it)}): a file changed after its gate",
-                f"read which: {logs}",
-            )
+            why = f"{VERIFY} refuses the model repository (exit code {it.exit_code}{_words(it)}): a file changed after its gate"
+            return Reason(f"{why}, or this server would compute a variant otherwise", f"read which: {logs}")
         return Reason(f"its init container {it.name} fails{_end(it)}", logs)
     if it.waits == "CrashLoopBackOff" or (has_failed and not it.is_running and not it.is_init):
         return _crash(it, pod, f"{logs} --previous")
