@@ -1,6 +1,7 @@
 """The scaler before real gateways: load wakes a pool, and neither a killed gateway nor none at all nor a new scaler takes it away.
 
-Two gateways before one Triton whose times are known; the GPU pool's server does not exist. What takes a window of ten seconds takes less here.
+Two gateways before two Tritons whose times are known; that of the GPU pool stands still until it is wanted. What takes a window of ten
+seconds takes less here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import signal
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Queue
@@ -125,22 +127,35 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
 ) -> None:
     for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (gateways, "FRESH_S", 1.5)):
         monkeypatch.setattr(module, name, seconds)
-    ports = free_ports(3)
+    ports = free_ports(2)
     with ExitStack() as stack:
-        _, url = stack.enter_context(emulated_triton(tmp_path, CPU, POINTS))
-        described = _described(url, f"http://127.0.0.1:{ports[2]}")
+        servers = [emulated_triton(tmp_path / name, name, POINTS) for name in (CPU, GPU)]
+        with ThreadPoolExecutor() as together:
+            (_, url), (gpu, gpu_url) = together.map(stack.enter_context, servers)
+        card = gpu.family()
+        stack.callback(tell, card, signal.SIGCONT)
+        tell(card, signal.SIGSTOP)  # nothing answers there until it goes on
+        described = _described(url, gpu_url)
         (config := tmp_path / "tandem.yaml").write_text(json.dumps(described))
         settings = settings_of(described, config)
-        both = stack.enter_context(gateways_on(config, ports[:2]))
-        ours = stack.enter_context(scaler(settings, ports[:2]))
+        both = stack.enter_context(gateways_on(config, ports))
+        ours = stack.enter_context(scaler(settings, ports))
         ours.listen()
         assert ours.metric() in (grpc.StatusCode.UNAVAILABLE, field(1, field(1, b"tandem_wanted_replicas")))
         assert ours.pushed.get(timeout=60) == INACTIVE
         assert ours.replicas == {CPU: 1, GPU: 0}
-        load = stack.enter_context(too_much_on(ports[:2]))
+        load = stack.enter_context(too_much_on(ports))
         assert ours.pushed.get(timeout=60) == ACTIVE
         assert ours.replicas == {CPU: 1, GPU: 1}
         assert any(f"{GPU}: 1 server would pay" in line and "0 -> 1, short" in line for line in ours.said)
+        (opened,) = ours.told.answer.cold_starts
+        assert (opened.pool, opened.warm_at) == (GPU, None)
+        tell(card, signal.SIGCONT)
+        wait_until(lambda: ours.told.answer.cold_starts[0].is_over, "the first good answer comes from there")
+        (ended,) = ours.told.answer.cold_starts
+        assert ended.answered_at is not None
+        assert set(ended.phases) == {"first_answer", "total"}  # of pods nothing can be seen
+        assert ended.phases["first_answer"] < ended.phases["total"]
 
         os.kill(both[0].program.pid, signal.SIGKILL)
         wait_until(lambda: ours.told.answer.scaling.keeps, "the gateway is missed")
@@ -150,18 +165,24 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
         assert ours.metric() is grpc.StatusCode.UNAVAILABLE
         stack.enter_context(gateways_on(config, ports[1:2]))  # its clients are there still
         wait_until(lambda: ours.replicas == {CPU: 1, GPU: 1}, "it goes on where it was")
-        anew = stack.enter_context(scaler(settings, ports[:2]))
+        anew = stack.enter_context(scaler(settings, ports))
         wait_until(lambda: anew.replicas is not None, "a scaler that starts again tells something")
         assert anew.replicas == {CPU: 1, GPU: 1}
         assert ours.pushed.empty()  # through all of this KEDA has heard of no change
     assert load.count(200) > 0
 
 
-def _described(url: str, nowhere: str) -> dict[str, Any]:
+def tell(processes: Iterable[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _described(url: str, gpu_url: str) -> dict[str, Any]:
     """A request is worth something for 0.3 s, so that what is too much is refused at once, and counted."""
     pools = {
         CPU: {"urls": [url], "device": EMULATED, "price_per_hour": 0.2},
-        GPU: {"urls": [nowhere], "device": EMULATED, "price_per_hour": 1.0},
+        GPU: {"urls": [gpu_url], "device": EMULATED, "price_per_hour": 1.0},
     }
     return {"version": 1, "pools": pools, "models": {"digits": {"objective": {"latency_s": 0.3}}}}
 
