@@ -1,6 +1,6 @@
 """Builds the two images of a slim install, once for all tests, on a base made from Debian's packages.
 
-TANDEM_TEST_IMAGES=all builds and tries the three others too: gigabytes of downloads, so CI leaves them out. TANDEM_TEST_IMAGES=built builds nothing
+TEST_IMAGES=all builds and tries the three others too: gigabytes of downloads, so CI leaves them out. TEST_IMAGES=built builds nothing
 and tries all five as they are.
 """
 
@@ -28,7 +28,7 @@ from .pods import ROOT, Image, opened
 # Of pip's settings here, what a build needs too; its CA is in the base.
 OF_PIP = ("index-url", "extra-index-url", "trusted-host", "proxy")
 
-ASKED = os.environ.get("TANDEM_TEST_IMAGES", "")
+ASKED = os.environ.get("TEST_IMAGES", "")
 ALL = ASKED in ("all", "built")
 TIMEOUT_S = 3600 if ALL else 540  # of a test and what it waits for: the first builds the images
 Digit = tuple[NDArray[np.float32], int]

@@ -1,4 +1,4 @@
-"""The images that CI does not build: OpenVINO's answers, CUDA's libraries load, a campaign runs. TANDEM_TEST_IMAGES=all builds and tries them.
+"""The images that CI does not build: OpenVINO's answers, CUDA's libraries load, a campaign runs. TEST_IMAGES=all builds and tries them.
 
 What this cannot show: anything on a card.
 """
@@ -18,7 +18,7 @@ from .pods import ROOT, Image, opened, pod
 pytestmark = [
     pytest.mark.images,
     pytest.mark.timeout(TIMEOUT_S),
-    pytest.mark.skipif(not ALL, reason="gigabytes: TANDEM_TEST_IMAGES=all"),
+    pytest.mark.skipif(not ALL, reason="gigabytes: TEST_IMAGES=all"),
 ]
 
 GPU_AIM_MB = 2500  # docs/images.md: uncompressed, 10^6 bytes
