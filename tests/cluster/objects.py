@@ -150,8 +150,9 @@ def event(pod: str, reason: str, message: str, source: str = "karpenter", at: st
     }  # fmt: skip
 
 
-def endpoints(*pods: str, ready: bool | None = True) -> Object:
-    return {"endpoints": [{"conditions": {"ready": ready}, "targetRef": {"kind": "Pod", "name": it}} for it in pods]}
+def endpoints(*pods: str, ready: bool | None = True, serving: bool | None = None) -> Object:
+    conditions = {"ready": ready, "serving": serving}
+    return {"endpoints": [{"conditions": conditions, "targetRef": {"kind": "Pod", "name": it}} for it in pods]}
 
 
 def seen(deployments: list[Object], pods: list[Object], **more: list[Object] | None) -> Seen:

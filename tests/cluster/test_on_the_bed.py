@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from serving.cli import main
+from serving.cluster.asking import METADATA_ONLY, items
+from serving.cluster.connection import connect
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import CHART, Nodes, SignIn
@@ -305,6 +307,17 @@ def test_a_pull_secret_is_looked_for_by_name_and_type(bed: Bed, namespace: str, 
     )  # fmt: skip
     told = tandem(*asked)
     assert (told.code, told.line("pull secret 'registry'").startswith("ok ")) == (0, True)
+
+
+def test_what_a_secret_holds_does_not_leave_the_server(
+    bed: Bed, namespace: str, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.kubectl("create", "secret", "generic", "keys", "--from-literal=password=hidden", "-n", namespace)
+    monkeypatch.setenv("KUBECONFIG", str(sign_in.admin()))
+    with (connection := connect(None, None)).api:
+        (found,) = items(connection, f"/api/v1/namespaces/{namespace}/secrets", "secrets", accept=METADATA_ONLY) or ()
+    assert (found["kind"], found["metadata"]["name"]) == ("PartialObjectMetadata", "keys")
+    assert "data" not in found
 
 
 def test_a_user_without_a_look_at_secrets_is_told_so(tandem: Tandem, sign_in: SignIn) -> None:

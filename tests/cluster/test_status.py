@@ -111,14 +111,19 @@ def test_a_pod_that_is_ready_but_behind_no_service_does_not_serve() -> None:
     assert found.parts[1].waiting[0].why == "it is ready, but no Service sends to it yet"
 
 
-@pytest.mark.parametrize(("ready", "serves"), [(None, True), (True, True), (False, False)])
-def test_an_endpoint_that_does_not_say_whether_it_is_ready_is(ready: bool | None, serves: bool) -> None:
-    found = only(
-        [deployment(), deployment("cpu")],
-        [pod(), pod("cpu")],
-        slices=[endpoints("tandem-gateway-1", "tandem-cpu-1", ready=ready)],
-    )
-    assert found.is_serving is serves
+@pytest.mark.parametrize(
+    ("ready", "serving", "serves"),
+    [
+        pytest.param(None, None, True, id="absent is true"),
+        pytest.param(True, True, True, id="ready"),
+        pytest.param(False, False, False, id="not ready"),
+        pytest.param(False, True, False, id="leaving"),
+        pytest.param(True, False, False, id="published all the same"),
+    ],
+)
+def test_an_endpoint_answers_if_it_is_ready_itself(ready: bool | None, serving: bool | None, serves: bool) -> None:
+    slices = [endpoints("tandem-gateway-1", "tandem-cpu-1", ready=ready, serving=serving)]
+    assert only([deployment(), deployment("cpu")], [pod(), pod("cpu")], slices=slices).is_serving is serves
 
 
 def test_every_release_of_a_namespace_is_told_of_and_one_that_fails_is_enough() -> None:
@@ -300,3 +305,18 @@ def test_on_a_terminal_it_is_a_line_for_each_part_and_what_waits_under_it() -> N
         "  ready     cpu-0: m5.large, 2 pods of Tandem",
         "  coming    gpu-x7k2p: g6.xlarge, 1 nvidia.com/gpu, 0 pods of Tandem, NodePool gpu: it is bought and boots, asked for 42 s ago",
     ]
+
+
+def test_pods_that_wait_for_the_same_are_one_line() -> None:
+    pods = [pod("cpu", container(RUNNING), name=f"tandem-cpu-{number}") for number in range(12)]
+    found = status([deployment(), deployment("cpu", replicas=12, ready=0)], [pod(), *pods])
+    assert len(found.releases[0].parts[1].waiting) == 12
+    (line,) = [it for it in as_text(found).splitlines() if "loads its models" in it]
+    assert line.lstrip().startswith("- tandem-cpu-0 and 11 more: triton loads its models on node cpu-0")
+
+
+def test_a_test_pod_that_has_ended_takes_nothing_of_its_node() -> None:
+    ended = pod("cpu", name="tandem-test", phase="Succeeded")
+    ended["metadata"]["labels"] = labels("test")
+    found = status([deployment(), deployment("cpu")], [pod(), pod("cpu"), ended])
+    assert found.nodes[0].num_pods == 2

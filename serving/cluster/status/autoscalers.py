@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.cluster.asking import Object
-from serving.cluster.fields import Condition, at, conditions, label, name_of
+from serving.cluster.fields import Condition, at, conditions, name_of
 from serving.cluster.status.seen import Autoscaler
 
 
@@ -14,10 +14,8 @@ def autoscaler(it: Object) -> Autoscaler:
         target=str(at(it, "spec", "scaleTargetRef", "name", default="")),
         min_replicas=at(it, "spec", "minReplicas", default=1),
         max_replicas=at(it, "spec", "maxReplicas", default=0),
-        num_desired=at(it, "status", "desiredReplicas", default=0),
         metrics=tuple(_metric(each, current) for each in at(it, "spec", "metrics", default=())),
         conditions=conditions(it),
-        is_keda=bool(label(it, "scaledobject.keda.sh/name")),
     )
 
 

@@ -16,6 +16,7 @@ from serving.cluster.status.seen import GATEWAY, TRITON, NodeClaim, Pod, Seen, W
 from serving.cluster.status.waiting_for_nodes import is_on_its_way, step
 from serving.cluster.status.why import Reason, reason, refused
 
+ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node
 _ORDER = {GATEWAY: 0, TRITON: 1}
 
 
@@ -193,7 +194,7 @@ def _nodes(seen: Seen, releases: set[str], now: datetime) -> tuple[NodeLine, ...
     """Those with our pods, those with cards, and those that are being bought."""
     on: dict[str, int] = {}
     for pod in seen.pods or ():
-        if pod.node and pod.release in releases:
+        if pod.node and pod.release in releases and pod.phase not in ENDED:
             on[pod.node] = on.get(pod.node, 0) + 1
     coming = [it for it in seen.node_claims or () if is_on_its_way(it)]
     named = {it.node for it in coming}

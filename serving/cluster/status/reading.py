@@ -64,7 +64,6 @@ def pod(it: Object) -> Pod:
         message=one_line(at(it, "status", "message")),
         is_ready=bool(ready and ready.is_true),
         is_leaving=at(it, "metadata", "deletionTimestamp") is not None,
-        created_at=created(it),
         conditions=found,
         containers=(
             *(_container(each, is_init=True) for each in at(it, "status", "initContainerStatuses", default=())),
@@ -103,13 +102,18 @@ def _asked(spec: Object) -> dict[str, int]:
 
 
 def answering(slices: Iterable[Object]) -> frozenset[str]:
-    """Pods behind an address that a Service sends to. `ready` absent means ready, as the API says."""
+    """Pods behind an address that a Service sends to, and that are ready themselves."""
     return frozenset(
         at(each, "targetRef", "name", default="")
         for it in slices
         for each in at(it, "endpoints", default=())
-        if at(each, "conditions", "ready", default=True)
+        if _is_answering(at(each, "conditions", default={}))
     )
+
+
+def _is_answering(conditions: Object) -> bool:
+    """Absent means true, as the API says. A Service that publishes what is not ready calls it `ready`, and only `serving` tells."""
+    return all(at(conditions, name, default=True) for name in ("ready", "serving"))
 
 
 def scaled(it: Object) -> Scaled:
@@ -149,9 +153,7 @@ def node(it: Object) -> Node:
         is_ready=is_ready,
         is_cordoned=bool(at(it, "spec", "unschedulable")),
         instance_type=label(it, INSTANCE_TYPE),
-        node_pool=label(it, "karpenter.sh/nodepool"),
         gpus=gpus(amounts(it, "status", "allocatable")),
-        created_at=created(it),
         not_ready="" if is_ready or ready is None else ready.message,
         taints=taints(it),
     )

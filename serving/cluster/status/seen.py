@@ -59,7 +59,6 @@ class Pod:
     message: str
     is_ready: bool
     is_leaving: bool
-    created_at: datetime | None
     conditions: tuple[Condition, ...]
     containers: tuple[Container, ...]
     gpus: Mapping[str, int]
@@ -73,10 +72,8 @@ class Autoscaler:
     target: str  # the Deployment's name
     min_replicas: int
     max_replicas: int
-    num_desired: int
     metrics: tuple[str, ...]  # "cpu 35% of 70%"
     conditions: tuple[Condition, ...]
-    is_keda: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +93,7 @@ class Node:
     is_ready: bool
     is_cordoned: bool
     instance_type: str
-    node_pool: str
     gpus: Mapping[str, int]  # allocatable
-    created_at: datetime | None
     not_ready: str = ""  # the kubelet's own words
     taints: tuple[Taint, ...] = ()
 

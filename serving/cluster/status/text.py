@@ -1,11 +1,11 @@
-"""How a Status looks on a terminal: one line for each part, what waits indented under it."""
+"""How a Status looks on a terminal: one line for each part, what waits indented under it, pods with the same reason in one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from serving.cluster.gpus import told
-from serving.cluster.status.judging import NodeLine, Part, Release, Status
+from serving.cluster.status.judging import NodeLine, Part, Release, Status, Waiting
 
 COLUMN = 8  # of the first word; "serves" is the longest there
 
@@ -35,9 +35,12 @@ def _part(it: Part) -> Iterator[str]:
     if it.autoscaler:
         told_of.append(it.autoscaler)
     yield f"  {it.standing:<{COLUMN}}{name}: {'; '.join(told_of)}"
+    alike: dict[str, list[Waiting]] = {}
     for waiting in it.waiting:
-        who = f"{waiting.pod}: " if waiting.pod else ""
-        yield f"  {'':<{COLUMN}}- {who}{waiting.why}{f'; {waiting.way_out}' if waiting.way_out else ''}"
+        alike.setdefault(waiting.why, []).append(waiting)
+    for first, *others in alike.values():
+        who = f"{first.pod}{f' and {len(others)} more' if others else ''}: " if first.pod else ""
+        yield f"  {'':<{COLUMN}}- {who}{first.why}{f'; {first.way_out}' if first.way_out else ''}"
 
 
 def _node(it: NodeLine) -> str:
