@@ -71,6 +71,7 @@ def test_openvino_computes_a_digit(openvino: Install, digit: Digit) -> None:
 
 def test_a_campaign_runs_against_the_gateway(built: str, openvino: Install, tmp_path: Path) -> None:
     (tmp_path / "short.yaml").write_text(CAMPAIGN)
+    tmp_path.chmod(0o755)
     mounts = {"/campaign": f"{tmp_path}:ro", "/tmp": writable(openvino.folder / "loadtest-tmp")}
     run = ["tandem", "campaign", "run", "/campaign/short.yaml", "--url=http://127.0.0.1:8080", "--output=/tmp/results"]
     log = openvino.folder / "loadtest.log"
