@@ -24,6 +24,7 @@ http://{{ include "tandem.fullname" . }}-gateway:{{ .Values.gateway.service.port
 {{- define "tandem.loadTestOptions" -}}
 {{- $test := .Values.loadTest -}}
 - --headless
+- --only-summary
 - --master
 - --expect-workers={{ $test.workers }}
 - --expect-workers-max-wait={{ include "tandem.loadTestWait" . }}
