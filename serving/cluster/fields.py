@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kubernetes.utils import parse_quantity
-
-from serving.cluster.asking import Object
+if TYPE_CHECKING:
+    from serving.cluster.asking import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,8 @@ def condition(found: tuple[Condition, ...], kind: str) -> Condition | None:
 
 def amounts(it: Object, *path: str) -> dict[str, Decimal]:
     """Quantities by resource, in base units: "1500m" is 1.5, "1Gi" is 2**30."""
+    from kubernetes.utils import parse_quantity  # not where the scaler runs, which asks for no amounts
+
     return {key: parse_quantity(value) for key, value in at(it, *path, default={}).items()}
 
 

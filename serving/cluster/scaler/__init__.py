@@ -2,6 +2,6 @@
 
 What is decided is in `serving/planning/` (`scaling`, `gateways`, `wanted`, `cold_start`); here is the asking and the telling. `names` looks
 gateways up, `asking` reads what they publish, `published` makes values of it, `cluster_look` with `api` and `objects` reads Deployments
-and pods, `looking` puts them together, `told` holds the newest answer, `pages`, `metrics` and `external` serve it, `command` builds it
-all. Rule: it changes nothing anywhere, and waits for nobody.
+and pods (by `in_pod` or `kubeconfig`), `looking` puts them together, `told` holds the newest answer, `pages`, `metrics` and `external`
+serve it, `command` builds it all. Rule: it changes nothing anywhere, and waits for nobody.
 """

@@ -1,75 +1,53 @@
 """What the scaler asks an API server: what pools were told to run, and how far their pods are. One question each, nothing kept.
 
-Only this file and `objects` need the package `kubernetes`, which a scaler can do without (`cluster_look`).
+Who carries the question is `in_pod` or `kubeconfig` (`reads`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 
-from kubernetes import client
-from kubernetes.config import ConfigException, load_incluster_config
-
-from serving.cluster import asking
-from serving.cluster.connection import Connection, Refused, connect
-from serving.cluster.scaler import objects
-from serving.errors import EnvironmentFault
+from serving.cluster.scaler import in_pod, objects
+from serving.cluster.scaler.reads import NotForUs, Reads
 from serving.planning.cold_start import Server
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where every pod finds its token
+
+def reach(context: str | None, namespace: str | None, account: Path | None = None) -> Reads:
+    """The API server of the pod that this runs in, else that of a kubeconfig's context. Raises TandemError, ModuleNotFoundError."""
+    account = in_pod.ACCOUNT if account is None else account
+    if context is None and (account / "token").exists():
+        return in_pod.InPod.here(namespace, account)
+    from serving.cluster.scaler.kubeconfig import OfKubeconfig
+
+    return OfKubeconfig.of(context, namespace)
 
 
-class NotForUs(EnvironmentFault):
-    """Asking again will not help."""
-
-
-def reach(context: str | None, namespace: str | None) -> Connection:
-    """The API server of the pod that this runs in, else that of a kubeconfig's context. Raises TandemError."""
-    if context is not None or not (ACCOUNT / "token").exists():
-        return connect(context, namespace)
-    configuration = client.Configuration(host="")
-    configuration.retries = 0
-    try:
-        load_incluster_config(client_configuration=configuration)
-        given = namespace or (ACCOUNT / "namespace").read_text().strip()
-    except (ConfigException, OSError) as error:
-        raise NotForUs(f"this pod's service account cannot be used ({error})") from None
-    return Connection("", configuration.host, given, client.ApiClient(configuration))
-
-
-def replicas(connection: Connection, pools: Collection[str], release: str | None) -> dict[str, int]:
+def replicas(reads: Reads, pools: Collection[str], release: str | None) -> dict[str, int]:
     """By pool; one that has no Deployment is missing. Raises TandemError, NotForUs where it will not change."""
-    path = f"/apis/apps/v1/namespaces/{connection.namespace}/deployments"
+    path = f"/apis/apps/v1/namespaces/{reads.namespace}/deployments"
+    found = reads.items(path, "deployments", _query(objects.POOL, release))
+    if found is None:
+        raise NotForUs(f"this account may not see deployments of namespace {reads.namespace}")
     try:
-        found = asking.items(connection, path, "deployments", _query(objects.POOL, release))
-        if found is None:
-            raise NotForUs(f"this account may not see deployments of namespace {connection.namespace}")
         return objects.replicas(found, pools)
-    except Refused as error:
-        raise NotForUs(str(error)) if error.status == 401 else error from None
     except objects.SeveralReleases as error:
         raise NotForUs(str(error)) from None
 
 
-def servers(connection: Connection, pool: str, release: str | None) -> tuple[Server, ...]:
+def servers(reads: Reads, pool: str, release: str | None) -> tuple[Server, ...]:
     """Raises TandemError."""
-    path = f"/api/v1/namespaces/{connection.namespace}/pods"
-    pods = asking.items(connection, path, "pods", _query(f"{objects.POOL}={pool}", release)) or ()
-    nodes = {name: _node(connection, name) for pod in pods if (name := objects.node_of(pod)) is not None}
-    claims = asking.items(connection, "/apis/karpenter.sh/v1/nodeclaims", "nodeclaims") if nodes else ()
+    path = f"/api/v1/namespaces/{reads.namespace}/pods"
+    pods = reads.items(path, "pods", _query(f"{objects.POOL}={pool}", release)) or ()
+    names = {name for pod in pods if (name := objects.node_of(pod)) is not None}
+    # An ordinary account may not see nodes, and one may be gone by now.
+    nodes = {name: reads.one(f"/api/v1/nodes/{name}", f"node {name}") for name in names}
+    claims = reads.items("/apis/karpenter.sh/v1/nodeclaims", "nodeclaims") if nodes else ()
     return tuple(
         objects.server(pod, nodes.get(objects.node_of(pod) or ""), claims or ())
         for pod in pods
         if objects.is_there_to_stay(pod)
     )
-
-
-def _node(connection: Connection, name: str) -> asking.Object | None:
-    with suppress(Refused):  # an ordinary account may not see nodes, and one may be gone by now
-        return asking.ask(connection, f"/api/v1/nodes/{name}", f"node {name}")
-    return None
 
 
 def _query(selector: str, release: str | None) -> dict[str, str]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
+from serving.cluster.scaler import api
+from serving.cluster.scaler.reads import NotForUs, Reads
 from serving.errors import TandemError
 from serving.planning.cold_start import Server
-
-if TYPE_CHECKING:
-    from serving.cluster.connection import Connection
 
 EVERY_S = 2.0  # while it has something to learn; a list of a few pods
 GIVE_UP_S = 30.0  # for an API server that is not there when the scaler starts: two tries and their timeouts; a guess
@@ -41,12 +39,19 @@ class ClusterLook:
         self.is_readable: bool | None = None
         self._is_over = False
         self._watched: frozenset[str] = frozenset()
-        self._has_work = threading.Event()
+        self._has_work, self._is_stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._problem = ""
         self._began = time.monotonic()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread.start()
+
+    def stop(self, wait_s: float = 0.0) -> None:
+        """Asks nothing more; what is being asked has its own end."""
+        self._is_stopped.set()
+        self._has_work.set()
+        self._thread.join(wait_s)
 
     def watch(self, pools: Collection[str]) -> None:
         """The pools of which a cold start goes on; of others nothing is asked."""
@@ -63,16 +68,14 @@ class ClusterLook:
 
     def _run(self) -> None:
         try:
-            from serving.cluster.scaler import api
-
-            with (connection := api.reach(self._context, self._namespace)).api:
-                self._begin(connection)
-                while True:
-                    self._has_work.wait()
-                    self._has_work.clear()
-                    while self._watched:
-                        self._look(connection)
-                        time.sleep(EVERY_S)
+            reads = api.reach(self._context, self._namespace)
+            self._begin(reads)
+            while not self._is_stopped.is_set():
+                self._has_work.wait()
+                self._has_work.clear()
+                while self._watched and not self._is_stopped.is_set():
+                    self._look(reads)
+                    self._is_stopped.wait(EVERY_S)
         except ModuleNotFoundError as error:
             self._end(f"the package '{error.name}' is not installed (pip install 'tandem-serving[cluster]')")
         except TandemError as error:
@@ -80,30 +83,26 @@ class ClusterLook:
         except Exception as error:  # an object of another shape, say: the scaling goes on without
             self._end(f"what Kubernetes answers cannot be read ({type(error).__name__}: {error})")
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, reads: Reads) -> None:
         """Raises TandemError where asking again will not help, later on either."""
-        from serving.cluster.scaler import api
-
-        while self.there is None and not self._is_over:
+        while self.there is None and not self._is_over and not self._is_stopped.is_set():
             try:
-                there = api.replicas(connection, self._pools, self._release)
-            except api.NotForUs:
+                there = api.replicas(reads, self._pools, self._release)
+            except NotForUs:
                 raise
             except TandemError as error:
                 self.is_readable = False
                 self._tell(str(error))
                 self._is_over = self._waited_s() > GIVE_UP_S
-                time.sleep(EVERY_S)
+                self._is_stopped.wait(EVERY_S)
                 continue
             self.there, self.is_readable = there, True
             if missing := [pool for pool in self._pools if pool not in there]:
-                self._say(f"no Deployment in namespace {connection.namespace} is labelled tandem-pool={missing[0]}")
+                self._say(f"no Deployment in namespace {reads.namespace} is labelled tandem-pool={missing[0]}")
 
-    def _look(self, connection: Connection) -> None:
-        from serving.cluster.scaler import api
-
+    def _look(self, reads: Reads) -> None:
         try:
-            self.servers = {pool: api.servers(connection, pool, self._release) for pool in self._watched}
+            self.servers = {pool: api.servers(reads, pool, self._release) for pool in self._watched}
             self.is_readable, self._problem = True, ""
         except TandemError as error:
             self.is_readable = False

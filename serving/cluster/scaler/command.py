@@ -68,6 +68,7 @@ def run(options: Options) -> int:
             looking.result()  # raises: a scaler that does not look is to be started again
         looking.cancel()
         pages.stop()
+        cluster.stop()
         if external is not None:
             await external.stop()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from serving.cluster.asking import Object
 from serving.cluster.fields import at, condition, conditions, created, label, moment, name_of
+from serving.cluster.scaler.reads import Object
 from serving.planning.cold_start import Server
 
 POOL, RELEASE = "tandem-pool", "app.kubernetes.io/instance"  # labels that the chart sets
