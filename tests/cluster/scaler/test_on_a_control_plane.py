@@ -4,7 +4,7 @@ that is away stops anything. Nodes and kubelets are simulated here."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,10 +49,7 @@ def deployment(**annotations: str) -> Object:
 
 
 class Look:
-    def __init__(self, kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-        monkeypatch.setenv("NO_PROXY", "*")
-        monkeypatch.setattr(cluster_look, "EVERY_S", 0.2)
+    def __init__(self, namespace: str) -> None:
         self.said: list[str] = []
         self.it = ClusterLook(("gpu",), self.said.append, namespace=namespace)
         self.it.start()
@@ -61,6 +58,26 @@ class Look:
     def server(self) -> Server | None:
         found = self.it.servers.get("gpu", ())
         return found[0] if found else None
+
+
+Looking = Callable[[Path], Look]
+
+
+@pytest.fixture
+def looking(namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looking]:
+    """Looks at the test's namespace as whoever a kubeconfig says."""
+    made: list[Look] = []
+
+    def look(kubeconfig: Path) -> Look:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        made.append(Look(namespace))
+        return made[-1]
+
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr(cluster_look, "EVERY_S", 0.2)
+    yield look
+    for it in made:
+        it.it.stop(wait_s=60)
 
 
 @pytest.fixture
@@ -73,9 +90,9 @@ def pool(bed: Bed, namespace: str) -> Iterator[None]:
 
 
 def test_a_pod_that_waits_for_its_node_counts_and_its_moments_come_in_order(
-    bed: Bed, namespace: str, nodes: Nodes, pool: None, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, namespace: str, nodes: Nodes, pool: None, looking: Looking
 ) -> None:
-    look = Look(bed.layout.kubeconfig, namespace, monkeypatch)
+    look = looking(bed.layout.kubeconfig)
     assert look.it.there == {"gpu": 1}
     look.it.watch({"gpu"})
     waiting = wait_until(look.server, "its pod is seen")
@@ -92,35 +109,33 @@ def test_a_pod_that_waits_for_its_node_counts_and_its_moments_come_in_order(
         it.ready_at - it.scheduled_at >= 3.0
     )  # of the two that its image and the two that its model takes, in whole seconds
     assert look.said == []
-    look.it.watch(())
 
 
 def test_who_may_see_pods_and_no_nodes_has_the_rest(
-    bed: Bed, namespace: str, nodes: Nodes, pool: None, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, namespace: str, nodes: Nodes, pool: None, sign_in: SignIn, looking: Looking
 ) -> None:
     nodes.add(f"{namespace}-gpu", {CARD: "1"}, taint="nvidia.com/gpu")
-    look = Look(sign_in.role("view"), namespace, monkeypatch)
+    look = looking(sign_in.role("view"))
     look.it.watch({"gpu"})
     it = wait_until(lambda: (found := look.server()) and found.ready_at and found, "it is ready")
     assert (it.node_created_at, it.node_ready_at) == (None, None)
     assert it.scheduled_at is not None
     assert look.said == []
-    look.it.watch(())
 
 
 def test_who_may_see_nothing_is_told_so_and_goes_on_by_metrics(
-    namespace: str, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
+    namespace: str, sign_in: SignIn, looking: Looking
 ) -> None:
-    look = Look(sign_in.role(None), namespace, monkeypatch)
+    look = looking(sign_in.role(None))
     assert look.it.there is None
     wait_until(lambda: look.said, "it is told")
     assert f"this account may not see deployments of namespace {namespace}" in look.said[0]
 
 
 def test_an_api_server_that_goes_away_is_told_once_and_heard_when_it_is_back(
-    bed: Bed, namespace: str, pool: None, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, namespace: str, pool: None, looking: Looking
 ) -> None:
-    look = Look(bed.layout.kubeconfig, namespace, monkeypatch)
+    look = looking(bed.layout.kubeconfig)
     look.it.watch({"gpu"})
     wait_until(look.server, "its pod is seen")
     bed.stop("kube-apiserver")
@@ -131,7 +146,6 @@ def test_an_api_server_that_goes_away_is_told_once_and_heard_when_it_is_back(
         bed.start("kube-apiserver")
     wait_until(lambda: look.it.is_readable, "it is heard again")
     assert look.it.there == {"gpu": 1}
-    look.it.watch(())
     assert all("phases of cold starts may be missing" in line for line in look.said)
 
 
