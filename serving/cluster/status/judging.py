@@ -12,9 +12,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from serving.cluster.status.autoscalers import trouble
+from serving.cluster.status.reason import Reason
 from serving.cluster.status.seen import GATEWAY, TRITON, NodeClaim, Pod, Seen, Workload
 from serving.cluster.status.waiting_for_nodes import is_on_its_way, step
-from serving.cluster.status.why import Reason, reason, refused
+from serving.cluster.status.why import reason, refused
 
 ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node
 _ORDER = {GATEWAY: 0, TRITON: 1}
