@@ -17,7 +17,7 @@ from serving.planning.wanted import Demand
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
 STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
 NUMBERS = (DEMAND, ONLY, READY)
-NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE, REQUESTS))
+NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
 
 
 class NotUsable(ValueError):
@@ -38,7 +38,7 @@ def heard(text: str, pools: Collection[str]) -> Heard:
     numbers: dict[str, dict[str, float]] = {name: {} for name in NUMBERS}
     states: dict[str, str] = {}
     good = dict.fromkeys(pools, 0.0)
-    lines = "\n".join(line for line in text.splitlines() if line.startswith(NEEDED))
+    lines = "\n".join(line for line in text.splitlines() if _is_needed(line))
     try:
         for family in text_string_to_metric_families(lines + "\n"):
             for sample in family.samples:
@@ -58,6 +58,10 @@ def heard(text: str, pools: Collection[str]) -> Heard:
             _check(name, pool, numbers[name].get(pool))
     demands = {p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p])) for p in pools}
     return Heard(demands, states, good)
+
+
+def _is_needed(line: str) -> bool:
+    return line.startswith(NEEDED) or (line.startswith(REQUESTS) and 'outcome="ok"' in line)
 
 
 def _check(name: str, pool: str, value: float | None) -> None:
