@@ -45,6 +45,13 @@ def bed(pytestconfig: pytest.Config) -> Iterator[Bed]:
         yield running
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More than others get: the first test waits for the bed, and what takes seconds here takes minutes on a busy machine."""
+    for item in items:
+        if item.get_closest_marker("cluster") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
+
+
 class Reports:
     """What a worker of `-n` says of its bed at its end, printed by the process that started it."""
 

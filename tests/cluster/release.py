@@ -18,7 +18,7 @@ PROFILES = {
     "default": None,
     **{path.stem.removeprefix("values-"): path for path in sorted(CHART.glob("values-*.yaml"))},
 }
-WAIT_S = 90  # a pod of the bed is ready after 2 to 3 s and gone after 1; the rest is for a busy machine
+WAIT_S = 180  # a pod of the bed is ready after 2 to 3 s and gone after 1; the rest is for a busy machine
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.cluster.release import Release
 
 pytestmark = pytest.mark.cluster
 ORDINARY = ("cpu-0", "cpu-1", "cpu-2")
-DRAIN_S = 60  # a pod of the bed leaves within 2 s; kubectl tries a refused eviction again every 5 s
+DRAIN_S = 120  # a pod of the bed leaves within 2 s; kubectl tries a refused eviction again every 5 s
 
 
 def drained(bed: Bed, node: str) -> None:

@@ -17,7 +17,7 @@ from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import Nodes, drop_namespace, new_namespace
 from tests.cluster.release import PROFILES, Release, extended_resources, node_labels, stack
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 KEYS = {"existingSecret": "keys", "client": {"existingSecret": "client-key"}}
 INGRESS_PEER = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]

@@ -23,7 +23,7 @@ from tests.cluster.bed.cluster import Bed
 from tests.cluster.release import PROFILES, Release
 from tests.cluster.stored import ROOT, Here, Stored
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.cluster
 
 BODY = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
 SHORT = {"preStopSeconds": 1, "exitTimeoutSeconds": 4, "marginSeconds": 4}  # so that a test can wait for all of it

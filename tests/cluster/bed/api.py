@@ -74,7 +74,7 @@ def _message(text: str) -> str:
         return text
 
 
-def until(done: Callable[[], Any], what: str, timeout_s: float = 60.0, every_s: float = 0.2) -> Any:
+def until(done: Callable[[], Any], what: str, timeout_s: float = 120.0, every_s: float = 0.2) -> Any:
     """The first answer that counts as true. What it says when there is none names what was waited for and the last answer."""
     give_up = time.monotonic() + timeout_s
     while True:

@@ -34,7 +34,7 @@ PATHS = {
     "Service": "/api/v1/namespaces/kube-system/services",
     "APIService": "/apis/apiregistration.k8s.io/v1/apiservices",
 }
-COMMAND_S = 120.0  # the longest `helm --wait` of a test takes half a minute
+COMMAND_S = 300.0  # the longest `helm --wait` of a test takes half a minute on free cores
 
 
 class Failed(Exception):
