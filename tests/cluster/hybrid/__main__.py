@@ -1,0 +1,41 @@
+"""`python -m tests.cluster.hybrid --report FILE`: plays the story once and writes what was seen. Exit code 1: something of it failed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.cluster.bed.build import NotBuilt, built
+from tests.cluster.bed.cluster import Bed
+from tests.cluster.hybrid.alone import NotAlone, go_inside, settle
+from tests.cluster.hybrid.story import NAMESPACE, play
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, required=True, help="JSON: phases, errors, timeline")
+    parser.add_argument("--logs", type=Path, help="keeps the pods' folders and logs here")
+    given = parser.parse_args()
+    try:
+        programs = built()
+        go_inside("tests.cluster.hybrid", sys.argv[1:])
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with tempfile.TemporaryDirectory(prefix="hybrid-") as temporary:
+            folder = given.logs or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            settle(folder, NAMESPACE)
+            with Bed(programs) as bed:
+                report = play(bed, folder, lambda line: print(line, flush=True))
+    except (NotBuilt, NotAlone) as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 3
+    given.report.write_text(json.dumps(report, indent=1) + "\n")
+    return 1 if report["failed"] or report["all"]["errors"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
