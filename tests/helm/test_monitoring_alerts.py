@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from .conftest import Object, Render
-from .promtool import NotThere, promtool
+from .prometheus import NotThere, program
 from .test_monitoring import BOTH, KEYS, MONITORED, SHAPES
 
 pytestmark = pytest.mark.cluster  # needs a program that is fetched, as `make test-cluster` does
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[str, dict[str, str], int, dict[str, int]]] = {
 @pytest.fixture(scope="module")
 def tool() -> Path:
     try:
-        return promtool()
+        return program("promtool")
     except NotThere as error:
         pytest.fail(str(error), pytrace=False)
 
