@@ -179,12 +179,12 @@ def test_a_clock_that_goes_back_stands_still() -> None:
     assert bed.run(3).replicas == before.replicas
 
 
-def test_a_node_that_is_paid_for_by_the_hour_is_kept_for_it() -> None:
-    hourly = {**POOLS, "gpu": pool("gpu", price_per_hour=1.0, max_replicas=3, cold_start_s=20.0, min_billing_s=3600)}
+def test_a_node_that_is_paid_for_longer_is_kept_for_it() -> None:
+    hourly = {**POOLS, "gpu": pool("gpu", price_per_hour=1.0, max_replicas=3, cold_start_s=20.0, min_billing_s=600)}
     bed = Bed(
         hourly, heard={"A": {"cpu": Demand(0.1, 0.0, 1), "gpu": Demand(0.01, 0.0, 1)}}, there={"cpu": 1, "gpu": 1}
     )
-    assert bed.run(3600).replicas == {"cpu": 1, "gpu": 1}
+    assert bed.run(600).replicas == {"cpu": 1, "gpu": 1}
     assert bed.run(20).replicas == {"cpu": 1, "gpu": 0}
 
 

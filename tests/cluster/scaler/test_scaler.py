@@ -214,7 +214,7 @@ def too_much_on(ports: list[int]) -> Iterator[Load]:
     """Clients of each gateway who ask for more than the CPU pool can do, and do not mind when theirs is gone."""
     all_of_it = Load(ports[0], MODEL, FULL)
     others = [Load(port, MODEL, FULL, all_of_it.answers, stop=all_of_it.stop) for port in ports[1:]]
-    threads = [threading.Thread(target=load.client) for load in (all_of_it, *others) for _ in range(4)]
+    threads = [threading.Thread(target=load.client) for load in (all_of_it, *others) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
