@@ -18,7 +18,7 @@ from serving.cluster.asking import METADATA_ONLY, items
 from serving.cluster.connection import connect
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
-from tests.cluster.conftest import CHART, Nodes, SignIn
+from tests.cluster.conftest import CHART, Nodes, SignIn, drop_namespace, new_namespace
 from tests.cluster.release import Release
 
 pytestmark = pytest.mark.cluster
@@ -63,6 +63,16 @@ def tandem(
     return run
 
 
+@pytest.fixture(autouse=True)
+def without_cards(bed: Bed) -> None:
+    """A card that another test's Karpenter still takes away would change what is said here."""
+
+    def num_cards() -> int:
+        return sum("nvidia" in key for it in bed.api.items("/api/v1/nodes") for key in it["status"]["allocatable"])
+
+    until(lambda: num_cards() == 0, "nodes of other tests gone", WAIT_S)
+
+
 def install(bed: Bed, namespace: str, *words: str, **values: Any) -> Release:
     """Without waiting for anything to be ready. Values by path, with __ for a dot."""
     release = Release(bed, namespace, more={key.replace("__", "."): it for key, it in values.items()})
@@ -78,12 +88,12 @@ def waiting(told: Told, part: str) -> list[str]:
     return [f"{it['why']}; {it['way_out']}" for it in found["waiting"]]
 
 
-def says(tandem: Tandem, part: str, words: str) -> Told:
+def says(tandem: Tandem, part: str, words: str, of: str | None = None) -> Told:
     """Waits until status says so of a part."""
     last: list[Told] = []
 
     def is_said() -> bool:
-        last[:] = [tandem("status", "--json")]
+        last[:] = [tandem("status", "--json", of=of)]
         return any(words in it for it in waiting(last[0], part))
 
     until(is_said, f"status says of {part}: {words}", WAIT_S)
@@ -445,33 +455,40 @@ def test_two_releases_of_a_namespace_are_two(bed: Bed, namespace: str, tandem: T
     assert tandem("status", "--release=tandem").code == 0
 
 
-def test_while_models_load_nothing_is_answered(bed: Bed, namespace: str, tandem: Tandem) -> None:
-    install(bed, namespace, pools__cpu__podAnnotations={"bed/unready": "true"})
-    told = says(tandem, "cpu", "first model is not ready")
-    assert told.code == 1
-    assert told.report["releases"][0]["parts"][1]["standing"] == "waits"
-
-
 def test_an_image_that_cannot_be_pulled_is_named(bed: Bed, namespace: str, tandem: Tandem) -> None:
     install(bed, namespace, pools__cpu__podAnnotations={"bed/waiting": "ImagePullBackOff"})
     told = says(tandem, "cpu", "its image nvcr.io/nvidia/tritonserver:26.08-py3 cannot be pulled (ImagePullBackOff)")
     assert (told.code, told.report["is_serving"]) == (1, False)
 
 
-@pytest.fixture
-def kubelet(bed: Bed, namespace: str) -> Callable[..., None]:
-    """Writes into the status of a component's one pod, as its node's kubelet would."""
+class Kubelet(NamedTuple):
+    """Of a release whose pods run and never get ready: writes into the status of its CPU pool's pod, as a node's kubelet would."""
 
-    def write(pool: str, **status: Any) -> None:
-        def pods() -> list[Object]:
-            found = bed.api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector=tandem-pool={pool}")
+    bed: Bed
+    namespace: str
+
+    def write(self, **status: Any) -> None:
+        def running() -> list[Object]:
+            found = self.bed.api.items(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector=tandem-pool=cpu")
             return [it for it in found if it.get("status", {}).get("phase") == "Running"]
 
-        until(lambda: len(pods()) == 1, f"the pod of {pool} runs", WAIT_S)
-        name = pods()[0]["metadata"]["name"]
-        bed.api.call("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status}, MERGE)
+        (pod,) = until(running, "the pod runs", WAIT_S)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        self.bed.api.call("PATCH", path, {"status": status}, MERGE)
 
-    return write
+
+@pytest.fixture(scope="module")
+def kubelet(bed: Bed) -> Iterator[Kubelet]:
+    namespace = new_namespace(bed)
+    install(bed, namespace, pools__cpu__podAnnotations={"bed/unready": "true"})
+    yield Kubelet(bed, namespace)
+    drop_namespace(bed, namespace)
+
+
+def test_while_the_first_model_is_not_ready_nothing_is_answered(tandem: Tandem, kubelet: Kubelet) -> None:
+    told = says(tandem, "cpu", "first model is not ready", kubelet.namespace)
+    assert told.code == 1
+    assert told.report["releases"][0]["parts"][1]["standing"] == "waits"
 
 
 def container(name: str, state: Object, last: Object, **more: Any) -> Object:
@@ -502,24 +519,17 @@ def ended(code: int, reason: str = "Error", message: str = "") -> Object:
     ],
     ids=["an error", "memory"],
 )  # fmt: skip
-def test_a_crash_loop_is_told_with_its_last_end(
-    bed: Bed, namespace: str, tandem: Tandem, kubelet: Callable[..., None], end: Object, words: str
-) -> None:
-    install(bed, namespace, pools__cpu__podAnnotations={"bed/unready": "true"})
-    kubelet("cpu", containerStatuses=[container("triton", BACK_OFF, end)])
-    assert says(tandem, "cpu", words).code == 1
+def test_a_crash_loop_is_told_with_its_last_end(tandem: Tandem, kubelet: Kubelet, end: Object, words: str) -> None:
+    kubelet.write(initContainerStatuses=None, containerStatuses=[container("triton", BACK_OFF, end)])
+    assert says(tandem, "cpu", words, kubelet.namespace).code == 1
 
 
-def test_a_model_repository_that_is_refused_names_the_log_to_read(
-    bed: Bed, namespace: str, tandem: Tandem, kubelet: Callable[..., None]
-) -> None:
-    install(bed, namespace, pools__cpu__podAnnotations={"bed/unready": "true"})
+def test_a_model_repository_that_is_refused_names_the_log_to_read(tandem: Tandem, kubelet: Kubelet) -> None:
+    refused = container("verify-models", BACK_OFF, ended(1))
     initializing = container("triton", {"waiting": {"reason": "PodInitializing"}}, {})
-    kubelet(
-        "cpu", initContainerStatuses=[container("verify-models", BACK_OFF, ended(1))], containerStatuses=[initializing]
-    )
-    told = says(tandem, "cpu", "verify-models refuses the model repository (exit code 1)")
-    assert f"kubectl --namespace {namespace} logs tandem-cpu-" in told.out
+    kubelet.write(initContainerStatuses=[refused], containerStatuses=[initializing])
+    told = says(tandem, "cpu", "verify-models refuses the model repository (exit code 1)", kubelet.namespace)
+    assert f"kubectl --namespace {kubelet.namespace} logs tandem-cpu-" in told.out
 
 
 def test_pod_security_that_refuses_a_pod_is_told(bed: Bed, namespace: str, tandem: Tandem) -> None:
@@ -652,7 +662,7 @@ def test_what_karpenter_refuses_to_buy_is_told_in_its_words(
     node_pool(1, 1)
     install(bed, namespace, pools__gpu__enabled=True, pools__gpu__gpu__count=4)
     told = says(tandem, "gpu", "karpenter buys none: Failed to schedule pod")
-    assert "it asks for 4 nvidia.com/gpu and no node " in told.out  # one of a card may be left of another test
+    assert "it asks for 4 nvidia.com/gpu and no node carries that" in told.out
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------------
