@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from serving.cli.rooms import room
-from serving.cli.words import FILE, JSON, PORT
+from serving.cli.rooms import loadtest, room
+from serving.cli.words import FAIL_IF, FILE, JSON, PORT, Finite
+from serving.errors import UserError
 
 NAMESPACE = click.option(
     "--namespace", "-n", help="Where Tandem lives, or is to live. Default: the context's, else 'default'."
@@ -18,7 +20,7 @@ CONTEXT = click.option("--context", help="Context of the kubeconfig. Default: it
 
 @click.group()
 def cluster() -> None:
-    """Ask a Kubernetes cluster; nothing here changes it."""
+    """Ask a Kubernetes cluster, which changes nothing there; or run a campaign in it."""
 
 
 @cluster.command()
@@ -57,6 +59,58 @@ def status(**options: Any) -> None:
 
 
 @cluster.command()
+@click.argument("file", type=FILE)
+@NAMESPACE
+@CONTEXT
+@click.option("--release", help="The release whose gateway is asked. Default: the only one of the namespace.")
+@click.option("--output", type=FILE, help="Folder for the results. Default: results/<name>-<time>.")
+@FAIL_IF
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Finite(1),
+    help="Seconds after which the Job is stopped, the wait for its node included. Default: by the length of its runs.",
+)
+@click.option("--image", help="The load test's image. Default: the one beside the gateway's.")
+@click.option(
+    "--key-secret", metavar="NAME/KEY", help="Secret with an API key. Default: the one of the release's own clients."
+)
+@click.option("--keep", is_flag=True, help="Leave the Job there when it is over, and when this is interrupted.")
+def campaign(file: Path, fail_if: tuple[str, ...], **options: Any) -> None:
+    """Run the campaign in FILE as a Job beside the gateway, and bring its results home."""
+    running = room("serving.cluster.campaign.command")
+    given = loadtest(room("loadtest.errors"), lambda: _given(file, fail_if))
+    sys.exit(running.run(running.Options(**options), given))
+
+
+def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
+    """The campaign's file and those that it names, checked as `campaign run` would; raises CampaignError, UserError."""
+    if room("loadtest.claims.claims_file").is_claims_file(file):
+        raise UserError(
+            f"{file} holds claims, which are put to the test on a machine of one's own: tandem campaign run {file}"
+        )
+    campaign = room("loadtest.campaign_file").read_campaign(file)
+    room("loadtest.reporting.report_values").check(fail_if, [arm.name for arm in campaign.arms])
+    data, load = campaign.payload.data, campaign.load
+    if data in ("texts", "photographs") or data.endswith(".txt"):
+        raise UserError(
+            f"{file} sends {data}, made with files of the model that the load test's image has not; send arrays: "
+            "tandem export --payload FILE writes them, and `data` names that npz"
+        )
+    named = [it for it in (data if data.endswith(".npz") else None, load.trace) if it]
+    num_runs = len(campaign.arms) * len(load.points) * load.repeats
+    return room("serving.cluster.campaign.objects").Given(
+        name=campaign.name,
+        file=file.name,
+        files={file.name: file.read_bytes(), **{it: (file.parent / it).read_bytes() for it in named}},
+        num_processes=load.processes,
+        planned_s=num_runs * load.end_s,
+        num_runs=num_runs,
+        fail_if=fail_if,
+    )
+
+
+@cluster.command()
 @click.option(
     "--config",
     type=FILE,
@@ -74,7 +128,9 @@ def status(**options: Any) -> None:
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; what it answers wants no key."
 )
-@click.option("--port", default=9091, show_default=True, type=PORT, help="Port of /metrics, /status, /cold-starts and /health.")
+@click.option(
+    "--port", default=9091, show_default=True, type=PORT, help="Port of /metrics, /status, /cold-starts and /health."
+)
 @click.option("--grpc-port", type=PORT, help="Port of KEDA's external scaler. Default: none.")
 @click.option(
     "--key-file", type=FILE, help="File with the API key (scope metrics) for the gateways. Default: TANDEM_API_KEY."
