@@ -185,8 +185,6 @@ def _target(connection: Connection, options: Options, key: Key | None) -> Target
         deployments=deployments,
         services=ours(f"/api/v1{inside}/services", "its services"),
         jobs=ours(f"/apis/batch/v1{inside}/jobs", "its jobs"),
-        pods=ours(f"/api/v1{inside}/pods", "its pods"),
-        monitors=ours(f"/apis/monitoring.coreos.com/v1{inside}/servicemonitors", "its service monitors"),
         policies=ours(f"/apis/networking.k8s.io/v1{inside}/networkpolicies", "its network policies"),
     )
     with connection.asking("its objects"):

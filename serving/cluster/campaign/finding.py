@@ -18,6 +18,7 @@ from serving.errors import EnvironmentFault, UserError
 
 LOADTEST = "loadtest"  # the component that the chart's NetworkPolicy lets reach the gateway
 VARIABLE = "TANDEM_API_KEY"
+CLIENT_KEY = "tandem-client-key"  # annotation of the gateway's Deployment: SECRET/KEY of auth.client
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,6 @@ class Objects:
     deployments: Sequence[Object]
     services: Sequence[Object] | None
     jobs: Sequence[Object] | None
-    pods: Sequence[Object] | None
-    monitors: Sequence[Object] | None
     policies: Sequence[Object] | None
 
 
@@ -64,10 +63,10 @@ def target(seen: Objects, namespace: str, release: str | None, image: str | None
     main: Object = (at(spec, "containers", default=()) or ({},))[0]
     words = [*at(main, "command", default=()), *at(main, "args", default=())]
     wants_key = any(str(it).startswith("--keys") for it in words)
-    key = key or (_key(seen, of) if wants_key else None)
+    key = key or (_key(gateway) if wants_key else None)
     if wants_key and key is None:
         raise UserError(
-            f"release '{of}' asks for API keys, and no object of it names the secret of one (auth.client); give --key-secret NAME/KEY"
+            f"release '{of}' asks for API keys, and names no secret with one (auth.client.existingSecret); give --key-secret NAME/KEY"
         )
     return Target(
         release=of,
@@ -123,27 +122,10 @@ def _image(jobs: Iterable[Object], release: str, gateway: str, version: str) -> 
     return f"{folder}{slash}{re.sub(r'gateway', LOADTEST, name)}:{tag}"
 
 
-def _key(seen: Objects, release: str) -> Key | None:
-    """What the chart's own clients are given: the load test, `helm test`, then those that read metrics; it is one secret for all."""
-    own = sorted(
-        (it for it in (*(seen.jobs or ()), *(seen.pods or ()), *seen.deployments) if label(it, RELEASE) == release),
-        key=lambda it: label(it, COMPONENT) not in (LOADTEST, "test"),
-    )
-    for it in own:
-        spec = at(it, "spec", "template", "spec") or at(it, "spec", default={})
-        for container in at(spec, "containers", default=()):
-            for variable in at(container, "env", default=()):
-                if variable.get("name") == VARIABLE and (found := _secret(at(variable, "valueFrom", "secretKeyRef"))):
-                    return found
-    for it in seen.monitors or ():
-        for end in at(it, "spec", "endpoints", default=()) if label(it, RELEASE) == release else ():
-            if found := _secret(at(end, "authorization", "credentials")):
-                return found
-    return None
-
-
-def _secret(it: Object | None) -> Key | None:
-    return Key(str(it["name"]), str(it["key"])) if it and it.get("name") and it.get("key") else None
+def _key(gateway: Object) -> Key | None:
+    """The one of the chart's own clients (auth.client)."""
+    secret, _, key = str(at(gateway, "metadata", "annotations", default={}).get(CLIENT_KEY, "")).partition("/")
+    return Key(secret, key) if secret and key else None
 
 
 def _needs_policy(policies: Iterable[Object], release: str) -> bool:
