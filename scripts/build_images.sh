@@ -36,9 +36,10 @@ print_size() {
   echo "tandem: tandem-$1:$version, $mb MB ($words)"
 }
 
+# buildah 1.28 never takes a RUN with a mount from its cache, so the layers of steps would fill the disk for nothing.
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' serving/__init__.py)
 if [ "${BUILDER:-docker}" = docker ] && docker info >/dev/null 2>&1; then builder="docker build"
-elif command -v buildah >/dev/null 2>&1; then builder="buildah build --format docker --layers --pull=false"
+elif command -v buildah >/dev/null 2>&1; then builder="buildah build --format docker --layers=false --pull=false"
 elif command -v docker >/dev/null 2>&1; then stop "docker is installed, but its daemon does not answer. Start it, or install buildah (Debian, Ubuntu: apt-get install buildah)."
 else stop "building images needs docker or buildah, and neither is here. Install one of them (Debian, Ubuntu: apt-get install buildah)."
 fi
