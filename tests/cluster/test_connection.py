@@ -43,10 +43,10 @@ def process(kubeconfig: Path | str, *arguments: str, home: Path) -> tuple[int, s
 def preflight(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Preflight:
     """The same without a process, for the long tables: importing the client takes a second."""
 
-    def run(kubeconfig: Path | str, *arguments: str) -> tuple[int, str]:
+    def run(kubeconfig: Path | str, *arguments: str, verb: str = "preflight") -> tuple[int, str]:
         for name, value in (("HOME", str(tmp_path)), ("KUBECONFIG", str(kubeconfig)), ("NO_PROXY", "*")):
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["tandem", "cluster", "preflight", *arguments])
+        monkeypatch.setattr(sys, "argv", ["tandem", "cluster", verb, *arguments])
         with pytest.raises(SystemExit) as end:
             main()
         out, err = capfd.readouterr()
@@ -227,3 +227,35 @@ def test_an_answer_that_is_none_says_so(
         code, line = preflight(kubeconfig(tmp_path, f"http://{address}"))
     assert code == 3
     assert says in line
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        pytest.param(401, b"{}", "answers 401 when asked for its deployments; sign in again", id="unknown user"),
+        pytest.param(403, b"{}", "answers 403 when asked for the deployments of namespace 'default'", id="no permission"),
+        pytest.param(503, b"", "answers 503 when asked for its deployments", id="overloaded"),
+        pytest.param(302, b"", "answers 302 when asked for its deployments", id="sent elsewhere"),
+        pytest.param(200, b"<html>", "does not answer as Kubernetes", id="a web page"),
+        pytest.param(200, b"[]", "does not answer as Kubernetes", id="a list"),
+        pytest.param(200, b'{"hello": "world"}', "does not answer as Kubernetes", id="another object"),
+        pytest.param(200, b'{"items": 5}', "does not answer as Kubernetes", id="items that are none"),
+        pytest.param(200, b'{"items": [5]}', "does not answer as Kubernetes", id="an item that is none"),
+    ],
+)  # fmt: skip
+def test_status_says_so_too(preflight: Preflight, tmp_path: Path, status: int, body: bytes, says: str) -> None:
+    with answering(status, body) as address:
+        code, line = preflight(kubeconfig(tmp_path, f"http://{address}"), verb="status")
+    assert code == 3
+    assert says in line
+
+
+def test_status_of_a_server_that_knows_no_tandem_names_the_namespace(preflight: Preflight, tmp_path: Path) -> None:
+    with answering(200, b'{"items": []}') as address:
+        code, line = preflight(kubeconfig(tmp_path, f"http://{address}"), "--namespace=serve", verb="status")
+    assert (code, "no Tandem in namespace 'serve' of context 'east': give another" in line) == (2, True)
+
+
+def test_status_without_a_kubeconfig_says_where_it_looked(preflight: Preflight, tmp_path: Path) -> None:
+    code, line = preflight(tmp_path / "gone", verb="status")
+    assert (code, f"{tmp_path / 'gone'} does not exist" in line) == (3, True)
