@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.cluster.servers import answering, nobody, silent
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
 ROOT = Path(__file__).parents[2]
-LONGEST_S = 15.0  # the timeout that is met is 5 s; starting Python and the client takes 1 to 4
+LONGEST_S = 60.0  # the timeout that is met is 5 s; starting Python and the client takes 1 to 4, and 20 on a machine with much to do
 
 
 Preflight = Callable[..., tuple[int, str]]
@@ -28,12 +27,10 @@ Preflight = Callable[..., tuple[int, str]]
 def process(kubeconfig: Path | str, *arguments: str, home: Path) -> tuple[int, str]:
     """Exit code and the one line on stderr of a process of its own, into which nothing of this machine's Kubernetes gets."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "serving", "cluster", "preflight", *arguments],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_S,
     )  # fmt: skip
-    assert time.monotonic() - began < LONGEST_S
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     return done.returncode, line
