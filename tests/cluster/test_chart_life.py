@@ -45,6 +45,12 @@ EVERYTHING: Object = {
 }  # fmt: skip
 LIVES = [*PROFILES, "everything"]
 SIDE_BY_SIDE = 4
+GENERATED = ("ReplicaSet/", "Pod/", "EndpointSlice/", "Endpoints/", "ControllerRevision/")  # with names of their own
+CLUSTER_WIDE = (
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+)
 
 
 def secrets(bed: Bed, namespace: str) -> None:
@@ -63,7 +69,7 @@ def live(release: Release) -> None:
     release.install()
     release.settle()
     assert not refused_pods(release)
-    made = labelled(bed, namespace)
+    made = {it for it in labelled(bed, namespace) if not it.startswith(GENERATED)}
     assert "Phase:          Succeeded" in release.test()
     changed = {"gateway.podAnnotations": {"rolled": "out"}, "poolDefaults.podAnnotations": {"rolled": "out"}}
     Release(bed, namespace, release.values, {**release.more, **changed}).upgrade()
@@ -71,15 +77,17 @@ def live(release: Release) -> None:
     release.rollback(1)
     assert rolled(release) == {None}
     release.settle()
-    assert labelled(bed, namespace) >= made
+    assert {it for it in labelled(bed, namespace) if not it.startswith(GENERATED)} >= made
     assert len(made) >= 10
     release.uninstall()
     until(lambda: not left(release), f"{namespace}: nothing left of the release", 30)
 
 
 def rolled(release: Release) -> set[str | None]:
-    pods = [it["spec"]["template"]["metadata"] for it in release.deployments().values()]
-    return {it.get("annotations", {}).get("rolled") for it in pods}
+    """The annotation of the test on gateway and pools; the scaler has none of its own."""
+    found = [it["spec"]["template"]["metadata"] for it in release.deployments().values()]
+    served = [it for it in found if it["labels"]["app.kubernetes.io/component"] in ("gateway", "triton")]
+    return {it.get("annotations", {}).get("rolled") for it in served}
 
 
 def refused_pods(release: Release) -> list[str]:
@@ -87,32 +95,30 @@ def refused_pods(release: Release) -> list[str]:
 
 
 def labelled(bed: Bed, namespace: str) -> set[str]:
-    """Kind and name of every object in the namespace with the release's label."""
+    """Kind and name of every object in the namespace with the release's label, whatever its kind."""
     kinds = bed.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").split()
     kinds = [it for it in kinds if not it.endswith(".metrics.k8s.io") and not it.startswith("events")]
-    found = json.loads(
-        bed.kubectl("get", ",".join(kinds), "-n", namespace, "-l", "app.kubernetes.io/instance=tandem", "-o", "json")
-    )
-    generated = ("ReplicaSet", "Pod", "EndpointSlice", "Endpoints", "ControllerRevision")
-    return {f"{it['kind']}/{it['metadata']['name']}" for it in found["items"] if it["kind"] not in generated}
+    words = ("-n", namespace, "-l", "app.kubernetes.io/instance=tandem", "-o", "json")
+    found = json.loads(bed.kubectl("get", ",".join(kinds), *words))["items"]
+    return {f"{it['kind']}/{it['metadata']['name']}" for it in found}
 
 
-def left(release: Release) -> list[str]:
-    """Of everything that has the release's label, and of what Helm keeps of it, but the pod of `helm test`."""
-    words = ("-l", "app.kubernetes.io/instance=tandem", "-o", "name")
-    kinds = "all,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets,ingresses,httproutes,servicemonitors,podmonitors,prometheusrules,jobs"
-    found = release.bed.kubectl("get", kinds, "-n", release.namespace, *words).split()
-    found += release.bed.kubectl("get", "secrets", "-n", release.namespace, "-l", "owner=helm", "-o", "name").split()
-    for it in release.bed.api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):
-        if it["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace") == release.namespace:
-            found.append(f"priorityclass/{it['metadata']['name']}")
-    return [it for it in found if it != "pod/tandem-test-infer"]
+def left(release: Release) -> set[str]:
+    """Of all that has the release's label, and of what Helm keeps of it, but the pod of `helm test`, which Helm leaves for its log."""
+    found = labelled(release.bed, release.namespace) - {"Pod/tandem-test-infer"}
+    found |= {it["metadata"]["name"] for it in release.objects("secrets") if it["type"] == "helm.sh/release.v1"}
+    for path in CLUSTER_WIDE:
+        for it in release.bed.api.items(path):
+            if it["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace") == release.namespace:
+                found.add(f"{path}/{it['metadata']['name']}")
+    return found
 
 
 @pytest.fixture(scope="module")
-def lives(bed: Bed) -> Iterator[dict[str, Future[None]]]:
-    """All of them at once, as many as the machine bears; a test waits for its own."""
-    gpu_nodes, namespaces = Nodes(bed), {name: new_namespace(bed) for name in LIVES}
+def lives(bed: Bed, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[None]]]:
+    """All that are tested at once, as many as the machine bears; a test waits for its own."""
+    chosen = [it.callspec.params["profile"] for it in request.session.items if it.path == request.path]  # type: ignore[attr-defined]
+    gpu_nodes, namespaces = Nodes(bed), {name: new_namespace(bed) for name in chosen}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         releases = {}
         for name, namespace in namespaces.items():

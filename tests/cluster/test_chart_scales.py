@@ -10,7 +10,19 @@ from tests.cluster.conftest import Nodes
 from tests.cluster.release import Release
 
 pytestmark = pytest.mark.cluster
-DEMAND = "tandem_demand_replicas"
+WANTED = "tandem_wanted_replicas"
+
+
+SCALER: Object = {
+    "scaler.enabled": True,
+    "monitoring.serviceMonitor.enabled": True,
+    "networkPolicy.metricsFrom": [{"podSelector": {}}],
+}
+
+
+def say(bed: Bed, namespace: str, wanted: int | None) -> None:
+    """What prometheus-adapter would serve of the scaler; None: nothing, as while the scaler is away."""
+    bed.set_external_metric(WANTED, wanted, pool="gpu", tandem="tandem")
 
 
 def replicas(release: Release, name: str) -> int:
@@ -42,27 +54,22 @@ def test_a_gpu_pool_follows_demand_from_zero_and_back_and_an_upgrade_leaves_it_t
     bed: Bed, namespace: str, nodes: Nodes
 ) -> None:
     nodes.add("gpu-scaled", {"nvidia.com/gpu": "4"}, taint="nvidia.com/gpu")
-    metric = {"metric": {"name": DEMAND, "selector": {"matchLabels": {"pool": "gpu"}}}, "target": {"type": "AverageValue", "averageValue": "1"}}  # fmt: skip
-    scaling: Object = {
-        "enabled": True,
-        "minReplicas": 0,
-        "maxReplicas": 2,
-        "metrics": [{"type": "External", "external": metric}],
-        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},  # five minutes by default
-    }
-    values = {"pools.gpu.enabled": True, "pools.gpu.autoscaling": scaling}
+    scaling: Object = {"enabled": True, "by": "wanted", "minReplicas": 0, "maxReplicas": 12}
+    values = {"pools.gpu.enabled": True, "pools.gpu.autoscaling": scaling, **SCALER}
     release = Release(bed, namespace, more=values)
-    bed.set_external_metric(DEMAND, 0, pool="gpu")
+    say(bed, namespace, 0)
     release.install()
     until(lambda: replicas(release, "gpu") == 0, "no Triton while nobody asks")
     Release(bed, namespace, more={**values, "poolDefaults.podAnnotations": {"rolled": "out"}}).upgrade()
     assert replicas(release, "gpu") == 0
-    bed.set_external_metric(DEMAND, 5, pool="gpu")
-    until(lambda: replicas(release, "gpu") == 2, "the most that the chart allows")
-    release.settle()
-    bed.set_external_metric(DEMAND, None, pool="gpu")
+    for wanted in (3, 2, 12, 9, 1):  # the number itself, up and down, without a pause
+        say(bed, namespace, wanted)
+        until(lambda: replicas(release, "gpu") == wanted, f"{wanted} Tritons, as wanted", 60)  # noqa: B023
+    say(bed, namespace, None)
     until(lambda: is_blind(release), "an autoscaler that cannot read its metric")
-    assert replicas(release, "gpu") == 2, "what is running stays while the metric is missing"
+    assert replicas(release, "gpu") == 1, "what is running stays while the metric is missing"
+    say(bed, namespace, 0)
+    until(lambda: replicas(release, "gpu") == 0, "none again")
 
 
 def is_blind(release: Release) -> bool:

@@ -79,7 +79,7 @@ def test_the_plain_rendering_starts_by_its_pages_commands(bed: Bed, reader: Read
 def test_the_size_that_keda_gives_a_pool_outlives_an_upgrade(bed: Bed, reader: Reader) -> None:
     reader.run(f"kubectl create namespace {NAMESPACE}")
     reader.run("echo 'auth: {insecureNoAuth: true}' > my-values.yaml")
-    chart = "helm/tandem --namespace tandem --values k8s/scaling/keda-chart-values.yaml --values my-values.yaml"
+    chart = "helm/tandem --namespace tandem --values helm/tandem/values-keda.yaml --values my-values.yaml"
     reader.run(f"helm install tandem {chart}")
     bed.kubectl("scale", "deployment/tandem-gpu", "-n", NAMESPACE, "--replicas=3")  # as KEDA would
     reader.follow(SCALING)
@@ -90,10 +90,8 @@ def test_the_size_that_keda_gives_a_pool_outlives_an_upgrade(bed: Bed, reader: R
         scaled["metadata"].get("annotations")
     )  # the last command took it off
     (trigger,) = scaled["spec"]["triggers"]
-    assert (trigger["metadata"]["serverAddress"], NAMESPACE in trigger["metadata"]["query"]) == (
-        "http://prometheus-operated.monitoring.svc:9090",
-        True,
-    )
+    assert trigger["metadata"] == {"scalerAddress": f"tandem-scaler.{NAMESPACE}.svc:9092", "pool": "gpu"}
+    bed.helm("uninstall", "tandem", f"--namespace={NAMESPACE}")  # what is cluster-wide does not go with a namespace
 
 
 @pytest.mark.parametrize(

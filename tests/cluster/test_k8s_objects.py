@@ -5,6 +5,7 @@ Not here: GKE and AKS, whose definitions cannot be had (the test that tries ever
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
@@ -18,9 +19,10 @@ from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.build import CRDS
 from tests.cluster.bed.cluster import Bed, Failed
 from tests.cluster.conftest import Nodes
-from tests.k8s.conftest import K8S, files, objects, one
-from tests.k8s.keda_triggers import PROMETHEUS, mistakes
+from tests.k8s.conftest import K8S, ROOT, Render, chart, files, objects, one, render
+from tests.k8s.keda_triggers import EXTERNAL_PUSH, OURS, mistakes
 
+__all__ = ["chart", "render"]  # fixtures
 pytestmark = pytest.mark.cluster
 
 WITHOUT_DEFINITION = {"ComputeClass", "AKSNodeClass"}
@@ -60,7 +62,6 @@ def test_the_server_takes_every_object_whose_definition_it_has(bed: Bed, namespa
         ("gpu-nodes/karpenter-aws.yaml", "NodePool", ("disruption", "consolidateafter"), '.spec.disruption.consolidateafter: field not declared in schema'),
         ("gpu-nodes/karpenter-aws.yaml", "EC2NodeClass", ("amiSelectorTerm",), '.spec.amiSelectorTerm: field not declared in schema'),
         ("gpu-nodes/karpenter-aws-shared.yaml", "NodeOverlay", ("capacity", "cpu"), "invalid resource restricted"),
-        ("scaling/keda.yaml", "ScaledObject", ("fallback", "replica"), '.spec.fallback.replica: field not declared in schema'),
         ("spare-capacity/capacity-buffer.yaml", "CapacityBuffer", ("replica",), '.spec.replica: field not declared in schema'),
     ],
 )  # fmt: skip
@@ -76,22 +77,39 @@ def test_the_definitions_do_notice_a_mistake(
         tried(bed, namespace, it)
 
 
-def test_kedas_definition_takes_a_misspelt_trigger_which_is_why_we_check_it(bed: Bed, namespace: str) -> None:
-    it = one("scaling/keda.yaml", "ScaledObject")
-    (trigger,) = it["spec"]["triggers"]
-    trigger["metadata"]["ignoreNullValue"] = trigger["metadata"].pop("ignoreNullValues")
+def scaled_object(render: Render) -> Object:
+    values = yaml.safe_load((ROOT / "helm" / "tandem" / "values-keda.yaml").read_text())
+    return render(values).one("ScaledObject", "tandem-gpu")
+
+
+def test_kedas_definition_takes_the_charts_object_and_notices_a_misspelt_field(
+    bed: Bed, namespace: str, render: Render
+) -> None:
+    it = copy.deepcopy(scaled_object(render))
     tried(bed, namespace, it)
-    assert list(mistakes(trigger)) == ["ignoreNullValue is unknown; did you mean ignoreNullValues?"]
+    it["spec"]["cooldownperiod"] = it["spec"].pop("cooldownPeriod")
+    with pytest.raises(Failed, match=re.escape(".spec.cooldownperiod: field not declared in schema")):
+        tried(bed, namespace, it)
+
+
+def test_kedas_definition_takes_a_misspelt_trigger_which_is_why_we_check_it(
+    bed: Bed, namespace: str, render: Render
+) -> None:
+    it = copy.deepcopy(scaled_object(render))
+    (trigger,) = it["spec"]["triggers"]
+    trigger["metadata"]["scalerAdress"] = trigger["metadata"].pop("scalerAddress")
+    tried(bed, namespace, it)
+    assert "scalerAdress is unknown; did you mean scalerAddress?" in mistakes(trigger)
 
 
 def test_the_keys_that_we_know_of_a_trigger_are_those_in_kedas_source() -> None:
-    source = (keda() / "pkg" / "scalers" / "prometheus_scaler.go").read_text()
-    (fields,) = re.findall(r"type prometheusMetadata struct \{(.*?)\n\}", source, re.DOTALL)
+    source = (keda() / "pkg" / "scalers" / "external_scaler.go").read_text()
+    (fields,) = re.findall(r"type externalScalerMetadata struct \{(.*?)\n\}", source, re.DOTALL)
     required, optional = set(), set()
     for tag in re.findall(r'`keda:"(name=[^"]*order=triggerMetadata[^"]*)"`', fields):
         (name,) = re.findall(r"name=(\w+)", tag)
         (optional if re.search(r"\boptional\b|\bdefault=", tag) else required).add(name)
-    assert (required, optional) == (PROMETHEUS.required, PROMETHEUS.optional)
+    assert (required, optional) == (EXTERNAL_PUSH.required - OURS, EXTERNAL_PUSH.optional)
 
 
 def keda() -> Path:

@@ -1,7 +1,7 @@
 """What holds for all that the chart makes, in whatever shape: pods are restricted and bounded, volumes are used, objects are valid.
 
 Takes a rendering or its objects, raises AssertionError; the shapes are in the test modules. Objects of kinds that Kubernetes itself does not have (of the Gateway
-API, of the Prometheus operator) are left out of the validity.
+API, of the Prometheus operator, of KEDA) are left out of the validity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from .conftest import Object, Rendering
 
 # 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
 KUBERNETES = ("1.30", "1.37")
-OF_OTHERS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/")
+OF_OTHERS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/", "keda.sh/")
+READS_KUBERNETES = "tandem-scaler"  # the only pod with a token
 
 
 def containers(pod: Object) -> Iterator[Object]:
@@ -46,7 +47,7 @@ def restricted(it: Rendering) -> None:
     pods = dict(it.pods())
     assert pods
     for name, pod in pods.items():
-        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["automountServiceAccountToken"] is (name == READS_KUBERNETES), name
         assert pod["enableServiceLinks"] is False, name
         security = pod["securityContext"]
         assert security["runAsNonRoot"] is True

@@ -20,12 +20,21 @@ PROFILES: dict[str, Object] = {
 }
 KEYS: Object = {"auth": {"existingSecret": "keys", "insecureNoAuth": False, "client": {"existingSecret": "client"}}}
 # Kinds of others: what their definitions say is asked of a real API server in tests/cluster.
-FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject"}
 SHORTEST_NOTICE_S = 30  # of a spot machine: Google and Azure; AWS gives two minutes
 
 
 def test_the_profiles_are_those_that_the_documentation_names() -> None:
-    assert [*PROFILES] == ["cpu-only", "gpu-bridge", "mig", "scale-to-zero", "slim-images", "spot", "time-slicing"]
+    assert [*PROFILES] == [
+        "cpu-only",
+        "gpu-bridge",
+        "keda",
+        "mig",
+        "scale-to-zero",
+        "slim-images",
+        "spot",
+        "time-slicing",
+    ]
     readme = (CHART / "README.md").read_text()
     for name in PROFILES:
         assert f"`values-{name}.yaml`" in readme, name
@@ -111,8 +120,8 @@ def test_scale_to_zero_follows_the_metric_that_prometheus_adapter_serves(render:
     (metric,) = scaler["metrics"]
     (rule,) = yaml.safe_load((ROOT / "k8s/scaling/prometheus-adapter-values.yaml").read_text())["rules"]["external"]
     assert f'__name__="{metric["external"]["metric"]["name"]}"' in rule["seriesQuery"]
-    (label,) = metric["external"]["metric"]["selector"]["matchLabels"]
-    assert f"by ({label})" in rule["metricsQuery"]
+    assert metric["external"]["metric"]["selector"]["matchLabels"].keys() == {"pool", "tandem"}
+    assert "by (pool)" in rule["metricsQuery"]
     config = yaml.safe_load(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
     assert config["pools"]["gpu"]["min_replicas"] == 0
     assert it.all("ServiceMonitor")

@@ -1,30 +1,84 @@
-"""What scales a GPU pool asks for a metric that gateways have, of a pool and a namespace that are told apart, and has no misspelt option."""
+"""What scales a GPU pool asks for a number that the scaler tells, of a pool and a release that are told apart, and has no misspelt option."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import yaml
 
-from serving.gateway.metrics import Metrics, PoolGauge
+from serving.cluster.scaler.metrics import Metrics
+from serving.cluster.scaler.told import Answer
+from serving.planning.scaling import Scaling
 
-from .conftest import K8S, Object, Render, one
+from .conftest import K8S, ROOT, Object, Render, one
 from .keda_triggers import mistakes
 
-KEDA = "scaling/keda.yaml"
-GOOD = {"serverAddress": "http://prometheus:9090", "query": "up", "threshold": "1"}
+GOOD = {"scalerAddress": "tandem-scaler.serving.svc:9092", "pool": "gpu"}
+
+
+class Newest:
+    """What the scaler holds for whoever asks (`serving.cluster.scaler.told.Told`), without its event loop."""
+
+    answer = Answer(Scaling(replicas={"gpu": 2}))
+    decisions: dict[Any, int] = {}  # noqa: RUF012
+
+
+def scalers_series() -> str:
+    text = Metrics(Newest(), lambda: 0.0).text().decode()  # type: ignore[arg-type]
+    (line,) = [it for it in text.splitlines() if it.startswith("tandem_wanted_replicas{")]
+    return line
+
+
+def profile(name: str) -> Object:
+    values: Object = yaml.safe_load((ROOT / "helm" / "tandem" / f"values-{name}.yaml").read_text())
+    return values
 
 
 @pytest.fixture
-def scaled_object() -> Object:
-    return one(KEDA, "ScaledObject")
+def scaled_object(render: Render) -> Object:
+    return render(profile("keda")).one("ScaledObject", "tandem-gpu")
 
 
-@pytest.fixture
-def trigger(scaled_object: Object) -> Object:
-    (found,) = scaled_object["spec"]["triggers"]
-    return dict(found)
+# -- KEDA ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_kedas_trigger_has_no_mistake(scaled_object: Object) -> None:
+    (trigger,) = scaled_object["spec"]["triggers"]
+    assert list(mistakes(trigger)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "mistake"),
+    [
+        ({"scalerAdress": "a:1"}, "scalerAdress is unknown; did you mean scalerAddress?"),
+        ({"pools": "gpu"}, "pools is unknown; did you mean pool?"),
+        ({"scalerAddress": None}, "scalerAddress is missing"),
+        ({"pool": None}, "pool is missing"),
+        ({"pool": 1}, "pool is no text"),
+        ({"unsafeSsl": "no"}, "unsafeSsl is neither true nor false"),
+    ],
+)
+def test_a_mistake_in_a_trigger_is_found(changed: Object, mistake: str) -> None:
+    metadata = {key: value for key, value in (GOOD | changed).items() if value is not None}
+    assert list(mistakes({"type": "external-push", "metadata": metadata})) == [mistake]
+
+
+def test_a_scaler_that_we_do_not_know_is_a_mistake() -> None:
+    assert list(mistakes({"type": "external-pull", "metadata": GOOD})) == [
+        "external-pull is no scaler of external-push"
+    ]
+
+
+@pytest.mark.parametrize("name", ["keda", "scale-to-zero"])
+def test_no_profile_starts_more_than_the_node_pool_may_buy(name: str, render: Render) -> None:
+    limits = one("gpu-nodes/karpenter-aws.yaml", "NodePool")["spec"]["limits"]
+    config = yaml.safe_load(render(profile(name)).one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    assert config["pools"]["gpu"]["max_replicas"] <= limits["nvidia.com/gpu"]
+
+
+# -- prometheus-adapter -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -34,95 +88,12 @@ def adapter_rule() -> Object:
     return dict(rule)
 
 
-def gateways_series(pool: str) -> str:
-    """The line that a gateway with such a pool shows to Prometheus."""
-    text = Metrics(lambda: [PoolGauge(pool, "cold", 0, demand_replicas=0.4)]).text().decode()
-    (line,) = [it for it in text.splitlines() if it.startswith("tandem_demand_replicas{")]
-    return line
-
-
-# -- KEDA ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_kedas_trigger_has_no_mistake(trigger: Object) -> None:
-    assert list(mistakes(trigger)) == []
-
-
-@pytest.mark.parametrize(
-    ("changed", "mistake"),
-    [
-        ({"treshold": "1"}, "treshold is unknown; did you mean threshold?"),
-        ({"ignoreNullValue": "false"}, "ignoreNullValue is unknown; did you mean ignoreNullValues?"),
-        ({"metricName": "demand"}, "metricName is unknown"),  # taken out of KEDA in 2.12, still in many examples
-        ({"query": None}, "query is missing"),
-        ({"threshold": None}, "threshold is missing"),
-        ({"threshold": 0.8}, "threshold is no text"),
-        ({"threshold": "a few"}, "threshold is no number"),
-        ({"ignoreNullValues": "no"}, "ignoreNullValues is neither true nor false"),
-    ],
-)
-def test_a_mistake_in_a_trigger_is_found(changed: Object, mistake: str) -> None:
-    metadata = {key: value for key, value in (GOOD | changed).items() if value is not None}
-    assert list(mistakes({"type": "prometheus", "metadata": metadata})) == [mistake]
-
-
-def test_a_scaler_that_we_do_not_know_is_a_mistake() -> None:
-    assert list(mistakes({"type": "promethius", "metadata": GOOD})) == ["promethius is no scaler of prometheus"]
-
-
-def test_keda_asks_for_what_a_gateway_says_of_the_charts_gpu_pool(trigger: Object, render: Render) -> None:
-    (pool,) = re.findall(r'pool="([a-z0-9-]+)"', trigger["metadata"]["query"])
-    assert f'tandem_demand_replicas{{pool="{pool}"}}' in gateways_series(pool)
-    config = render({"pools": {"gpu": {"enabled": True}}}).one("ConfigMap", "tandem-gateway")
-    assert pool in yaml.safe_load(config["data"]["tandem.yaml"])["pools"]
-    assert re.fullmatch(r"sum\(tandem_demand_replicas\{.*\}\)", trigger["metadata"]["query"]), "gateways add up"
-
-
-def test_keda_scales_the_deployment_of_that_pool(scaled_object: Object, render: Render) -> None:
-    target = scaled_object["spec"]["scaleTargetRef"]
-    assert render({"pools": {"gpu": {"enabled": True}}}).one("Deployment", target["name"])
-
-
-def test_no_gateway_to_ask_is_an_error_and_keeps_the_pool_as_it_is(scaled_object: Object, trigger: Object) -> None:
-    assert trigger["metadata"]["ignoreNullValues"] == "false"
-    fallback = scaled_object["spec"]["fallback"]
-    assert fallback["behavior"] == "currentReplicas"
-    assert fallback["replicas"] != 0, "with 0 KEDA's executor scales to zero as soon as the metric fails"
-
-
-def test_a_pool_is_woken_by_less_than_it_is_kept_for_and_by_more_than_nothing(trigger: Object) -> None:
-    metadata = trigger["metadata"]
-    assert 0 < float(metadata["activationThreshold"]) < float(metadata["threshold"]) <= 1
-
-
-def test_keda_buys_no_more_than_the_node_pool(scaled_object: Object) -> None:
-    limits = one("gpu-nodes/karpenter-aws.yaml", "NodePool")["spec"]["limits"]
-    assert scaled_object["spec"]["maxReplicaCount"] <= limits["nvidia.com/gpu"]
-
-
-def test_tritons_go_one_a_minute_after_five_minutes_as_the_charts_own_autoscaler_lets_them(
-    scaled_object: Object,
-) -> None:
-    down = scaled_object["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
-    assert down == {"stabilizationWindowSeconds": 300, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
-
-
-def test_every_name_to_replace_is_explained() -> None:
-    readme, text = ((K8S / "scaling" / name).read_text() for name in ("README.md", "keda.yaml"))
-    for name in ("NAMESPACE", "PROMETHEUS_URL"):
-        assert name in text
-        assert re.search(rf"s[/|]{name}[/|]", readme)
-
-
-# -- prometheus-adapter -------------------------------------------------------------------------------------------------------
-
-
 def test_the_adapters_rule_has_only_fields_that_it_knows(adapter_rule: Object) -> None:
     assert adapter_rule.keys() == {"seriesQuery", "resources", "metricsQuery"}
     assert adapter_rule["resources"] == {"overrides": {"namespace": {"resource": "namespace"}}}
 
 
-def test_the_adapter_finds_the_gateways_series_and_adds_gateways_up(adapter_rule: Object) -> None:
+def test_the_adapter_finds_the_scalers_series_and_two_scalers_are_one(adapter_rule: Object) -> None:
     (name,) = re.findall(r'__name__="(\w+)"', adapter_rule["seriesQuery"])
-    assert gateways_series("gpu").startswith(f"{name}{{")
-    assert adapter_rule["metricsQuery"] == "sum(<<.Series>>{<<.LabelMatchers>>}) by (pool)"
+    assert scalers_series() == f'{name}{{pool="gpu"}} 2.0'
+    assert adapter_rule["metricsQuery"] == "max(<<.Series>>{<<.LabelMatchers>>}) by (pool)"

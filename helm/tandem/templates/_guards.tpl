@@ -14,6 +14,7 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- end }}
 {{- include "tandem.guardPools" (dict "root" . "pools" $pools) }}
 {{- include "tandem.guardGateway" (dict "root" . "pools" $pools) }}
+{{- include "tandem.guardScaler" . }}
 {{- include "tandem.guardWaysIn" . }}
 {{- end }}
 
@@ -36,7 +37,7 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- end }}
 
 {{- define "tandem.guardAccounts" -}}
-{{- range $path, $account := dict "gateway" .Values.gateway.serviceAccount "triton" .Values.triton.serviceAccount }}
+{{- range $path, $account := dict "gateway" .Values.gateway.serviceAccount "triton" .Values.triton.serviceAccount "scaler" .Values.scaler.serviceAccount }}
 {{- if and (not $account.create) (not $account.name) }}
 {{- fail (printf "%s.serviceAccount.create is false and no name is given. Set %s.serviceAccount.name to an account that exists." $path $path) }}
 {{- end }}

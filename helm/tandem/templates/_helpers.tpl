@@ -82,6 +82,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
      the user of Tandem's images and of NVIDIA's (triton-server); the stub of the slim image must belong to the user that runs it. */}}
 {{- define "tandem.podSecurity" -}}
 automountServiceAccountToken: false
+{{ include "tandem.podSecurityContext" . }}
+{{- end }}
+
+{{- define "tandem.podSecurityContext" -}}
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true

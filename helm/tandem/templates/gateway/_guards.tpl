@@ -16,6 +16,7 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- end }}
 {{- range $client := list
   (list "test.enabled" .Values.test.enabled "`helm test`" "infer")
+  (list "scaler.enabled" .Values.scaler.enabled "the scaler" "metrics")
   (list "loadTest.enabled" .Values.loadTest.enabled "the load test" "infer")
   (list "monitoring.serviceMonitor.enabled" .Values.monitoring.serviceMonitor.enabled "Prometheus" "metrics") }}
 {{- if and $auth.existingSecret (index $client 1) (not $auth.client.existingSecret) }}

@@ -44,6 +44,12 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   {{- if gt $least 0 }}
   # The pool always has a Triton, so it is always wanted.
   expr: max by (namespace, tandem, pool) (tandem_pool_state{ {{- $it }},pool="{{ $name }}",state="ready"}) == 0
+  {{- else if and $pool.autoscaling.enabled (ne $pool.autoscaling.by "metrics") }}
+  # It may be at zero: the scaler says whether it is wanted.
+  expr: |
+    max by (namespace, tandem, pool) (tandem_pool_state{ {{- $it }},pool="{{ $name }}",state="ready"}) == 0
+    and
+    max by (namespace, tandem, pool) (tandem_wanted_replicas{ {{- $it }},pool="{{ $name }}"}) > 0
   {{- else }}
   # It may be at zero: wanted is half a server's work, a guess. Whoever scales may ask for more before it wakes one.
   expr: |
@@ -157,4 +163,32 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
     summary: "A gateway cannot read its file of API keys."
     description: "The keys that it read last stay in force; added and revoked ones do not count. The gateway's log says what is wrong with the file in secret {{ .Values.auth.existingSecret }}."
 {{- end }}
+{{- end }}
+
+{{/* Nothing breaks at once: without the scaler's number everything stays as large as it is. Five and ten minutes are guesses; a gateway that is silent is
+     weighed out of the sum after 80 s, and one that has left is forgotten. */}}
+{{- define "tandem.scalerAlerts" -}}
+{{- $it := include "tandem.matchers" . }}
+- alert: TandemScalerDown
+  expr: absent(up{ {{- $it }},job="tandem-scaler"} == 1)
+  for: 5m
+  labels:
+    severity: warning
+    {{- include "tandem.ruleLabels" . | nindent 4 }}
+  annotations:
+    summary: "Prometheus does not reach the scaler, so pools that follow it stay as they are."
+    description: "A rising demand starts no Triton and a GPU that is idle stays. Look at the scaler's pod; or Prometheus is kept out (networkPolicy.metricsFrom)."
+- alert: TandemScalerHolds
+  expr: |
+    max by (namespace, tandem) (tandem_scaler_holds{ {{- $it }}}) == 1
+    or
+    max by (namespace, tandem) (tandem_scaler_keeps{ {{- $it }}}) == 1
+    or
+    max by (namespace, tandem) (tandem_scaler_gateway_heard_seconds{ {{- $it }}}) > 120
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "The scaler does not hear every gateway, so pools that follow it are held, or sized without some of the traffic."
+    description: "Its log and its page /status name the gateways and why: they are down, its key lacks the scope metrics, DNS, a NetworkPolicy."
 {{- end }}

@@ -11,6 +11,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- include "tandem.guardPoolModels" $it }}
 {{- include "tandem.guardPoolServer" $it }}
 {{- include "tandem.guardPoolNumbers" $it }}
+{{- include "tandem.guardPoolFollows" $it }}
 {{- include "tandem.guardPoolAutoscaling" $it }}
 {{- include "tandem.guardPoolCards" $it }}
 {{- include "tandem.guardPoolPrePull" $it }}
@@ -101,7 +102,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) }}
 {{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $scaling.minReplicas) (int $scaling.maxReplicas)) }}
 {{- end }}
-{{- if $scaling.enabled }}
+{{- if and $scaling.enabled (eq $scaling.by "metrics") }}
 {{- $alive := false }}
 {{- $useful := false }}
 {{- range $scaling.metrics }}

@@ -1,0 +1,38 @@
+{{/*
+Guards of the scaler and of pools that follow it. As everywhere, each sentence tells what is wrong and the way out, and has a test in tests/helm.
+*/}}
+
+{{- define "tandem.guardScaler" -}}
+{{- if and .Values.scaler.enabled (not .Values.gateway.admin.enabled) }}
+{{- fail "scaler.enabled is true, but it goes by the gateways' metrics, which are on their admin listener, and that is off. Set gateway.admin.enabled=true." }}
+{{- end }}
+{{- include "tandem.guardPodLabels" (dict "path" "scaler" "values" .Values.scaler) }}
+{{- end }}
+
+{{/* Takes (dict "root" $ "name" "gpu" "path" "pools.gpu" "pool" $pool). */}}
+{{- define "tandem.guardPoolFollows" -}}
+{{- $values := .root.Values }}
+{{- $path := printf "%s.autoscaling" .path }}
+{{- $by := .pool.autoscaling.by }}
+{{- $own := (index $values.pools .name | default dict).autoscaling | default dict }}
+{{- if and $own.by (not .pool.autoscaling.enabled) }}
+{{- fail (printf "%s.by would be ignored, because %s.enabled is false. Set %s.enabled=true, or leave it out." $path $path $path) }}
+{{- end }}
+{{- if and .pool.autoscaling.enabled (ne $by "metrics") }}
+{{- if .pool.autoscaling.metrics }}
+{{- fail (printf "%s.metrics would be ignored, because %s.by is %s. Leave them out, or set %s.by=metrics." $path $path $by $path) }}
+{{- end }}
+{{- if $own.targetCpuPercent }}
+{{- fail (printf "%s.targetCpuPercent would be ignored, because %s.by is %s. Leave it out, or set %s.by=metrics." $path $path $by $path) }}
+{{- end }}
+{{- if not $values.scaler.enabled }}
+{{- fail (printf "%s.by is %s, but there is no scaler to say how many Tritons are wanted. Set scaler.enabled=true, or %s.by=metrics." $path $by $path) }}
+{{- end }}
+{{- if and (eq $by "wanted") (not $values.monitoring.serviceMonitor.enabled) }}
+{{- fail (printf "%s.by is wanted, a number that Prometheus has to carry, and nothing tells it where the scaler is. Set monitoring.serviceMonitor.enabled=true, or %s.by=keda." $path $path) }}
+{{- end }}
+{{- if and (eq $by "keda") $values.networkPolicy.enabled (not $values.networkPolicy.kedaFrom) }}
+{{- fail (printf "%s.by is keda, but networkPolicy.kedaFrom names nobody, so KEDA would be kept out. Name its pods there, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: keda}}}." $path) }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,255 @@
+"""The scaler's objects, and pools that follow it: nothing unless it is asked for, one number in every mode, least rights, and who reaches whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serving.cli import cli
+from serving.planning.scaling import lanes_of
+from serving.settings import read_settings
+from tests.helm import checks
+from tests.helm.conftest import ROOT, Object, Render, Rendering
+from tests.helm.gateway.test_network import GATEWAY, METADATA, PROMETHEUS, STRANGER, TRITON, End, may, of_chart
+
+CHART = ROOT / "helm" / "tandem"
+KEDA_POD = End({"app": "keda-operator"}, "keda")
+SCALER, API_SERVER = of_chart("scaler"), End(address="10.96.0.1")
+KEYS: Object = {"existingSecret": "keys", "insecureNoAuth": False, "client": {"existingSecret": "own", "key": "k"}}
+
+
+def profile(name: str, **more: Any) -> Object:
+    values: Object = yaml.safe_load((CHART / f"values-{name}.yaml").read_text())
+    return {**values, **more}
+
+
+@pytest.fixture(params=["scale-to-zero", "keda"])
+def it(request: pytest.FixtureRequest, render: Render) -> Rendering:
+    return render(profile(request.param, auth=KEYS))
+
+
+# -- the objects --------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_it_is_made_unless_it_is_asked_for(render: Render) -> None:
+    made = render({"pools": {"gpu": {"enabled": True}}}).objects
+    assert not [one for one in made if "scaler" in one["metadata"]["name"] or "rbac" in one["apiVersion"]]
+    assert all(one["kind"] != "ScaledObject" for one in made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", checks.KUBERNETES)
+def test_its_objects_are_valid_for_the_api_server(version: str, it: Rendering) -> None:
+    checks.valid([one for one in it.objects if one["metadata"]["name"].endswith("-scaler")], version, set())
+    checks.valid(it.all("HorizontalPodAutoscaler"), version, set())
+
+
+def test_it_is_safe_bounded_and_alone_with_a_token(it: Rendering) -> None:
+    for check in (checks.named_once, checks.restricted, checks.bounded, checks.mounted, checks.secrets_by_reference):
+        check(it)
+    accounts = {one["metadata"]["name"]: one["automountServiceAccountToken"] for one in it.all("ServiceAccount")}
+    assert accounts == {"tandem-gateway": False, "tandem-triton": False, "tandem-scaler": False}
+
+
+def test_its_command_is_one_that_tandem_knows_and_asks_the_gateways_name_with_their_key(it: Rendering) -> None:
+    container = it.container("tandem-scaler")
+    _, *words = container["command"]
+    group = cli.commands[words[0]]
+    command = group.get_command(None, words[1])  # type: ignore[attr-defined, unused-ignore]
+    options = command.make_context("scaler", words[2:]).params
+    service, port = options["gateways"][0].removeprefix("http://").split(":")
+    admin = it.one("Service", service)["spec"]
+    assert int(port) in [one["port"] for one in admin["ports"]]
+    assert admin["clusterIP"] == "None", "every gateway has an address of its own"
+    assert (options["namespace"], options["release"]) == ("serving", "tandem")
+    assert str(options["key_file"]) == "/etc/tandem-key/k"
+    (volume,) = [one for one in it.one("Deployment", "tandem-scaler")["spec"]["template"]["spec"]["volumes"] if one["name"] == "key"]  # fmt: skip
+    assert volume["secret"]["secretName"] == "own"
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert ports == {"metrics": options["port"], "grpc": options["grpc_port"]}
+    assert {one["targetPort"] for one in it.one("Service", "tandem-scaler")["spec"]["ports"]} == ports.keys()
+
+
+def test_it_reads_the_gateways_configuration_and_starts_anew_with_another(render: Render) -> None:
+    def annotation(values: Object) -> str:
+        made = render(values)
+        template = made.one("Deployment", "tandem-scaler")["spec"]["template"]
+        (config,) = [one for one in template["spec"]["volumes"] if one["name"] == "config"]
+        assert made.one("ConfigMap", config["configMap"]["name"])["data"].keys() == {"tandem.yaml"}
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    values = profile("keda")
+    dearer = {**values, "poolDefaults": {"pricePerHour": 2}}
+    assert annotation(values) != annotation(dearer)
+    assert annotation(values) == annotation({**values, "scaler": {"enabled": True, "podLabels": {"a": "b"}}})
+
+
+def test_the_pool_that_sleeps_is_weighed_against_the_one_that_is_there(it: Rendering, tmp_path: Path) -> None:
+    (tmp_path / "tandem.yaml").write_text(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    lanes = lanes_of(read_settings(tmp_path / "tandem.yaml").pools)
+    (pair,) = [lane.pair for lane in lanes]
+    assert (pair.steady, pair.coming) == ("cpu", "gpu")
+    assert (pair.supply.min_replicas, pair.supply.max_replicas) == (2, 2)
+    assert (pair.coming_supply.min_replicas, pair.coming_supply.max_replicas) == (0, 4)
+
+
+def test_an_old_scaler_tells_until_a_new_one_can_and_no_budget_keeps_its_node(it: Rendering) -> None:
+    spec = it.one("Deployment", "tandem-scaler")["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    container = it.container("tandem-scaler")
+    paths = {name: container[name]["httpGet"]["path"] for name in ("livenessProbe", "readinessProbe")}
+    assert paths == {"livenessProbe": "/health/live", "readinessProbe": "/health/ready"}
+    assert "tandem-scaler" not in {one["metadata"]["name"] for one in it.all("PodDisruptionBudget")}
+
+
+def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render) -> None:
+    changed: dict[str, Any] = {
+        "resources": {"limits": {"memory": "1Gi"}},
+        "podLabels": {"team": "a"},
+        "podAnnotations": {"team": "a"},
+        "priorityClassName": "high",
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "serviceAccount": {"name": "mine", "annotations": {"a": "b"}},
+        "rbac": {"nodes": False},
+    }
+    plain = render({"scaler": {"enabled": True}}).objects
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["scaler"]
+    assert changed.keys() == values.keys() - {"enabled"}
+    for name, value in changed.items():
+        assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
+
+
+# -- rights -------------------------------------------------------------------------------------------------------------------
+
+
+def test_its_account_may_look_and_nothing_else_and_only_it_may(it: Rendering) -> None:
+    rules = [rule for kind in ("Role", "ClusterRole") for one in it.all(kind) for rule in one["rules"]]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list"}
+    assert {name for rule in rules for name in rule["resources"]} == {"deployments", "pods", "nodes", "nodeclaims"}
+    for kind in ("RoleBinding", "ClusterRoleBinding"):
+        (binding,) = it.all(kind)
+        subject = {"kind": "ServiceAccount", "name": "tandem-scaler", "namespace": "serving"}
+        assert binding["subjects"] == [subject]
+        assert it.one(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+
+
+def test_what_is_cluster_wide_is_named_after_the_namespace_and_can_be_left_out(render: Render, it: Rendering) -> None:
+    assert {one["metadata"]["name"] for one in it.all("ClusterRole") + it.all("ClusterRoleBinding")} == {
+        "serving-tandem-scaler"
+    }
+    without = render({"scaler": {"enabled": True, "rbac": {"nodes": False}}})
+    assert without.all("ClusterRole") + without.all("ClusterRoleBinding") == []
+    assert without.all("Role")
+
+
+def test_an_account_that_exists_gets_the_rights(render: Render) -> None:
+    made = render({"scaler": {"enabled": True, "serviceAccount": {"create": False, "name": "mine"}}})
+    assert made.one("Deployment", "tandem-scaler")["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+    assert [one["subjects"][0]["name"] for one in made.all("RoleBinding")] == ["mine"]
+    assert "mine" not in {one["metadata"]["name"] for one in made.all("ServiceAccount")}
+
+
+# -- who reaches whom ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_reaches_gateways_and_the_api_server_and_no_triton(it: Rendering) -> None:
+    assert may(it, SCALER, GATEWAY, "admin")
+    assert not may(it, SCALER, GATEWAY, "http")
+    assert not may(it, SCALER, TRITON, "http")
+    assert all(may(it, SCALER, API_SERVER, port) for port in (443, 6443))
+    assert not may(it, SCALER, METADATA, 80), "where clouds hand out credentials"
+
+
+def test_prometheus_and_keda_reach_their_own_port_where_they_are_named(render: Render) -> None:
+    both = [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in ("monitoring", "keda")
+    ]
+    made = render({"scaler": {"enabled": True}, "networkPolicy": {"metricsFrom": both[:1], "kedaFrom": both[1:]}})
+    reached = {(who.namespace, port) for who in (PROMETHEUS, KEDA_POD, STRANGER) for port in ("metrics", "grpc") if may(made, who, SCALER, port)}  # fmt: skip
+    assert reached == {("monitoring", "metrics"), ("keda", "grpc")}
+    alone = render({"scaler": {"enabled": True}})
+    assert not any(may(alone, who, SCALER, port) for who in (PROMETHEUS, KEDA_POD, GATEWAY) for port in ("metrics", "grpc"))  # fmt: skip
+    assert may(alone, SCALER, GATEWAY, "admin")
+    assert not may(alone, PROMETHEUS, GATEWAY, "admin")
+
+
+def test_the_api_server_may_be_named(render: Render) -> None:
+    peers = {"apiServerTo": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]}
+    made = render({"scaler": {"enabled": True}, "networkPolicy": peers})
+    assert may(made, SCALER, API_SERVER, 443)
+    assert not may(made, SCALER, End(address="52.216.1.1"), 443)
+
+
+# -- pools that follow it -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_that_follows_the_scaler_has_one_owner_of_its_number(it: Rendering) -> None:
+    assert "replicas" not in it.one("Deployment", "tandem-gpu")["spec"]
+    owners = it.all("HorizontalPodAutoscaler") + it.all("ScaledObject")
+    assert [one["spec"]["scaleTargetRef"]["name"] for one in owners] == ["tandem-gpu"]
+
+
+def test_an_autoscaler_follows_the_number_itself_of_its_release_and_at_once(render: Render) -> None:
+    spec = render(profile("scale-to-zero")).one("HorizontalPodAutoscaler", "tandem-gpu")["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (0, 4)
+    (metric,) = spec["metrics"]
+    assert metric["external"]["metric"]["name"] == "tandem_wanted_replicas"
+    assert metric["external"]["metric"]["selector"]["matchLabels"] == {"pool": "gpu", "tandem": "tandem"}
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+    assert {way: spec["behavior"][way]["stabilizationWindowSeconds"] for way in ("scaleUp", "scaleDown")} == {
+        "scaleUp": 0,
+        "scaleDown": 0,
+    }
+
+
+def test_kedas_object_asks_the_scalers_service_from_any_namespace_and_keeps_what_is_when_it_cannot(
+    render: Render,
+) -> None:
+    made = render(profile("keda"))
+    spec = made.one("ScaledObject", "tandem-gpu")["spec"]
+    (trigger,) = spec["triggers"]
+    name, namespace, rest = trigger["metadata"]["scalerAddress"].split(".", 2)
+    kind, port = rest.split(":")
+    assert (namespace, kind) == ("serving", "svc")
+    ports = {one["port"]: one["name"] for one in made.one("Service", name)["spec"]["ports"]}
+    assert ports[int(port)] == "grpc"
+    config = yaml.safe_load(made.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    pool = config["pools"][trigger["metadata"]["pool"]]
+    assert (pool["min_replicas"], pool["max_replicas"]) == (spec["minReplicaCount"], spec["maxReplicaCount"]) == (0, 4)
+    assert spec["cooldownPeriod"] == 0
+    assert "fallback" not in spec, "with one KEDA may scale to it, or to nothing, when it hears no answer"
+    assert made.all("HorizontalPodAutoscaler") == [], "KEDA makes its own"
+
+
+@pytest.mark.parametrize("name", ["scale-to-zero", "keda"])
+def test_a_behavior_of_ones_own_counts_in_both_modes(name: str, render: Render) -> None:
+    values = profile(name)
+    own = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    values["pools"]["gpu"]["autoscaling"]["behavior"] = own
+    (owner,) = render(values).all("HorizontalPodAutoscaler") + render(values).all("ScaledObject")
+    found = owner["spec"].get("behavior") or owner["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert found == own
+
+
+def test_a_pool_called_like_a_word_of_yaml_stays_a_text(render: Render) -> None:
+    pool = {"models": ["digits-fp32"], "autoscaling": {"enabled": True, "by": "keda"}}
+    made = render(profile("keda", pools={"null": pool}), release="123")
+    (trigger,) = made.one("ScaledObject", "123-tandem-null")["spec"]["triggers"]
+    assert trigger["metadata"]["pool"] == "null"
+
+
+def test_prometheus_finds_the_scaler_and_needs_no_key_for_it(render: Render) -> None:
+    made = render(profile("scale-to-zero", auth=KEYS))
+    monitor = made.one("ServiceMonitor", "tandem-scaler")["spec"]
+    found = [one["metadata"]["name"] for one in made.all("Service") if monitor["selector"]["matchLabels"].items() <= one["metadata"]["labels"].items()]  # fmt: skip
+    assert found == ["tandem-scaler"]
+    (endpoint,) = monitor["endpoints"]
+    assert "authorization" not in endpoint
+    assert {"targetLabel": "job", "replacement": "tandem-scaler"} in endpoint["relabelings"]
+    assert "tandem-scaler" not in {one["metadata"]["name"] for one in render(profile("keda")).all("ServiceMonitor")}
