@@ -58,10 +58,11 @@ def command(pod: Object, container: Object, places: Places) -> list[str]:
     words = [*container.get("command", []), *container.get("args", [])]
     if not words:
         raise NotImitated(f"{container['name']} runs what its image says")
-    if words[:2] == ["tandem", "triton"] and "--pool=gpu" in words:
-        at = words.index("--pool=gpu")
-        words[at : at + 1] = [f"--pool={pool_name(pod)}", f"--emulate={places.curves}"]
-    return here(words, container, places)
+    found = here(words, container, places)
+    if "--pool=gpu" in found:
+        at = found.index("--pool=gpu")
+        found[at : at + 1] = [f"--pool={pool_name(pod)}", f"--emulate={places.curves}"]
+    return found
 
 
 def here(words: list[str], container: Object, places: Places) -> list[str]:

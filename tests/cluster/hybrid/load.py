@@ -1,7 +1,7 @@
 """Clients of the gateways' Service under open-loop load: a request is due when it is due, and what goes wrong is never tried again.
 
 There is no kube-proxy. As its rules would, a new connection goes to one of the ready endpoints at random, known `PROXY_LATE_S` late, and
-stays with it; as clients with keep-alive do, connections are used in turn until the server closes them. Times are from when a request was
+stays with it; connections are used in turn until the server closes them. Times are from when a request was
 due. Errors are HTTP statuses from 400 on, and connections that failed, under their names.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 PROXY_LATE_S = 1.0  # kube-proxy writes its rules at most once a second unless told otherwise (minSyncPeriod)
 TIMEOUT_S = 20.0
-MOST_IDLE = 8
+CONNECTIONS = 8  # kept by all clients together, so that both gateways always have some
 
 Endpoints = Callable[[], list[str]]  # address:port of each that is ready
 
@@ -60,6 +60,7 @@ class Load(threading.Thread):
         self._period_s = 1 / rate_rps
         self._stopped = threading.Event()
         self._idle: deque[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]] = deque()
+        self._busy = 0
         self.rows: list[Row] = []
         self._began = time.monotonic()
 
@@ -90,18 +91,19 @@ class Load(threading.Thread):
         await asyncio.gather(*running)
 
     async def _send(self, due_s: float) -> None:
+        self._busy += 1
         endpoints, endpoint, said, pool = self._known.now(time.monotonic()), "", "", ""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while self._idle and self._idle[0][1].at_eof():
                     self._idle.popleft()[2].close()
-                if self._idle:
+                if len(self._idle) + self._busy >= CONNECTIONS and self._idle:
                     endpoint, reader, writer = self._idle.popleft()
                 else:
                     endpoint = random.choice(endpoints)  # IndexError: the Service has none
                     reader, writer = await asyncio.open_connection(*endpoint.split(":"))
                 said, pool, stays = await self._ask(reader, writer)
-            if stays and len(self._idle) < MOST_IDLE:
+            if stays and len(self._idle) < CONNECTIONS:
                 self._idle.append((endpoint, reader, writer))
             else:
                 writer.close()
@@ -109,6 +111,8 @@ class Load(threading.Thread):
             said = "no endpoint"
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             said = type(error).__name__
+        finally:
+            self._busy -= 1
         self.rows.append(Row(due_s, self.elapsed_s() - due_s, said, pool, endpoint))
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, str, bool]:
