@@ -37,6 +37,11 @@ SHAPES: dict[str, Object] = {
             }
         },
     },
+    "a GPU pool that follows the scaler": {
+        **MONITORED,
+        "scaler": {"enabled": True},
+        "pools": {"gpu": {"enabled": True, "autoscaling": {"enabled": True, "by": "wanted", "minReplicas": 0}}},
+    },
     "only GPUs": {**MONITORED, "pools": {"cpu": {"enabled": False}, "gpu": {"enabled": True}}},
     "a small price": {**MONITORED, "pools": {"cpu": {"pricePerHour": 0.00002}}},
 }

@@ -19,10 +19,11 @@ from .test_monitoring import BOTH, KEYS, MONITORED, SHAPES
 pytestmark = pytest.mark.cluster  # needs a program that is fetched, as `make test-cluster` does
 
 OURS = 'namespace="serving",tandem="tandem"'
-GATEWAY, TRITON = f'{OURS},job="tandem-gateway"', f'{OURS},job="tandem-triton"'
+GATEWAY, TRITON, SCALER = (f'{OURS},job="tandem-{name}"' for name in ("gateway", "triton", "scaler"))
 RULES: dict[str, Object] = {
     "stays": {**MONITORED, "auth": KEYS, "pools": BOTH},
     "sleeps": SHAPES["a GPU pool that sleeps"],
+    "follows": SHAPES["a GPU pool that follows the scaler"],
 }
 STATES = ("cold", "waking", "warming", "ready", "draining", "down")
 
@@ -42,6 +43,14 @@ def state(pool: str, is_in: str, pod: str = "g1") -> dict[str, str]:
 
 def gauge(name: str, pool: str, values: str, pod: str = "g1") -> dict[str, str]:
     return {f'{name}{{{GATEWAY},pod="{pod}",pool="{pool}"}}': values}
+
+
+def scaler(name: str, values: str, pod: str = "s1", more: str = "") -> dict[str, str]:
+    return {f'tandem_{name}{{{SCALER},pod="{pod}"{more}}}': values}
+
+
+def wanted(pool: str, values: str) -> dict[str, str]:
+    return scaler("wanted_replicas", values, more=f',pool="{pool}"')
 
 
 def up(job: str, pod: str, values: str, more: str = "") -> dict[str, str]:
@@ -65,6 +74,11 @@ WELL: dict[str, str] = {
     f'tandem_keys_readable{{{GATEWAY},pod="g1"}}': "1x600",
     **up(GATEWAY, "g1", "1x600"),
     **up(TRITON, "t1", "1x600", ',pool="cpu"'),
+    **up(SCALER, "s1", "1x600"),
+    **wanted("gpu", "1x600"),
+    **scaler("scaler_holds", "0x600"),
+    **scaler("scaler_keeps", "0x600"),
+    **scaler("scaler_gateway_heard_seconds", "0.5x600", more=',gateway="10.0.0.1:9090"'),
     **{key: value for one in ("BACKEND", "REJECTED", "CANCELED", "OTHER") for key, value in failures(one, "0x600").items()},
 }  # fmt: skip
 KEYS_READABLE = f'tandem_keys_readable{{{GATEWAY},pod="g2"}}'
@@ -119,6 +133,20 @@ CASES: dict[str, tuple[str, dict[str, str], int, dict[str, int]]] = {
     "clients who leave": ("stays", failures("CANCELED", "0+5x600"), 60, {}),
     "one gateway of two away": ("stays", up(GATEWAY, "g2", "0x600"), 11, {"TandemGatewayUnreachable": 1}),
     "all gateways away": ("stays", up(GATEWAY, "g1", "0x600"), 11, {"TandemGatewayUnreachable": 1, "TandemGatewayDown": 1}),
+    "a GPU that sleeps because it would not pay": ("follows", {**state("gpu", "cold"), **wanted("gpu", "0x600"), **gauge("tandem_demand_replicas", "gpu", "0.9x600")}, 60, {}),
+    "a GPU that the scaler wants": ("follows", {**state("gpu", "waking"), **gauge("tandem_demand_replicas", "gpu", "0.1x600")}, 25, {"TandemGpuCold": 1}),
+    "a scaler that is well": ("follows", {}, 300, {}),
+    "a scaler that starts anew": ("follows", {**up(SCALER, "s1", "1x9 0x591"), **up(SCALER, "s2", "0x12 1x588"), **scaler("scaler_holds", "0x9 1x3 0x588")}, 13, {}),
+    "a scaler that stays away": ("follows", up(SCALER, "s1", "0x600"), 6, {"TandemScalerDown": 1}),
+    "a scaler that hears nobody": ("follows", scaler("scaler_holds", "1x600"), 11, {"TandemScalerHolds": 1}),
+    "a scaler that lets nothing go down for a while": ("follows", scaler("scaler_keeps", "1x8 0x592"), 11, {}),
+    "a gateway that the scaler alone does not hear": (
+        "follows",
+        scaler("scaler_gateway_heard_seconds", "0+60x600", more=',gateway="10.0.0.2:9090"'),
+        20,
+        {"TandemScalerHolds": 1},
+    ),
+    "no scaler where none is asked for": ("sleeps", up(SCALER, "s1", "0x600"), 60, {}),
     "keys that one gateway cannot read": ("stays", {KEYS_READABLE: "0x600"}, 6, {"TandemKeysUnreadable": 1}),
 }  # fmt: skip
 
@@ -166,7 +194,7 @@ def test_what_fires(case: str, tool: Path, tmp_path: Path, render: Render) -> No
 
 def test_every_alert_fires_in_some_case() -> None:
     fired = {name for _, _, _, firing in CASES.values() for name in firing}
-    assert len(fired) == 11
+    assert len(fired) == 13
 
 
 def test_what_is_recorded_adds_up(tool: Path, tmp_path: Path, render: Render) -> None:

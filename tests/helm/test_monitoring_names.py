@@ -10,7 +10,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from serving.cluster.scaler.metrics import Metrics
+from serving.cluster.scaler.told import Answer
 from serving.keys import changes
+from serving.planning.gateways import Gateway, Gateways
+from serving.planning.scaling import Scaling
 from tests.gateway.conftest import gateway_before
 from tests.local import models
 from tests.local.harness import served, wait_until
@@ -47,7 +51,14 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
         text = running.ask("/metrics", headers=send).body.decode()
         with urllib.request.urlopen(f"http://127.0.0.1:{triton.ports[2]}/metrics") as answer:
             text += answer.read().decode()
-        yield Scrape.of(text)
+        yield Scrape.of(text + Metrics(Newest(), lambda: 1.0).text().decode())  # type: ignore[arg-type]
+
+
+class Newest:
+    """What a scaler holds for whoever asks (`serving.cluster.scaler.told.Told`), without its event loop."""
+
+    answer = Answer(Scaling(gateways=Gateways({"10.0.0.1:9090": Gateway({}, 0.0)}), replicas={"gpu": 1}))
+    decisions: dict[tuple[str, str, str], int] = {}  # noqa: RUF012
 
 
 def lacking(selector: Selector, scrape: Scrape, recorded: dict[str, set[str]]) -> list[str]:
