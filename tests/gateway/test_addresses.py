@@ -115,6 +115,10 @@ class Relay:
                 client.sendall(chunk)
         shut(client)
 
+    def leave(self) -> None:
+        """As Triton after SIGTERM: who is connected is answered, and nobody else comes in."""
+        shut(self._listener)
+
     def close(self) -> None:
         self.passes.set()
         for end in (self._listener, *self._clients):
@@ -289,6 +293,22 @@ def test_where_a_name_has_no_address_any_more_only_what_answers_stays(stack: Sta
     stack.relays[ONE].close()
     wait_until(lambda: stack.gateway.servers() == {stack.url(TWO): True}, "what is dead is forgotten")
     assert stack.gateway.infer(SAMPLE, MODEL).status == 200
+
+
+@pytest.mark.slow
+@pytest.mark.triton
+def test_a_server_without_an_address_that_lets_nobody_in_any_more_is_let_go_and_no_request_is_lost(
+    stack: Stack,
+) -> None:
+    with load_on(stack.gateway.port, clients=4) as load:
+        wait_until(lambda: stack.relays[ONE].requests > 5, "it works")
+        stack.names.fails = NoAddress(socket.EAI_NONAME, "no such name")
+        stack.names.wait_asked()
+        stack.relays[ONE].leave()
+        wait_until(lambda: stack.gateway.servers() == {stack.url(TWO): True}, "it is let go")
+        wait_until(lambda: stack.relays[ONE].open == 0, "its connections are closed, for which it would wait")
+    assert load.statuses() == {200}
+    assert not load.lost
 
 
 @pytest.mark.slow

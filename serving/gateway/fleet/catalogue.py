@@ -2,7 +2,8 @@
 
 A variant is routable on a server when Triton says it is ready and its configuration allows it (`variants.py`). Whatever is not routable
 is kept with the reason, for `/admin/status`. Deciding between pools is not here (`serving/scheduling/`). Rule: a server that leaves its
-pool is `drained`: it gets nothing new, what it works on ends, and only then are its last connections closed.
+pool is `drained`: it gets nothing new, what it works on ends, and only then are its last connections closed. One whose name has no address
+any more may be leaving or may only have failed a probe: it stays for as long as it lets new connections in.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class Catalogue:
         self.unknown: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # url -> why nobody can tell
         self._known: dict[str, dict[str, Variant]] = {name: {} for name in settings.pools}  # what each ever served
         self._meant: dict[tuple[str, str], list[str]] = {}  # pool and url of the settings -> addresses of servers
+        self._nameless: set[tuple[str, str]] = set()  # of these, names without an address by now
         self._watching: dict[Server, asyncio.Task[None]] = {}
         self.fleet = Fleet(tuple(Pool(name, ready=False) for name in settings.pools))
         self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
@@ -195,6 +197,7 @@ class Catalogue:
                 self._unresolved(pool, url, error)
             else:
                 self.unknown[pool].pop(url, None)
+                self._nameless.discard((pool, url))
                 self._now_means(pool, url, [addresses.url_of(address, port) for address in found])
             await asyncio.sleep(LOOK_S)
 
@@ -202,6 +205,7 @@ class Catalogue:
         """What is known stays, because a resolver that fails must not empty a pool. Of a name that has no address, what answers stays."""
         self.unknown[pool][url] = error.strerror or str(error)
         if isinstance(error, NoAddress):
+            self._nameless.add((pool, url))
             answering = {server.target.url for server in self.pools[pool] if server.alive}
             self._now_means(pool, url, [one for one in self._meant.get((pool, url), ()) if one in answering])
 
@@ -277,7 +281,12 @@ class Catalogue:
                 self.drained[pool] = [s for s in servers if s.target.busy or s.replica.num_in_flight]
 
     async def _poll(self, pool: str, server: Server) -> bool:
-        """Asks it what it serves. Returns whether that is another thing than before."""
+        """Asks it what it serves. Returns whether that is another thing than before.
+
+        A Triton that stops goes on with those who are connected, and waits for them until its time is over; it lets nobody else in.
+        """
+        if not self._has_name(pool, server):
+            server.target.close_idle()
         index = orjson.loads((await self.fetch(server, b"POST", "/v2/repository/index")).body)
         if not server.alive:
             server.triton = str(orjson.loads((await self.fetch(server, b"GET", "/v2")).body)["version"])
@@ -310,6 +319,11 @@ class Catalogue:
             server.alive, (server.variants, server.facts, server.refused, server.unloaded) = True, seen
             return True
         return False
+
+    def _has_name(self, pool: str, server: Server) -> bool:
+        """Whether anybody would still find it."""
+        urls = (url for url in self._settings.pools[pool].urls if (pool, url) not in self._nameless)
+        return any(server.target.url in self._meant.get((pool, url), ()) for url in urls)
 
     async def look(self, pool: str, server: Server) -> None:
         """Asks a server now what it serves, because something was just changed there. Raises Lost."""
