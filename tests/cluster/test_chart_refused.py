@@ -54,6 +54,19 @@ def test_a_release_is_not_changed_by_an_upgrade_that_is_refused(bed: Bed, namesp
     assert json.loads(bed.helm("list", "-n", namespace, "-o", "json"))[0]["revision"] == "1"
 
 
+def test_a_pod_that_is_not_restricted_fails_the_install_so_the_lives_of_profiles_show_something(
+    bed: Bed, namespace: str
+) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "loose"},
+        "spec": {"containers": [{"name": "x", "image": "example.invalid/x:1"}]},
+    }
+    with pytest.raises(Failed, match="violates PodSecurity"):
+        Release(bed, namespace, more={"extraObjects": [pod]}).install()
+
+
 def test_a_cluster_older_than_the_chart_needs_is_refused(bed: Bed) -> None:
     with pytest.raises(Failed, match=r"chart requires kubeVersion: >=1\.30"):
         bed.helm("template", "tandem", str(CHART), "--set=auth.insecureNoAuth=true", "--kube-version=1.29.15")
