@@ -1,0 +1,180 @@
+"""What the stand-ins of tests/cluster/hybrid think: DNS answers, what a container runs, when probes count. No process, no cluster."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.hybrid import container as planned
+from tests.cluster.hybrid.container import NotImitated, Places
+from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
+from tests.cluster.hybrid.probe import Probing
+from tests.cluster.hybrid.status import Seen, status
+
+PLACES = Places(Path("/pod"), "10.244.0.7", Path("/image"), Path("/pod/curves.json"))
+NAME = b"\x0atandem-cpu\x06hybrid\x03svc\x07cluster\x05local\x00"
+
+
+# -- names --------------------------------------------------------------------------------------------------------------------
+
+
+def question(kind: int = A, number: int = 7) -> bytes:
+    return struct.pack("!6H", number, 0x0100, 1, 0, 0, 0) + NAME + struct.pack("!2H", kind, 1)
+
+
+def test_a_name_is_answered_with_each_address() -> None:
+    asked = read(question())
+    assert asked.name == "tandem-cpu.hybrid.svc.cluster.local"
+    told = answer(asked, ["10.244.0.1", "10.244.0.2"])
+    assert struct.unpack_from("!4H", told) == (7, 0x8580, 1, 2)
+    assert told.endswith(socket.inet_aton("10.244.0.2"))
+    assert NAME in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "addresses", "flags", "count"),
+    [(A, None, 0x8583, 0), (AAAA, ["10.244.0.1"], 0x8580, 0), (AAAA, None, 0x8583, 0), (A, [], 0x8580, 0)],
+    ids=["no such name", "no IPv6", "no such name, IPv6", "nothing"],
+)
+def test_what_is_not_there_is_told_apart(kind: int, addresses: list[str] | None, flags: int, count: int) -> None:
+    told = answer(read(question(kind)), addresses)
+    assert struct.unpack_from("!4H", told) == (7, flags, 1, count)
+
+
+@pytest.mark.parametrize("message", [b"", b"\0" * 11, question()[:20], question().replace(b"\x0atan", b"\xc0tan")])
+def test_what_is_no_question_gets_no_answer(message: bytes) -> None:
+    with pytest.raises((ValueError, IndexError, struct.error)):
+        read(message)
+
+
+def one_slice(*endpoints: dict[str, Any], service: str = "tandem-cpu") -> dict[str, Any]:
+    about = {"namespace": "hybrid", "labels": {"kubernetes.io/service-name": service}}
+    return {"metadata": about, "ports": [{"name": "http", "port": 8080}], "endpoints": list(endpoints)}
+
+
+def test_only_ready_endpoints_of_that_service_count() -> None:
+    ready = {"addresses": ["10.244.0.1"], "conditions": {"ready": True}}
+    unsaid = {"addresses": ["10.244.0.2"]}
+    leaving = {"addresses": ["10.244.0.3"], "conditions": {"ready": False, "serving": True, "terminating": True}}
+    other = one_slice({"addresses": ["10.244.0.4"]}, service="tandem-gpu")
+    slices = [one_slice(ready, unsaid, leaving), other, {"metadata": {"namespace": "hybrid"}, "endpoints": None}]
+    assert ready_addresses(slices, "hybrid", "tandem-cpu") == ["10.244.0.1", "10.244.0.2"]
+    assert ready_addresses(slices, "hybrid", "tandem-cpu", "http") == ["10.244.0.1:8080", "10.244.0.2:8080"]
+    assert ready_addresses(slices, "default", "tandem-cpu") == []
+
+
+# -- containers ---------------------------------------------------------------------------------------------------------------
+
+
+def pod(pool: str = "emulated-gpu") -> dict[str, Any]:
+    return {"metadata": {"labels": {"tandem-pool": pool}, "name": "it"}, "spec": {}}
+
+
+def container(*words: str, image: str = "registry.example.com/team/tandem-triton-gpu:0.1.0") -> dict[str, Any]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "models", "mountPath": "/models"}]
+    return {"name": "it", "image": image, "command": list(words), "volumeMounts": mounts}
+
+
+@pytest.mark.parametrize(
+    ("word", "here"),
+    [
+        ("--host=0.0.0.0", "--host=10.244.0.7"),
+        ("--ready-file=/tmp/ready", "--ready-file=/pod/volumes/tmp/ready"),
+        ("/models", "/pod/volumes/models"),
+        ("/modelsque", "/modelsque"),
+        ("--model-repository=/opt/tandem/model_repo", "--model-repository=/image"),
+        ("digits-fp32", "digits-fp32"),
+    ],
+)
+def test_addresses_and_mounted_places_are_the_pods_own(word: str, here: str) -> None:
+    assert planned.command(pod(), container("tandem", "triton", word), PLACES)[-1] == here
+
+
+def test_a_triton_that_wants_a_card_is_an_emulated_one() -> None:
+    words = planned.command(pod(), container("tandem", "triton", "--pool=gpu", "--host=0.0.0.0"), PLACES)
+    assert words[-3:] == ["--pool=emulated-gpu", "--emulate=/pod/curves.json", "--host=10.244.0.7"]
+
+
+@pytest.mark.parametrize(
+    ("it", "why"),
+    [
+        (container("tritonserver", image="nvcr.io/nvidia/tritonserver:26.08-py3"), "no program here"),
+        (container("sh", "-c", "true"), "it runs sh"),
+        (container(), "runs what its image says"),
+    ],
+)
+def test_what_has_no_stand_in_is_refused(it: dict[str, Any], why: str) -> None:
+    with pytest.raises(NotImitated, match=why):
+        planned.command(pod(), it, PLACES)
+
+
+def test_a_pool_for_cards_has_to_be_named_emulated() -> None:
+    with pytest.raises(NotImitated, match="emulated-SOMETHING"):
+        planned.command(pod("gpu"), container("tandem", "triton", "--pool=gpu"), PLACES)
+
+
+def test_variables_come_from_where_the_spec_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_MAX_IN_FLIGHT", "1")
+    env = [
+        {"name": "PLAIN", "value": "1"},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    secret = {"kind": "Secret", "data": {"k": "c2VjcmV0"}}
+    found = planned.environment(pod(), {"name": "it", "env": env}, lambda kind, name: secret)
+    assert (found["PLAIN"], found["KEY"], found["NODE"]) == ("1", "secret", "it")
+    assert "TANDEM_MAX_IN_FLIGHT" not in found
+
+
+# -- probes and status --------------------------------------------------------------------------------------------------------
+
+PROBES = {
+    "startupProbe": {"periodSeconds": 0, "failureThreshold": 2},
+    "readinessProbe": {"periodSeconds": 0, "failureThreshold": 2},
+    "livenessProbe": {"periodSeconds": 0, "failureThreshold": 2},
+}
+
+
+def test_readiness_is_asked_only_once_it_has_started_and_lost_only_after_its_threshold() -> None:
+    answers = {"startupProbe": False, "readinessProbe": True, "livenessProbe": True}
+    asked: list[str] = []
+
+    def once(probe: dict[str, Any]) -> bool:
+        kind = next(kind for kind, it in PROBES.items() if it is probe)
+        asked.append(kind)
+        return answers[kind]
+
+    it = Probing(PROBES, once)
+    assert not it.look()
+    assert asked == ["startupProbe"]
+    answers["startupProbe"] = True
+    assert it.look()
+    assert (it.is_started, it.is_ready) == (True, False)
+    assert it.look()
+    assert it.is_ready
+    answers["readinessProbe"] = False
+    assert not it.look()
+    assert it.look()
+    assert not it.is_ready
+    answers["livenessProbe"] = False
+    it.look()
+    assert not it.is_dead
+    assert it.look()
+    assert it.is_dead
+
+
+def test_what_others_wrote_about_a_pod_stays_and_times_of_conditions_are_kept() -> None:
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    initialized = {"type": "Initialized", "status": "True", "lastTransitionTime": "then"}
+    seen = Seen("it", "image", waits_for="", is_started=True, is_ready=True)
+    told = status({"status": {"conditions": [scheduled, initialized]}}, [], [seen], is_initialized=True)
+    assert told["conditions"][:2] == [scheduled, initialized]
+    assert {it["type"]: it["status"] for it in told["conditions"]}["Ready"] == "True"
+    seen.exit_code = 1
+    told = status({"status": {}}, [], [seen], is_initialized=True)
+    assert {it["type"]: it["status"] for it in told["conditions"]}["Ready"] == "False"
+    assert told["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
