@@ -22,7 +22,7 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
 	$(PYTHON_HERE) -m pytest -m "$(TESTS)" $(SIDE_BY_SIDE) $(ARGS)
 
-test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches and the rehearsal for a machine with a card: minutes of load
+test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
 	$(PYTHON_HERE) -m pytest -m campaigns $(SIDE_BY_SIDE) $(ARGS)
 
 test-browser: .venv/.dev ## Test the page in a real Chromium

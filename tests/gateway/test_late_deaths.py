@@ -90,6 +90,7 @@ def kill_stub(triton: Program) -> None:
 
 @pytest.mark.slow
 @pytest.mark.triton
+@pytest.mark.campaigns
 def test_a_real_process_that_dies_under_short_deadlines_is_noticed(environment: Environment, tmp_path: Path) -> None:
     with (
         emulated_triton(tmp_path / "cheap", CHEAP, [(1, 0.02), (32, 0.32)]) as (triton, cheap_url),

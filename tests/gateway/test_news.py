@@ -30,6 +30,7 @@ def triton_of(up: Program, pool: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.triton
+@pytest.mark.campaigns
 def test_up_says_when_a_gpu_would_pay_and_what_becomes_of_its_pools(environment: Environment, tmp_path: Path) -> None:
     config = tmp_path / "told.yaml"
     pools = {GPU: {"price_per_hour": 3.0, "cold_start_s": 1.0}, CPU: {"price_per_hour": 1.0, "max_replicas": 9}}

@@ -21,7 +21,7 @@ from tests.gateway.conftest import SAMPLE, Running, emulated_triton, gateway_bef
 from tests.gateway.test_faults import load_on, server_of
 from tests.local.harness import LIMIT_S, Program, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.triton]
+pytestmark = [pytest.mark.slow, pytest.mark.triton, pytest.mark.campaigns]  # servers that fail or wait under load
 
 POOL, MODEL = "emulated-cpu", "digits-fp32"
 WELL = [(1, 0.02), (32, 0.04)]

@@ -15,7 +15,7 @@ from tests.gateway.test_admission import MODEL, POINTS, POOL, batch, metric
 from tests.gateway.test_faults import load_on
 from tests.local.harness import LIMIT_S, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.triton]
+pytestmark = [pytest.mark.slow, pytest.mark.triton, pytest.mark.campaigns]  # servers that fail or wait under load
 
 QUARTER = batch(8)  # of a full batch
 NUM_CLIENTS = 24  # of each gateway: six full batches
