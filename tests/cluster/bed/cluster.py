@@ -6,6 +6,7 @@ Parts can be stopped and started again one by one; a bed's folder goes with it. 
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import random
@@ -16,10 +17,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -28,6 +30,7 @@ from tests.cluster.bed.build import Programs
 from tests.cluster.bed.parts import MANIFESTS, Layout, Part, Ports, parts
 from tests.cluster.bed.process import Broken, Process
 
+ALIVE, JUST_MADE_S = "alive", 60  # a folder is a moment older than its lock
 KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATHS = {
     "Node": "/api/v1/nodes",
@@ -43,7 +46,9 @@ class Failed(Exception):
 
 class Bed:
     def __init__(self, programs: Programs, say: Callable[[str], None] = lambda _: None) -> None:
+        sweep()
         self.layout = Layout(Path(tempfile.mkdtemp(prefix="bed-")), programs, free_ports())
+        self._alive = held(self.layout.folder / ALIVE)
         self.seconds: dict[str, float] = {}  # of each part, and in all
         self._say = say
         self._parts = parts(self.layout)
@@ -82,6 +87,7 @@ class Bed:
         for process in self._running.values():
             process.stop(kindly=False)
         self._running.clear()
+        self._alive.close()
         shutil.rmtree(self.layout.folder, ignore_errors=True)
 
     def _up(self) -> None:
@@ -201,6 +207,22 @@ class Bed:
     def _put(self, path: str, value: float | None) -> None:
         address = f"https://127.0.0.1:{self.layout.ports.metrics}"
         self.api.call("PUT", address + path, "none" if value is None else value)
+
+
+def held(path: Path) -> TextIO:
+    """A lock that ends with this process, however it ends."""
+    file = path.open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def sweep() -> None:
+    """Removes the folders of beds whose tests were killed, a hundred MB each."""
+    for path in Path(tempfile.gettempdir()).glob(f"bed-*/{ALIVE}"):
+        with suppress(OSError), path.open("r+") as file:  # BlockingIOError: it lives
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - path.stat().st_mtime > JUST_MADE_S:
+                shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def is_true(it: Object, condition: str) -> bool:
