@@ -31,6 +31,7 @@ def ask(
     query: Mapping[str, Any] | None = None,
     body: Object | None = None,
     accept: str = "application/json",
+    timeout: Timeout = TIMEOUT_S,
 ) -> Object:
     """The answer's object; raises Refused or Unreachable. `what` completes "when asked for …"."""
     api = connection.api
@@ -44,7 +45,7 @@ def ask(
             url,
             headers={**headers, "Content-Type": "application/json"} if body else headers,
             body=json.dumps(body) if body else None,
-            timeout=TIMEOUT_S,
+            timeout=timeout,
             retries=False,
         )
         if answer.status not in (200, 201):

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from serving.cluster.status.autoscalers import trouble
+from serving.cluster.status.cold_starts import ColdLine, of_pool
 from serving.cluster.status.reason import Reason
 from serving.cluster.status.seen import GATEWAY, TRITON, NodeClaim, Pod, Seen, Workload
 from serving.cluster.status.waiting_for_nodes import is_on_its_way, step
@@ -51,6 +52,7 @@ class Part:
     nodes: tuple[str, ...]
     autoscaler: str | None
     waiting: tuple[Waiting, ...]
+    cold_starts: tuple[ColdLine, ...] = ()  # of a GPU pool: the last, and the one that goes on
 
     @property
     def is_gateway(self) -> bool:
@@ -152,7 +154,14 @@ def _part(it: Workload, seen: Seen, now: datetime) -> Part:
         nodes=tuple(sorted({pod.node for pod in pods if pod.node})),
         autoscaler=_autoscaler(it, seen),
         waiting=waiting,
+        cold_starts=_cold_starts(it, pods, seen, now),
     )
+
+
+def _cold_starts(it: Workload, pods: list[Pod], seen: Seen, now: datetime) -> tuple[ColdLine, ...]:
+    if not it.gpus:
+        return ()
+    return of_pool(it.pool, seen.cold_starts.get(it.release), pods, seen.servers, now)
 
 
 def _is_of(pod: Pod, it: Workload) -> bool:

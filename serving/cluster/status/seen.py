@@ -8,6 +8,7 @@ from datetime import datetime
 
 from serving.cluster.fields import Condition
 from serving.cluster.taints import Taint, Toleration
+from serving.planning.cold_start import ColdStart, Server
 
 GATEWAY, TRITON = "gateway", "triton"  # label app.kubernetes.io/component, as the chart sets it; others help them
 
@@ -142,6 +143,9 @@ class Seen:
     events: tuple[Event, ...] | None = ()
     nodes: tuple[Node, ...] | None = ()
     node_claims: tuple[NodeClaim, ...] | None = ()
+    servers: Mapping[str, Server] = field(default_factory=dict)  # by pod: the moments that its objects tell
+    # By release, where it has a scaler: its cold starts, oldest first, or why it could not be asked.
+    cold_starts: Mapping[str, tuple[ColdStart, ...] | str] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = field(
         default=()
     )  # other namespaces that hold a Tandem, looked for where this one holds none

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from serving.cluster.gpus import told
+from serving.cluster.status.cold_starts import as_line
 from serving.cluster.status.judging import NodeLine, Part, Release, Status, Waiting
+from serving.cluster.status.waiting_for_nodes import duration
 
 COLUMN = 8  # of the first word; "serves" is the longest there
 
@@ -41,6 +43,8 @@ def _part(it: Part) -> Iterator[str]:
     for first, *others in alike.values():
         who = f"{first.pod}{f' and {len(others)} more' if others else ''}: " if first.pod else ""
         yield f"  {'':<{COLUMN}}- {who}{first.why}{f'; {first.way_out}' if first.way_out else ''}"
+    for cold in it.cold_starts:
+        yield f"  {'':<{COLUMN}}- {as_line(cold, duration)}"
 
 
 def _node(it: NodeLine) -> str:

@@ -1,0 +1,288 @@
+"""`tandem cluster campaign` against a real API server, scheduler and Job controller; the Job's stored command runs for real here, against a
+real gateway, and its log comes home through the API server. Images are not pulled: what a kubelet says of that is written by the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from loadtest import report
+from loadtest.records import read_manifest
+from loadtest.target import Gateway, own_gateway
+from tests.cluster.bed.api import Object, until
+from tests.cluster.bed.cluster import Bed
+from tests.cluster.campaign.kubelet import Kubelet
+from tests.cluster.conftest import SignIn, drop_namespace, new_namespace
+from tests.cluster.release import Release
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+KEY = "tandem_not-a-real-key"
+NODE = "real-0"
+END_S = 60.0  # the longest takes 15 s; the rest is for a busy machine
+LOAD = {"users": 2, "warmup_s": 0.2, "duration_s": 0.6, "repeats": 1}
+CAMPAIGN: Object = {
+    "version": 1,
+    "name": "short",
+    "model": "digits",
+    "arms": [{"variant": "fp32", "pool": "cpu"}, {"variant": "int8", "pool": "cpu"}],
+    "load": LOAD,
+}
+OPEN = {
+    "kind": "open",
+    "trace": "traces/some.csv",
+    "objective_s": 1.0,
+    **{k: v for k, v in LOAD.items() if k != "users"},
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace with a release, and a node that really runs what is put there."""
+
+    bed: Bed
+    namespace: str
+    kubelet: Kubelet
+
+    def jobs(self) -> list[Object]:
+        return [it for it in self._all("apis/batch/v1", "jobs") if "deletionTimestamp" not in it["metadata"]]
+
+    def pods(self) -> list[Object]:
+        found = self._all("api/v1", "pods")
+        return [it for it in found if it["metadata"]["labels"]["app.kubernetes.io/component"] == "loadtest"]
+
+    def left(self) -> list[str]:
+        """What campaigns made and nobody took away."""
+        kinds = (("apis/batch/v1", "jobs"), ("api/v1", "configmaps"), ("apis/networking.k8s.io/v1", "networkpolicies"))
+        names = [it["metadata"]["name"] for group, kind in kinds for it in self._all(group, kind)]
+        return [it for it in names if "-campaign-" in it]
+
+    def _all(self, group: str, kind: str) -> list[Object]:
+        return self.bed.api.items(f"/{group}/namespaces/{self.namespace}/{kind}")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with own_gateway(tmp_path_factory.mktemp("up") / "gateway.log") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def place(bed: Bed, gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    namespace = new_namespace(bed)
+    keys = {"auth": {"existingSecret": "keys", "client": {"existingSecret": "client"}}}
+    for name, data in (("keys", {"keys.json": "{}"}), ("client", {"api-key": KEY})):
+        secret = {"metadata": {"name": name}, "stringData": data}
+        bed.api.create(f"/api/v1/namespaces/{namespace}/secrets", secret)
+    release = Release(bed, namespace, more=keys)
+    release.install()
+    release.settle()
+    folder = tmp_path_factory.mktemp("kubelet")
+    cordon(bed, is_cordoned=True)  # simulated nodes would only pretend
+    with Kubelet(bed, NODE, folder, {"http://tandem-gateway:80": gateway.url}) as kubelet:
+        yield Place(bed, namespace, kubelet)
+    cordon(bed, is_cordoned=False)
+    drop_namespace(bed, namespace)
+
+
+def cordon(bed: Bed, *, is_cordoned: bool) -> None:
+    for number in range(3):
+        patch = {"spec": {"unschedulable": is_cordoned}}
+        bed.api.merge(f"/api/v1/nodes/cpu-{number}", patch)
+
+
+class Running:
+    """`tandem cluster campaign` as a process, because it is interrupted by signals."""
+
+    def __init__(
+        self, place: Place, folder: Path, *words: str, campaign: Object = CAMPAIGN, kubeconfig: Path | None = None
+    ):
+        self.folder = folder / "results"
+        file = folder / "mine.yaml"
+        file.write_text(yaml.safe_dump(campaign))
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig or place.bed.layout.kubeconfig), "NO_PROXY": "*"}
+        command = [sys.executable, "-m", "serving", "cluster", "campaign", str(file), "--namespace", place.namespace]
+        self.process = subprocess.Popen(
+            [*command, "--output", str(self.folder), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        self.out, self.err = "", ""
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as output:
+            for line in output:
+                self.err += line
+
+    def says(self, words: str) -> None:
+        until(lambda: words in self.err or self.process.poll() is not None, f"it says {words!r}")
+        assert words in self.err, self.err
+
+    def end(self) -> int:
+        assert self.process.stdout is not None
+        try:
+            code = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self._reading.join()
+            self.process.stdout.close()
+            self.process.wait()
+            raise AssertionError(f"not over after {END_S:.0f} s: {self.err}") from None
+        self._reading.join()
+        with self.process.stdout as output:
+            self.out = output.read()
+        return code
+
+
+def test_a_campaign_runs_beside_the_gateway_and_its_results_are_brought_home(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "some.csv").write_text("".join(f"{at / 50}\n" for at in range(60)))
+    running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": OPEN})
+    assert running.end() == 0, running.err
+    assert running.out == f"report: {running.folder}/report.html\n"
+    assert "run 2/2" in running.err
+    assert "tandem-results" not in running.err
+    manifest = read_manifest(running.folder)
+    assert manifest.url == place.kubelet.places["http://tandem-gateway:80"]
+    assert [run.state for run in manifest.runs] == ["done", "done"]
+    built = report.build(running.folder)  # from the rows that came
+    assert all(arm.num_ok > 20 for arm in built.arms)
+    until(lambda: not place.left(), "Job, ConfigMap and NetworkPolicy gone")
+
+
+def test_its_pod_is_let_through_by_the_releases_network_policies_and_has_the_key_of_its_clients(
+    place: Place, tmp_path: Path
+) -> None:
+    running = Running(place, tmp_path, "--keep")
+    assert running.end() == 0, running.err
+    (job,) = place.jobs()
+    (pod,) = place.pods()
+    (variable,) = [it for it in pod["spec"]["containers"][0]["env"] if it["name"] == "TANDEM_API_KEY"]
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "client", "key": "api-key"}
+    labels = pod["metadata"]["labels"]
+    policies = place.bed.api.items(f"/apis/networking.k8s.io/v1/namespaces/{place.namespace}/networkpolicies")
+    (ours,) = [it for it in policies if it["metadata"]["name"] == job["metadata"]["name"]]
+    chosen = ours["spec"]["podSelector"]["matchLabels"]
+    assert chosen.items() <= labels.items()
+    (gateways,) = [it for it in policies if it["metadata"]["name"] == "tandem-gateway"]
+    callers = [it["podSelector"]["matchLabels"] for it in gateways["spec"]["ingress"][0]["from"]]
+    assert any(it.items() <= labels.items() for it in callers)
+    place.bed.kubectl("delete", "job", job["metadata"]["name"], "-n", place.namespace)
+    until(lambda: not place.left() and not place.pods(), "what the Job owned goes with it")
+
+
+def test_the_exit_code_is_the_campaigns(place: Place, tmp_path: Path) -> None:
+    running = Running(place, tmp_path, "--fail-if", "fp32-cpu.throughput_rps < 1e9")
+    assert running.end() == 1, running.err
+    assert (running.folder / "report.html").exists()
+    assert running.out == f"report: {running.folder}/report.html\n"
+
+
+def test_it_goes_on_following_when_the_api_server_was_away_and_a_log_was_cut_off(place: Place, tmp_path: Path) -> None:
+    running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "repeats": 8}})
+    running.says("run 2/16")
+    place.bed.stop("kube-apiserver")
+    running.says("is followed when it answers again")
+    place.kubelet.cut_after = 3
+    place.bed.start("kube-apiserver")
+    assert running.end() == 0, running.err
+    assert "the API server answers again" in running.err
+    told = [line for line in running.err.splitlines() if line.startswith("run ")]
+    assert len(told) == 16, running.err  # each once
+    assert report.build(running.folder).arms[0].num_ok > 20
+
+
+def test_ctrl_c_ends_the_job_and_brings_home_what_ran(place: Place, tmp_path: Path) -> None:
+    running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
+    running.says("tandem: Job")
+    until(
+        lambda: (
+            any(it.log for it in place.kubelet.running.values() if not it.is_over)
+            or list(place.kubelet.folder.glob("*/results/runs/*.csv"))
+        ),
+        "a run",
+    )
+    time.sleep(3)  # into the first run
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130, running.err
+    assert "waiting for what ran" in running.err
+    assert read_manifest(running.folder).is_interrupted
+    until(lambda: not place.left(), "its Job gone")
+
+
+def test_a_campaign_that_is_not_over_in_time_is_ended_with_what_ran(place: Place, tmp_path: Path) -> None:
+    running = Running(place, tmp_path, "--timeout=8", campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
+    assert running.end() == 3, running.err
+    assert "it was not over after 8 s (--timeout)" in running.err.splitlines()[-1]
+    assert running.err.splitlines()[-1].endswith(f"what ran is in {running.folder}")
+    assert read_manifest(running.folder).is_interrupted
+
+
+def test_an_evicted_pod_is_told_with_its_nodes_words(place: Place, tmp_path: Path) -> None:
+    running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
+    name = until(
+        lambda: next((pod for pod, it in place.kubelet.running.items() if not it.is_over), None), "a pod that runs"
+    )
+    time.sleep(1)
+    place.kubelet.evict(name, place.namespace, "The node was low on resource: memory.")
+    assert running.end() == 3, running.err
+    assert "Evicted: The node was low on resource: memory." in running.err
+    assert "the log ends before the results" in running.err
+    for job in place.jobs():
+        place.bed.kubectl("delete", "job", job["metadata"]["name"], "-n", place.namespace)
+
+
+def test_without_a_node_it_waits_and_says_why(place: Place, tmp_path: Path) -> None:
+    patch = {"spec": {"unschedulable": True}}
+    place.bed.api.merge(f"/api/v1/nodes/{NODE}", patch)
+    running = Running(place, tmp_path)
+    running.says("waits: no node takes it")
+    place.bed.api.merge(f"/api/v1/nodes/{NODE}", {"spec": {"unschedulable": False}})
+    assert running.end() == 0, running.err
+
+
+@pytest.mark.parametrize(("role", "words"), [("view", "create configmaps, create jobs"), (None, "403")])
+def test_who_may_not_is_told_what_lacks_and_nothing_is_made(
+    place: Place, role: str | None, words: str, tmp_path: Path
+) -> None:
+    path = SignIn(place.bed, place.namespace, tmp_path).role(role)
+    running = Running(place, tmp_path, kubeconfig=path)
+    assert running.end() == 3
+    assert words in running.err
+    assert place.left() == []
+
+
+def test_a_quota_that_lets_no_pod_be_made_is_told(place: Place, tmp_path: Path) -> None:
+    path = f"/api/v1/namespaces/{place.namespace}/resourcequotas"
+    place.bed.api.create(path, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "1m"}}})
+    running = Running(place, tmp_path)
+    running.says("no pod can be made: exceeded quota: team")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    place.bed.api.delete(f"{path}/team")
+    until(lambda: not place.left(), "its Job gone")
+
+
+def test_no_release_is_told_and_nothing_is_made(place: Place, namespace: str, tmp_path: Path) -> None:
+    elsewhere = Place(place.bed, namespace, place.kubelet)
+    running = Running(elsewhere, tmp_path)
+    assert running.end() == 2
+    assert f"no Tandem with a gateway in namespace '{namespace}'" in running.err
+    assert elsewhere.left() == []
+    assert json.loads(json.dumps(elsewhere.jobs())) == []

@@ -1,0 +1,160 @@
+"""Cold starts in `tandem cluster status`: what a scaler tells, what pods tell where none does, and what is never claimed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from serving.cluster.status.cold_starts import ColdLine, of_pool, servers, told_by_scaler
+from serving.cluster.status.judging import judge
+from serving.cluster.status.seen import Seen
+from serving.cluster.status.text import as_text
+from serving.planning.cold_start import ColdStart, Server
+from tests.cluster.objects import NOW, RUNNING, Object, condition, container, deployment, node, node_claim, pod, seen
+
+AT = NOW.timestamp()
+SERVER = Server(
+    "tandem-gpu-1",
+    created_at=AT - 99,
+    node_created_at=AT - 98,
+    node_ready_at=AT - 60,
+    scheduled_at=AT - 58,
+    started_at=AT - 28,
+    ready_at=AT - 16,
+)
+OVER = ColdStart("gpu", AT - 100, SERVER, warm_at=AT - 14, answered_at=AT - 10)
+GOES_ON = ColdStart("gpu", AT - 40, Server("tandem-gpu-2", created_at=AT - 39))
+
+
+def with_(told: Any = None, pods: list[Object] | None = None, servers: dict[str, Server] | None = None) -> Seen:
+    deployments = [deployment(), deployment("cpu"), deployment("gpu", gpus=1)]
+    base = seen(deployments, [pod(), pod("cpu"), *(pods or [])])
+    return dataclasses.replace(base, cold_starts={} if told is None else {"tandem": told}, servers=servers or {})
+
+
+def text(*given: Any, **more: Any) -> list[str]:
+    lines = as_text(judge(with_(*given, **more), NOW)).splitlines()
+    return [it.strip() for it in lines if "cold start" in it or "newest pod" in it]
+
+
+def test_the_last_cold_start_is_told_by_phase() -> None:
+    assert text((OVER,)) == [
+        "- last cold start, 100 s ago in 90 s: decision 1 s, node 41 s (bought and booted in 38 s), image 30 s, load 12 s, warm up 2 s, first answer 4 s"
+    ]
+
+
+def test_the_one_that_goes_on_is_told_beside_the_last_with_the_phase_it_is_in() -> None:
+    first, second = text((dataclasses.replace(OVER, decided_at=AT - 9000), OVER, GOES_ON))
+    assert first.startswith("- last cold start, 100 s ago in 90 s")
+    assert second == "- cold start for 40 s: decision 1 s, now node"
+
+
+def test_a_phase_that_nobody_saw_is_left_out_and_the_next_is_not_guessed() -> None:
+    assert text((dataclasses.replace(GOES_ON, server=None),)) == ["- cold start for 40 s: no phase was seen"]
+    without_pods = dataclasses.replace(OVER, server=None)
+    assert text((without_pods,)) == ["- last cold start, 100 s ago in 90 s: first answer 4 s"]
+
+
+def test_one_that_was_given_up_says_so() -> None:
+    assert text((dataclasses.replace(GOES_ON, is_given_up=True),)) == [
+        "- last cold start, 40 s ago, given up: no longer wanted: decision 1 s"
+    ]
+
+
+def test_a_node_that_was_there_before_was_not_bought_for_it() -> None:
+    before = dataclasses.replace(SERVER, node_created_at=AT - 9000, node_ready_at=AT - 8000)
+    (line,) = text((dataclasses.replace(OVER, server=before),))
+    assert "bought" not in line
+
+
+def test_of_other_pools_and_of_a_scaler_without_cold_starts_nothing_is_told() -> None:
+    assert text((dataclasses.replace(OVER, pool="other"),)) == []
+    assert text(()) == []
+
+
+def test_without_a_scaler_the_newest_pod_tells_what_it_can() -> None:
+    found = with_(pods=[pod("gpu")], servers={"tandem-gpu-1": SERVER})
+    (line,) = [it for it in as_text(judge(found, NOW)).splitlines() if "newest pod" in it]
+    assert line.strip() == (
+        "- newest pod, made 99 s ago: node 41 s (bought and booted in 38 s), image 30 s, load 12 s "
+        "(the decision, warm-up and first answer only a scaler knows)"
+    )
+
+
+def test_a_scaler_that_may_not_be_asked_is_told_with_what_the_pod_knows() -> None:
+    lines = text("this user lacks get services/proxy", [pod("gpu")], {"tandem-gpu-1": SERVER})
+    assert lines[0] == "- cold starts: this user lacks get services/proxy"
+    assert lines[1].startswith("- newest pod, made 99 s ago")
+
+
+def test_a_cpu_pool_has_no_cold_starts() -> None:
+    parts = judge(with_((dataclasses.replace(OVER, pool="cpu"),)), NOW).releases[0].parts
+    assert [it.cold_starts for it in parts] == [(), (), ()]
+
+
+# -- off the objects ----------------------------------------------------------------------------------------------------------
+
+
+def gpu_pod(restarts: int = 0) -> Object:
+    it = pod("gpu", node="n")
+    it["status"]["containerStatuses"] = [container(RUNNING, ready=True, restartCount=restarts)]
+    it["status"]["conditions"] = [condition("PodScheduled", "True"), condition("Ready", "True")]
+    return it
+
+
+def test_the_moments_of_pod_node_and_claim_are_put_together() -> None:
+    (found,) = servers([gpu_pod()], [node("n")], [node_claim(node="n")]).values()
+    assert None not in dataclasses.astuple(found)
+
+
+def test_without_leave_to_see_nodes_the_pod_still_tells() -> None:
+    (found,) = servers([gpu_pod()], (), ()).values()
+    assert (found.node_created_at, found.node_ready_at) == (None, None)
+    assert found.ready_at is not None
+
+
+def test_a_container_that_was_started_again_tells_nothing_of_the_first_start() -> None:
+    (found,) = servers([gpu_pod(restarts=1)], (), ()).values()
+    assert (found.started_at, found.ready_at) == (None, None)
+
+
+def test_a_pod_that_leaves_or_was_not_seen_tells_nothing() -> None:
+    assert of_pool("gpu", None, with_(pods=[pod("gpu")]).pods or (), {}, NOW) == ()
+    leaving = {**pod("gpu"), "metadata": {**pod("gpu")["metadata"], "deletionTimestamp": "2026-11-20T11:59:59Z"}}
+    of_it = [it for it in with_(pods=[leaving]).pods or () if it.pool == "gpu"]
+    assert of_pool("gpu", None, of_it, {"tandem-gpu-1": SERVER}, NOW) == ()
+
+
+def test_a_pod_on_its_way_says_in_which_phase_it_is() -> None:
+    coming = dataclasses.replace(SERVER, started_at=None, ready_at=None)
+    of_it = [it for it in with_(pods=[pod("gpu")]).pods or () if it.pool == "gpu"]
+    (found,) = of_pool("gpu", None, of_it, {"tandem-gpu-1": coming}, NOW)
+    assert (found.state, found.phases_s, found.now_in) == ("goes on", {"node": 41.0}, "image")
+
+
+# -- what a scaler says -------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_scaler_publishes_is_read_back_whole() -> None:
+    published = [{**dataclasses.asdict(it), "phases_s": it.phases} for it in (OVER, GOES_ON)]
+    assert told_by_scaler({"version": 1, "cold_starts": published}) == (OVER, GOES_ON)
+
+
+def test_a_field_of_a_later_version_is_no_error() -> None:
+    published = {**dataclasses.asdict(OVER), "more": 1, "server": {**dataclasses.asdict(SERVER), "more": 1}}
+    assert told_by_scaler({"cold_starts": [published]}) == (OVER,)
+
+
+@pytest.mark.parametrize("answer", [{}, {"cold_starts": None}, {"cold_starts": [{}]}, {"cold_starts": ["x"]}])
+def test_what_is_no_answer_of_a_scaler_is_an_error(answer: Any) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        told_by_scaler(answer)
+
+
+def test_a_line_becomes_json() -> None:
+    (line,) = of_pool("gpu", (OVER,), (), {}, NOW)
+    assert isinstance(line, ColdLine)
+    assert line.since == "2026-11-20T11:58:20+00:00"
+    assert line.phases_s["total"] == 90.0
