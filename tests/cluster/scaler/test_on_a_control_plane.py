@@ -3,12 +3,10 @@ that is away stops anything. Nodes and kubelets are simulated here."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from serving.cluster.scaler import cluster_look
 from serving.cluster.scaler.cluster_look import ClusterLook
@@ -19,7 +17,6 @@ from tests.cluster.conftest import Nodes, SignIn
 from tests.local.harness import wait_until
 
 pytestmark = pytest.mark.cluster
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "scaler.md"
 CARD = "nvidia.com/gpu"
 
 
@@ -147,9 +144,3 @@ def test_an_api_server_that_goes_away_is_told_once_and_heard_when_it_is_back(
     wait_until(lambda: look.it.is_readable, "it is heard again")
     assert look.it.there == {"gpu": 1}
     assert all("phases of cold starts may be missing" in line for line in look.said)
-
-
-def test_the_scaled_object_of_the_docs_is_one_that_keda_takes(bed: Bed, namespace: str) -> None:
-    (text,) = re.findall(r"```yaml\n(apiVersion: keda.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
-    answer = bed.api.create(f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects?dryRun=All&fieldValidation=Strict", yaml.safe_load(text))  # fmt: skip
-    assert answer["spec"]["triggers"][0]["type"] == "external-push"

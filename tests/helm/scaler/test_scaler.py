@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,13 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
     assert changed.keys() == values.keys() - {"enabled"}
     for name, value in changed.items():
         assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
+
+
+def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it(render: Render) -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "scaler.md").read_text(), re.DOTALL | re.MULTILINE)
+    made = render(yaml.safe_load(block))
+    assert made.one("Deployment", "tandem-scaler")
+    assert made.one("ScaledObject", "tandem-gpu")
 
 
 # -- rights -------------------------------------------------------------------------------------------------------------------
