@@ -26,6 +26,8 @@ from tests.cluster.hybrid.status import Seen, now, status
 
 TICK_S = 0.1
 BACK_OFF_S = (0.0, 10.0, 20.0, 40.0)  # before the next start, as a kubelet's
+ANOTHER = (404, 409, 422)  # the object is gone, or another one has its name by now
+AGAIN_S = 0.5  # an API server that has just started refuses some more
 PATIENCE_S = 30.0  # with an API server that is away, for the last word
 
 Say = Callable[[str], None]
@@ -189,11 +191,12 @@ class Pod(threading.Thread):
                 )
                 return
             except Answered as error:
-                if error.status in (404, 409):
+                if error.status in ANOTHER:
                     return
-                raise
-            except OSError:
-                time.sleep(TICK_S)
+                self._say(f"{self.name}: {error}")
+                time.sleep(AGAIN_S)
+            except OSError:  # the API server is away
+                time.sleep(AGAIN_S)
 
     def _pause(self, longest_s: float) -> None:
         """Raises Left once the pod is to go."""
@@ -243,8 +246,9 @@ class Pod(threading.Thread):
                 self._api.call("DELETE", self._path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
                 return
             except Answered as error:
-                if error.status in (404, 409):
+                if error.status in ANOTHER:
                     return
-                raise
-            except OSError:
-                time.sleep(TICK_S)
+                self._say(f"{self.name}: {error}")
+                time.sleep(AGAIN_S)
+            except OSError:  # the API server is away
+                time.sleep(AGAIN_S)

@@ -113,6 +113,10 @@ class Story:
             self.bed.api.delete(f"/api/v1/nodes/{pod.node}")
             until(lambda: self.is_replaced(pod), "its Triton runs elsewhere", 90)
             until(lambda: self.answers_from(GPU), "answers from the GPU pool", 30)
+        with self.phase("the API server is restarted"):
+            self.bed.stop("kube-apiserver")
+            time.sleep(3)
+            self.bed.start("kube-apiserver")
         with self.phase("a Triton is killed"):
             kill(self.kubelet.of("triton", GPU)[0])
             until(lambda: not self.is_settled(), "its death is noticed", 10)
