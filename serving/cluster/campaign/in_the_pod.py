@@ -68,7 +68,7 @@ def fitting(results: pathlib.Path, files: list[pathlib.Path], max_bytes: int) ->
 
 def packed(results: pathlib.Path, files: list[pathlib.Path]) -> bytes:
     into = io.BytesIO()
-    with lzma.open(into, "wb", preset=6) as packing, tarfile.open(fileobj=packing, mode="w") as tar:
+    with lzma.open(into, "wb", preset=1) as packing, tarfile.open(fileobj=packing, mode="w") as tar:
         for path in files:
             tar.add(path, path.relative_to(results).as_posix(), recursive=False)
     return into.getvalue()

@@ -41,6 +41,7 @@ class Container:
     process: subprocess.Popen[bytes]
     log: list[tuple[str, bytes]] = field(default_factory=list)
     is_over: bool = False
+    is_told: bool = False  # to end
 
     def read(self) -> None:
         assert self.process.stdout is not None
@@ -113,7 +114,8 @@ class Kubelet:
                 self.running[name] = self._start(pod)
                 self._say(pod, "Running", {"running": {"startedAt": now()}})
             return
-        if "deletionTimestamp" in pod["metadata"] and not container.is_over:
+        if "deletionTimestamp" in pod["metadata"] and not container.is_over and not container.is_told:
+            container.is_told = True  # once, as a kubelet
             container.process.send_signal(signal.SIGTERM)
         if container.is_over and phase == "Running":
             code = container.process.returncode
