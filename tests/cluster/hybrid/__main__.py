@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.cluster.bed.build import NotBuilt, built
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.hybrid.alone import NotAlone, go_inside, settle
+from tests.cluster.hybrid.names import TTL_S
 from tests.cluster.hybrid.story import NAMESPACE, play, unexcused
 
 
@@ -19,6 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, required=True, help="JSON: phases, errors, timeline")
     parser.add_argument("--logs", type=Path, help="keeps the pods' folders and logs here")
+    parser.add_argument("--dns-ttl-s", type=float, default=TTL_S, help="how old an answer of the cluster's DNS may be")
     given = parser.parse_args()
     try:
         programs = built()
@@ -29,7 +31,7 @@ def main() -> int:
             folder.mkdir(parents=True, exist_ok=True)
             settle(folder, NAMESPACE)
             with Bed(programs) as bed:
-                report = play(bed, folder, lambda line: print(line, flush=True))
+                report = play(bed, folder, lambda line: print(line, flush=True), given.dns_ttl_s)
     except (NotBuilt, NotAlone) as error:
         print(f"tandem: {error}", file=sys.stderr)
         return 3

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.alone import NAMESERVER
 
-TTL_S = 5  # CoreDNS's own for names of a cluster
+TTL_S = 5  # CoreDNS's own for names of a cluster; a cache on the node may keep an answer for 30
 ZONE = ".svc.cluster.local"
 A, AAAA, INTERNET = 1, 28, 1
 NO_ERROR, NOT_IMPLEMENTED, NO_NAME = 0, 4, 3
@@ -81,8 +81,8 @@ def answer(question: Question, addresses: list[str] | None) -> bytes:
 class Names:
     """Answers until the process ends."""
 
-    def __init__(self, addresses: Addresses) -> None:
-        self._addresses = addresses
+    def __init__(self, addresses: Addresses, ttl_s: float = TTL_S) -> None:
+        self._addresses, self._ttl_s = addresses, ttl_s
         self._kept: dict[str, tuple[float, list[str] | None]] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((NAMESERVER, 53))
@@ -104,5 +104,5 @@ class Names:
             service, _, namespace = name.removesuffix(ZONE).partition(".")
             is_ours = name.endswith(ZONE) and namespace != "" and "." not in namespace
             kept = (self._addresses(namespace, service) or None) if is_ours else None
-            self._kept[name] = now + TTL_S, kept
+            self._kept[name] = now + self._ttl_s, kept
         return kept
