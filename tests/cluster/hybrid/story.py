@@ -18,7 +18,7 @@ from tests.cluster.bed.cluster import Bed, Failed, is_true
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.kubelet import REAL, Kubelet
 from tests.cluster.hybrid.load import Load, summary
-from tests.cluster.hybrid.names import Names, ready_addresses
+from tests.cluster.hybrid.names import TTL_S, Names, ready_addresses
 from tests.cluster.hybrid.pod import Pod
 from tests.cluster.hybrid.watch import Watch
 from tests.cluster.release import PROFILES, Release
@@ -181,7 +181,7 @@ def make_node_pool(bed: Bed) -> None:
         bed.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(it))
 
 
-def play(bed: Bed, folder: Path, say: Callable[[str], None]) -> Object:
+def play(bed: Bed, folder: Path, say: Callable[[str], None], dns_ttl_s: float = TTL_S) -> Object:
     """The report. `say` is told what happens as it happens."""
     began = time.monotonic()
     timeline: list[tuple[float, str]] = []
@@ -198,7 +198,7 @@ def play(bed: Bed, folder: Path, say: Callable[[str], None]) -> Object:
     curves = folder / "curves.json"
     curves.write_text(json.dumps(CURVES))
     slices = Watch(bed.api, bed.layout.certificates, "/apis/discovery.k8s.io/v1/endpointslices", lambda *_: None)
-    Names(lambda namespace, service: ready_addresses(slices.objects(), namespace, service))
+    Names(lambda namespace, service: ready_addresses(slices.objects(), namespace, service), dns_ttl_s)
     body = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
     load = Load(
         lambda: ready_addresses(slices.objects(), NAMESPACE, "tandem-gateway", "http"),
