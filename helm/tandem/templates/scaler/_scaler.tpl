@@ -16,13 +16,15 @@ The scaler: names, what it is told, and how autoscalers follow it (pools/autosca
 {{- end }}
 
 {{/* `behavior` of an autoscaler that follows the scaler: the user's, or all at once in both directions, because how long a Triton stays was weighed
-     before, and waiting once more would cost what was to be saved. Takes the user's map. */}}
+     before, and waiting once more would cost what was to be saved. Without a tolerance where Kubernetes knows one (beta and on from 1.35): else it takes
+     nine instead of ten for the same. Takes (dict "own" $behavior "version" "v1.35.0"), empty where it is not known. */}}
 {{- define "tandem.followingBehavior" -}}
-{{- if . }}
-{{- toYaml . }}
-{{- else -}}
-scaleUp: {stabilizationWindowSeconds: 0}
-scaleDown: {stabilizationWindowSeconds: 0}
+{{- if .own }}
+{{- toYaml .own }}
+{{- else }}
+{{- $rules := dict "stabilizationWindowSeconds" 0 }}
+{{- if and .version (semverCompare ">=1.35.0-0" .version) }}{{ $_ := set $rules "tolerance" "0" }}{{ end }}
+{{- toYaml (dict "scaleUp" $rules "scaleDown" $rules) }}
 {{- end }}
 {{- end }}
 
