@@ -60,6 +60,10 @@ def test_the_gpu_pool_answers_what_it_can_and_the_cpu_bridges_the_loss_of_its_no
     assert set(report["phases"]["a GPU node is deleted"]["pools"]) == {GPU, "cpu"}
 
 
+def test_requests_to_a_triton_that_falls_silent_are_answered_by_the_cpu(report: Report) -> None:
+    assert report["phases"]["a Triton falls silent"]["pools"]["cpu"] > 0
+
+
 def test_both_gateways_are_asked(report: Report) -> None:
     assert report["phases"]["warm on the CPU"]["endpoints"] == 2
 

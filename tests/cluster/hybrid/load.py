@@ -62,14 +62,14 @@ class Load(threading.Thread):
         self._idle: deque[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]] = deque()
         self._busy = 0
         self.rows: list[Row] = []
-        self._began = time.monotonic()
+        self.began = time.monotonic()
 
     def start(self) -> None:
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         super().start()
 
     def elapsed_s(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     def run(self) -> None:
         asyncio.run(self._send_all())

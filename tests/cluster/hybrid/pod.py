@@ -7,8 +7,6 @@ is over, and only then is the object finally deleted. No probe is asked of a pod
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import threading
 import time
@@ -17,6 +15,8 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+
+import psutil
 
 from tests.cluster.bed.api import Answered, Api, Object
 from tests.cluster.hybrid import container as planned
@@ -58,9 +58,10 @@ class Pod(threading.Thread):
     def node(self) -> str:
         return str(self._object["spec"].get("nodeName", ""))
 
-    @property
-    def pids(self) -> dict[str, int]:
-        return {name: it.pid for name, it in self._processes.items() if it.poll() is None}
+    def processes(self) -> list[psutil.Process]:
+        """All of its containers': a container's die with its first one, which here is for whoever kills it to do."""
+        first = [psutil.Process(it.pid) for it in self._processes.values() if it.poll() is None]
+        return [*first, *(child for it in first for child in it.children(recursive=True))]
 
     def update(self, it: Object, is_gone: bool) -> None:
         self._object, self._is_gone = it, is_gone
@@ -234,10 +235,11 @@ class Pod(threading.Thread):
         self._kill()
 
     def _kill(self) -> None:
-        for it in self._processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(it.pid, signal.SIGKILL)
-            it.wait()
+        for it in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                it.kill()
+        for process in self._processes.values():
+            process.wait()
 
     def _finish(self, uid: str) -> None:
         give_up = time.monotonic() + PATIENCE_S

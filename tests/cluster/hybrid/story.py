@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,22 +75,24 @@ class Story:
     load: Load
     began: float
     say: Callable[[str], None]
-    phases: dict[str, Object] = field(default_factory=dict)
+    phases: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What was due meanwhile counts for it."""
         self.say(f"== {name}")
         began = time.monotonic()
-        first_s = self.load.elapsed_s()
         try:
             yield
         finally:
-            last_s = self.load.elapsed_s()
-            time.sleep(0.5)  # for the answers to the last of them
-            rows = [it for it in list(self.load.rows) if first_s <= it.due_s < last_s] if self.load.is_alive() else []
-            self.phases[name] = {"seconds": round(time.monotonic() - began, 1), **summary(rows)}
-            self.say(f"   {json.dumps(self.phases[name])}")
+            self.phases[name] = (began, time.monotonic())
+
+    def seen(self) -> Object:
+        """Of each phase what was due meanwhile, once all of it is answered."""
+        return {
+            name: {"seconds": round(end - began, 1)}
+            | summary([it for it in self.load.rows if began <= self.load.began + it.due_s < end])
+            for name, (began, end) in self.phases.items()
+        }
 
     def release(self, **more: object) -> Release:
         return Release(self.bed, NAMESPACE, PROFILES["slim-images"], values(**more))
@@ -100,7 +100,7 @@ class Story:
     def play(self) -> None:
         with self.phase("install"):
             self.release().install()
-        self.load.start()
+            self.load.start()
         with self.phase("warm on the CPU"):
             time.sleep(5)
         with self.phase("a GPU node comes"):
@@ -117,8 +117,14 @@ class Story:
             self.bed.stop("kube-apiserver")
             time.sleep(3)
             self.bed.start("kube-apiserver")
-        with self.phase("a Triton is killed"):
-            kill(self.kubelet.of("triton", GPU)[0])
+        with self.phase("a Triton falls silent"):
+            (pod,) = self.kubelet.of("triton", GPU)
+            for it in (processes := pod.processes()):
+                it.suspend()
+            until(lambda: self.answers_from("cpu", share=0.9), "the CPU answers alone", 40)
+        with self.phase("and dies"):
+            for it in processes:
+                it.kill()  # as when the container's first process crashes; the kubelet starts it again at the same address
             until(lambda: not self.is_settled(), "its death is noticed", 10)
             until(lambda: self.is_settled() and self.answers_from(GPU), "it is back", 60)
         with self.phase("an upgrade rolls both gateways and the CPU pool"):
@@ -127,8 +133,11 @@ class Story:
             release.upgrade()
             until(self.is_settled, "no pod leaves any more", 60)
         with self.phase(GATEWAY_KILLED):
+            time.sleep(0.5)  # what is under way when it dies was due in this phase
             last = self.load.rows[-1].endpoint.partition(":")[0]
-            kill(next(it for it in self.kubelet.of("gateway") if it.object["status"]["podIP"] == last))
+            (pod,) = (it for it in self.kubelet.of("gateway") if it.object["status"]["podIP"] == last)
+            for it in pod.processes():
+                it.kill()
             until(lambda: not self.is_settled(), "its death is noticed", 10)
             until(self.is_settled, "it is back", 60)
         with self.phase("the GPU pool goes to zero"):
@@ -141,9 +150,10 @@ class Story:
         self.bed.set_external_metric(METRIC, replicas, pool="gpu")
 
     def answers_from(self, pool: str, share: float = 0.0) -> bool:
-        """Of the last second more than a share."""
-        last = [it.pool == pool for it in self.load.rows[-int(RATE_RPS) :] if it.due_s > self.load.elapsed_s() - 2]
-        return sum(last) > share * len(last)
+        """More than a share of what is due in a second, lately."""
+        now_s = self.load.elapsed_s()
+        last = [it.pool for it in self.load.rows[-int(3 * RATE_RPS) :] if it.due_s > now_s - 1.5]
+        return last.count(pool) > share * RATE_RPS
 
     def is_replaced(self, gone: Pod) -> bool:
         found = self.kubelet.of("triton", GPU)
@@ -152,12 +162,6 @@ class Story:
     def is_settled(self) -> bool:
         pods = list(self.kubelet.pods.values())
         return all("deletionTimestamp" not in it.object["metadata"] and is_true(it.object, "Ready") for it in pods)
-
-
-def kill(pod: Pod) -> None:
-    """As when the container's first process crashes; the kubelet starts it again at the same address."""
-    (pid,) = pod.pids.values()
-    os.killpg(pid, signal.SIGKILL)
 
 
 def unexcused(report: Object) -> int:
@@ -217,7 +221,7 @@ def play(bed: Bed, folder: Path, say: Callable[[str], None], dns_ttl_s: float = 
     return {
         "failed": failed,
         "seconds": round(time.monotonic() - began, 1),
-        "phases": story.phases,
+        "phases": story.seen(),
         "all": summary(load.rows),
         "errors": [(round(it.due_s, 2), it.said, it.endpoint, it.pool) for it in load.rows if it.is_error][:200],
         "timeline": timeline,
