@@ -1,0 +1,125 @@
+"""A scaler's cold starts through a real API server's proxy of Services: who may, who may not, and a scaler that does not answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from serving.cluster.connection import connect
+from serving.cluster.status.scalers import scalers
+from serving.cluster.status.seen import Workload
+from serving.planning.cold_start import ColdStart, Server
+from tests.cluster.bed.api import Object, until
+from tests.cluster.bed.cluster import Bed
+from tests.cluster.conftest import SignIn
+
+pytestmark = pytest.mark.cluster
+COLD = ColdStart("gpu", 1000.0, Server("tandem-gpu-1", created_at=1001.0), warm_at=1090.0, answered_at=1091.0)
+LABELS = {"app.kubernetes.io/instance": "tandem", "app.kubernetes.io/component": "scaler"}
+SCALER = Workload("tandem-scaler", "tandem", "scaler", "", "0.1.0", 1, 1, "i", (), {}, ())
+
+
+def own_address() -> str:
+    """Of this machine, and not its loopback, to which an API server forwards nothing. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("203.0.113.1", 9))
+        return str(probe.getsockname()[0])
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where the cold starts are told, as the scaler tells them."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"version": 1, "cold_starts": [dataclasses.asdict(COLD)]}).encode()
+            self.send_response(200 if self.path == "/cold-starts" else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer((own_address(), 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def service(bed: Bed, namespace: str, port: int) -> None:
+    """As the chart's, but with its one address said."""
+    inside = f"namespaces/{namespace}"
+    spec: Object = {"ports": [{"name": "metrics", "port": 9091, "targetPort": port}]}
+    bed.api.create(
+        f"/api/v1/{inside}/services", {"metadata": {"name": "tandem-scaler", "labels": LABELS}, "spec": spec}
+    )
+    secure = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    pod_spec = {
+        "nodeName": "elsewhere",
+        "containers": [{"name": "scaler", "image": "i", "securityContext": secure}],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    bed.api.create(f"/api/v1/{inside}/pods", {"metadata": {"name": "scaler"}, "spec": pod_spec})
+    status = {"phase": "Running", "podIP": own_address(), "podIPs": [{"ip": own_address()}]}
+    bed.api.merge(f"/api/v1/{inside}/pods/scaler/status", {"status": status})
+    # An API server forwards to addresses of pods alone.
+    address = {"ip": own_address(), "targetRef": {"kind": "Pod", "namespace": namespace, "name": "scaler"}}
+    subsets = [{"addresses": [address], "ports": [{"name": "metrics", "port": port}]}]
+    bed.api.create(f"/api/v1/{inside}/endpoints", {"metadata": {"name": "tandem-scaler"}, "subsets": subsets})
+
+
+def asked(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setenv("NO_PROXY", "*")
+    connection = connect(None, namespace)
+    with connection.api:
+        return dict(scalers(connection, [SCALER])).get("tandem")
+
+
+def comes(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon: an API server hears of an address after a moment."""
+    last: list[object] = []
+
+    def has_come() -> bool:
+        last[:] = [asked(kubeconfig, namespace, monkeypatch)]
+        return last == [(COLD,)]
+
+    try:
+        until(has_come, "its cold starts", 20)
+    except AssertionError:
+        assert last == [(COLD,)]
+        raise
+
+
+def test_the_scalers_cold_starts_come_through_the_api_server(
+    bed: Bed, namespace: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service(bed, namespace, port)
+    comes(bed.layout.kubeconfig, namespace, monkeypatch)
+
+
+def test_who_may_not_ask_through_it_is_told_which_right_lacks(
+    bed: Bed, namespace: str, port: int, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service(bed, namespace, port)
+    assert asked(sign_in.role("view"), namespace, monkeypatch) == "this user lacks get services/proxy"
+    comes(sign_in.role("edit"), namespace, monkeypatch)
+
+
+def test_a_scaler_that_does_not_answer_is_told(
+    bed: Bed, namespace: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service(bed, namespace, 1)
+    assert "does not answer through the API server" in str(asked(bed.layout.kubeconfig, namespace, monkeypatch))
