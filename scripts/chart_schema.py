@@ -29,6 +29,7 @@ def schema(values: str, shapes: str) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": properties,
+        "allOf": [_needed(root, values.splitlines(), definitions)],
         "definitions": dict(sorted(definitions.items())),
     }
 
@@ -64,6 +65,28 @@ def _members(
         )
         for key, value in node.value
     }
+
+
+def _needed(node: yaml.MappingNode, lines: list[str], definitions: dict[str, Any]) -> dict[str, Any]:
+    """What may not be taken away: null deletes a default, and `--reuse-values` does not know new ones. Lists and free maps may go."""
+    required, below = [], {}
+    for key, value in node.value:
+        said = comment_above(key.start_mark.line, lines)[1] if not node.flow_style else None
+        if isinstance(value, yaml.ScalarNode):
+            may_be_null = isinstance(said, dict) and "null" in said.get("type", "")
+            if not may_be_null and yaml.safe_load(yaml.serialize(value)) not in (None, ""):
+                required.append(key.value)
+            continue
+        shape = definitions.get(said.removeprefix("$"), {}) if isinstance(said, str) else {}
+        grouped = is_group(value, lines) and (said is None or "define" in said)
+        if isinstance(value, yaml.MappingNode) and (
+            grouped or (value.value and shape.get("additionalProperties") is False)
+        ):
+            required.append(key.value)
+            if said != "$resources":
+                below[key.value] = _needed(value, lines, definitions)
+    of_members = {name: needed for name, needed in below.items() if needed}
+    return {key: it for key, it in (("required", required), ("properties", of_members)) if it}
 
 
 def _of_value(

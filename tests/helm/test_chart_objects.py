@@ -6,6 +6,7 @@ GPU appears) is not claimed here.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import helm_python
@@ -350,6 +351,28 @@ def test_a_long_release_name_still_gives_names_that_kubernetes_takes(render: Ren
     names = [made["metadata"]["name"] for made in it.objects]
     assert all(len(name) <= 63 and not name.endswith("-") for name in names), names
     assert len({(made["kind"], made["metadata"]["name"]) for made in it.objects}) == len(it.objects)
+
+
+@pytest.mark.parametrize("release", ["123", "1-tandem", "my.app", "2026.11.tandem"])
+def test_a_release_may_have_a_name_that_no_service_may(release: str, render: Render) -> None:
+    it = render(release=release)
+    for service in it.all("Service"):
+        assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", service["metadata"]["name"])
+    for made in it.objects:
+        assert made["metadata"]["labels"]["app.kubernetes.io/instance"] == release
+
+
+@pytest.mark.parametrize("name", ["on", "true", "null", "y"])
+def test_a_pool_and_an_override_may_be_words_that_yaml_takes_for_something_else(name: str, render: Render) -> None:
+    values = {"nameOverride": name, "pools": {name: {"models": ["digits-fp32"], "prePull": {"enabled": True}}}}
+    it = render({**values, "gateway": {"objectives": {name: {"latencyS": 1}}}})
+    pod = it.one("Deployment", f"tandem-{name}-{name}")["spec"]["template"]["metadata"]["labels"]
+    assert (pod["tandem-pool"], pod["app.kubernetes.io/name"]) == (name, name)
+    prepull = it.one("DaemonSet", f"tandem-{name}-{name}-prepull")["spec"]["selector"]["matchLabels"]
+    assert prepull["tandem-prepull"] == name
+    config = yaml.safe_load(it.one("ConfigMap", f"tandem-{name}-gateway")["data"]["tandem.yaml"])
+    assert list(config["pools"]) == ["cpu", name] or list(config["pools"]) == [name, "cpu"]
+    assert list(config["models"]) == [name]
 
 
 def test_two_releases_share_no_object_and_no_pod(render: Render) -> None:

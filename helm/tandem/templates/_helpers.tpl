@@ -7,21 +7,24 @@ A selector label, once released, never changes: Kubernetes refuses to update a D
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 40 characters, so that a pool's name of up to 20 still fits behind it. */}}
+{{/* At most 40 characters, so that a pool's name of up to 20 still fits behind it. A Service's name has no dots and begins with a letter; a
+     release's may be otherwise. */}}
 {{- define "tandem.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
-{{- else if contains (include "tandem.name" .) .Release.Name }}
-{{- .Release.Name | trunc 40 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name (include "tandem.name" .) | trunc 40 | trimSuffix "-" }}
+{{- $name := include "tandem.name" . }}
+{{- $release := .Release.Name | replace "." "-" }}
+{{- $full := ternary $release (printf "%s-%s" $release $name) (contains $name $release) }}
+{{- if regexMatch "^[0-9]" $full }}{{ $full = printf "%s-%s" $name $release }}{{ end }}
+{{- $full | trunc 40 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
 {{/* Of every pod of the release, whatever it does. Takes the root. */}}
 {{- define "tandem.instanceLabels" -}}
-app.kubernetes.io/name: {{ include "tandem.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "tandem.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Takes (dict "root" $ "component" "gateway"). */}}

@@ -252,7 +252,7 @@ def test_a_behavior_of_ones_own_counts_in_both_modes(name: str, render: Render) 
 def test_a_pool_called_like_a_word_of_yaml_stays_a_text(render: Render) -> None:
     pool = {"models": ["digits-fp32"], "autoscaling": {"enabled": True, "by": "keda"}}
     made = render(profile("keda", pools={"null": pool}), release="123")
-    (trigger,) = made.one("ScaledObject", "123-tandem-null")["spec"]["triggers"]
+    (trigger,) = made.one("ScaledObject", "tandem-123-null")["spec"]["triggers"]
     assert trigger["metadata"]["pool"] == "null"
 
 

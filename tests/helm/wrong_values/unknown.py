@@ -7,6 +7,17 @@ from tests.helm.conftest import Object
 # What the schema says: (values, part of the message)
 UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "a misspelt name at the top": ({"gatway": {}}, "additional properties 'gatway' not allowed"),
+    "a group taken away": ({"gateway": {"drain": None}}, "'/gateway': missing property 'drain'"),
+    "a number taken away": ({"gateway": {"drain": {"marginSeconds": None}}}, "missing property 'marginSeconds'"),
+    "the network policies taken away": ({"networkPolicy": None}, "missing property 'networkPolicy'"),
+    "the network policies' switch taken away": ({"networkPolicy": {"enabled": None}}, "missing property 'enabled'"),
+    "a pool's default taken away": ({"poolDefaults": {"autoscaling": None}}, "missing property 'autoscaling'"),
+    "an image taken away": ({"images": {"gateway": None}}, "'/images': missing property 'gateway'"),
+    "resources taken away": ({"gateway": {"resources": None}}, "'/gateway': missing property 'resources'"),
+    "a name that no object may have": ({"nameOverride": "Foo_Bar"}, "'/nameOverride'"),
+    "a first name with a dot": ({"fullnameOverride": "foo.bar"}, "'/fullnameOverride'"),
+    "a first name that begins with a digit": ({"fullnameOverride": "12"}, "'/fullnameOverride'"),
+    "a first name that would be cut off": ({"fullnameOverride": "a" * 41}, "maxLength"),
     "a misspelt name in the gateway": ({"gateway": {"replica": 2}}, "'/gateway': additional properties 'replica'"),
     "a misspelt name in a pool": ({"pools": {"cpu": {"modles": []}}}, "'/pools/cpu': additional properties 'modles'"),
     "a misspelt name in the defaults": ({"poolDefaults": {"shm": "1Mi"}}, "additional properties 'shm'"),

@@ -49,7 +49,7 @@ pools:
   {{- range $device := list "gpu" "cpu" }}
   {{- range $name, $pool := $pools }}
   {{- if eq $pool.device $device }}
-  {{ $name }}:
+  {{ $name | quote }}:
     urls: ["http://{{ include "tandem.fullname" $ }}-{{ $name }}:8000"]
     device: {{ $pool.device }}
     {{- $autoscaling := $pool.autoscaling }}
@@ -76,7 +76,7 @@ pools:
 {{- with concat (keys $variants) (keys $objectives) | uniq | sortAlpha }}
 models:
   {{- range $model := . }}
-  {{ $model }}:
+  {{ $model | quote }}:
     {{- if hasKey $variants $model }}
     variants: {{ toJson (get $variants $model) }}
     {{- end }}

@@ -9,12 +9,12 @@ else. Every template takes (dict "root" $ "name" "cpu" "pool" $pool) unless it s
 
 {{- define "tandem.poolSelectorLabels" -}}
 {{ include "tandem.selectorLabels" (dict "root" .root "component" "triton") }}
-tandem-pool: {{ .name }}
+tandem-pool: {{ .name | quote }}
 {{- end }}
 
 {{- define "tandem.poolLabels" -}}
 {{ include "tandem.labels" (dict "root" .root "component" "triton") }}
-tandem-pool: {{ .name }}
+tandem-pool: {{ .name | quote }}
 {{- end }}
 
 {{/* Which of `images` the pool runs. Takes a pool. */}}
