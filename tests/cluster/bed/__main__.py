@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 
@@ -10,6 +11,7 @@ from tests.cluster.bed.cluster import Bed
 
 
 def main() -> int:
+    argparse.ArgumentParser("python -m tests.cluster.bed", description=__doc__).parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         programs = build()
