@@ -22,6 +22,10 @@ def route(grpc: Object | None = None, **other: object) -> Object:
 
 # (values, the whole sentence)
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
+    "an annotation that the chart sets": (
+        {"gateway": {"podAnnotations": {"checksum/config": "x"}}},
+        "gateway.podAnnotations has checksum/config, which the chart sets itself, so that gateways are replaced when their configuration changes. Leave it out.",
+    ),
     "no word about missing keys": (
         {"auth": {"insecureNoAuth": False}},
         "There are no API keys, so whoever reaches the gateway could use it. Put the file that `tandem keys` writes into a secret "

@@ -44,6 +44,9 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- fail (printf "gateway.service.port and gateway.service.grpcPort are both %d. Give each its own, or set gateway.grpc.enabled=false." (int $gateway.service.port)) }}
 {{- end }}
 {{- include "tandem.guardPodLabels" (dict "path" "gateway" "values" $gateway) }}
+{{- if hasKey $gateway.podAnnotations "checksum/config" }}
+{{- fail "gateway.podAnnotations has checksum/config, which the chart sets itself, so that gateways are replaced when their configuration changes. Leave it out." }}
+{{- end }}
 {{- range $variable := $gateway.env }}
 {{- if regexMatch "^TANDEM_(CONFIG|HOST|PORT|ADMIN_HOST|ADMIN_PORT|GRPC_PORT|KEYS|OWN_KEY|MODEL_REPOSITORY)$" $variable.name }}
 {{- fail (printf "gateway.env has %s, which the chart decides: by auth, gateway.grpc, gateway.admin, gateway.preprocessing and the ports of its Services. Leave it out." $variable.name) }}
