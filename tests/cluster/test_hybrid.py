@@ -7,6 +7,7 @@ Not shown: NVIDIA's server, a card, kube-proxy. No time is judged, only that thi
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.hybrid.alone import INSIDE
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.story import GATEWAY_KILLED, GPU, NO_ANSWER, unexcused
 
 RUN_S = 420  # it takes half of it on two busy cores
+MARK = "HYBRID_RUN"  # in the environment of all that this run starts, and of nothing that another does
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(RUN_S + 30)]
 Report = dict[str, Any]
 
@@ -28,7 +29,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("hybrid")
     path = folder / "report.json"
     command = [sys.executable, "-m", "tests.cluster.hybrid", f"--report={path}", f"--logs={folder / 'logs'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_S)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, MARK: str(path)}, capture_output=True, text=True, timeout=RUN_S
+    )
     print(done.stdout, done.stderr)
     assert path.exists(), f"it ended with {done.returncode}: {done.stderr[-2000:]}"
     found: Report = json.loads(path.read_text())
@@ -68,11 +71,11 @@ def test_both_gateways_are_asked(report: Report) -> None:
     assert report["phases"]["warm on the CPU"]["endpoints"] == 2
 
 
-def test_nothing_it_started_is_left(report: Report) -> None:
-    left = []
+def test_nothing_it_started_is_left(report: Report, tmp_path_factory: pytest.TempPathFactory) -> None:
+    left, mark = [], f"{MARK}={tmp_path_factory.getbasetemp()}".encode()
     for one in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"{INSIDE}=1".encode() in one.read_bytes():
+            if mark in one.read_bytes():
                 left.append((one.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue  # it has just ended

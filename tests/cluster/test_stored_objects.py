@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from serving.local.assemble import assemble
 from serving.local.environments import ENGINES, ensure
@@ -155,9 +156,9 @@ def test_a_gateway_answers_what_is_in_flight_at_sigterm_and_is_gone_within_its_g
     release = leaving(bed, namespace)
     write_config(release, here)
     config = here.folder / "tandem.yaml"
-    config.write_text(
-        config.read_text().replace("  cpu:\n", "  emulated-cpu:\n").replace("device: cpu", "device: emulated")
-    )
+    settings = yaml.safe_load(config.read_text())
+    settings["pools"] = {"emulated-cpu": {**settings["pools"]["cpu"], "device": "emulated"}}
+    config.write_text(yaml.safe_dump(settings))
     it = stored(release, "gateway", here)
     with (
         started(stored(release, "cpu", here), *emulated(here)),
