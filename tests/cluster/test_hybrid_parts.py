@@ -15,7 +15,7 @@ from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
 from tests.cluster.hybrid.probe import Probing
 from tests.cluster.hybrid.status import Seen, status
 
-PLACES = Places(Path("/pod"), "10.244.0.7", Path("/image"), Path("/pod/curves.json"))
+PLACES = Places(Path("/pod"), "10.244.0.7", Path("/image"), Path("/pod/curves"))
 NAME = b"\x0atandem-cpu\x06hybrid\x03svc\x07cluster\x05local\x00"
 
 
@@ -96,7 +96,44 @@ def test_addresses_and_mounted_places_are_the_pods_own(word: str, here: str) -> 
 
 def test_a_triton_that_wants_a_card_is_an_emulated_one() -> None:
     words = planned.command(pod(), container("tandem", "triton", "--pool=gpu", "--host=0.0.0.0"), PLACES)
-    assert words[-3:] == ["--pool=emulated-gpu", "--emulate=/pod/curves.json", "--host=10.244.0.7"]
+    assert words[-3:] == ["--pool=emulated-gpu", "--emulate=/pod/curves/emulated-gpu.json", "--host=10.244.0.7"]
+
+
+def test_an_emulated_pool_may_stand_for_processors_and_a_real_one_stays_what_it_is() -> None:
+    it = container("tandem", "triton", "--pool=cpu")
+    assert planned.command(pod("emulated-cpu"), it, PLACES)[-2:] == [
+        "--pool=emulated-cpu",
+        "--emulate=/pod/curves/emulated-cpu.json",
+    ]
+    assert planned.command(pod("cpu"), it, PLACES)[-1] == "--pool=cpu"
+
+
+def test_only_emulated_pools_are_told_to_be_so() -> None:
+    text = '  "{}":\n    urls: ["http://x:8000"]\n    device: {}\n    max_replicas: 2\n'
+    told = planned.emulated_config(text.format("emulated-cpu", "cpu") + text.format("cpu", "cpu"))
+    assert told == text.format("emulated-cpu", "emulated") + text.format("cpu", "cpu")
+
+
+def test_a_service_accounts_token_lies_where_a_pod_finds_it(tmp_path: Path) -> None:
+    it = container("tandem", "cluster", "scaler", image="tandem-gateway")
+    it["volumeMounts"].append({"name": "token", "mountPath": planned.ACCOUNT})
+    words = planned.command(pod(), it, PLACES)
+    assert words[: len(planned.IN_ITS_PLACE) + 1] == [*planned.IN_ITS_PLACE, "/pod/volumes/token"]
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]
+    holder = pod() | {"spec": {"volumes": [{"name": "token", "projected": {"sources": sources}}]}}
+    places = Places(tmp_path, "10.244.0.7", tmp_path, tmp_path)
+    planned.make_volumes(holder, places, lambda kind, name: {"data": {"ca.crt": name}}, lambda wanted: "a token")
+    files = {path.name: path.read_text() for path in places.volume("token").iterdir()}
+    assert files == {"token": "a token", "ca.crt": "kube-root-ca.crt", "namespace": "it"}
+
+
+def test_a_container_is_told_where_the_api_server_is() -> None:
+    found = planned.environment(pod(), {"name": "it"}, lambda kind, name: {}, "https://127.0.0.1:6443")
+    assert (found["KUBERNETES_SERVICE_HOST"], found["KUBERNETES_SERVICE_PORT"]) == ("127.0.0.1", "6443")
 
 
 @pytest.mark.parametrize(
