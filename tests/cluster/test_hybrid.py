@@ -18,9 +18,11 @@ from tests.cluster.hybrid.alone import INSIDE
 from tests.cluster.hybrid.chart import CPU, GPU
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.moments import wrong
+from tests.cluster.hybrid.simulated import is_in_order, measured, simulated
 from tests.cluster.hybrid.story import GATEWAY_KILLED, NO_ANSWER, RISES, SCALER_KILLED, SPOT, unexcused
 
 RUN_S = 480  # it takes half of it on two busy cores
+TOTALS_RATIO = 0.15  # that the simulator may be off
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(RUN_S + 30)]
 Report = dict[str, Any]
 
@@ -52,6 +54,15 @@ def test_a_gpu_comes_with_demand_and_goes_with_it_step_by_step(report: Report) -
         print(it["at_s"], it["what"])
     assert not wrong(report["moments"])
     assert report["looks"][-1]["cards"] == 0
+
+
+def test_the_simulator_tells_the_same_story(report: Report) -> None:
+    run, simulation = measured(report), simulated(report)
+    print(run, simulation)
+    assert is_in_order(run)
+    assert is_in_order(simulation)
+    assert simulation.bridged_s == pytest.approx(run.bridged_s, rel=TOTALS_RATIO)
+    assert simulation.node_s == pytest.approx(run.node_s, rel=TOTALS_RATIO)
 
 
 def test_scale_holds_while_the_scaler_is_away(report: Report) -> None:

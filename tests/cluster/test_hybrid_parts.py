@@ -1,16 +1,20 @@
-"""What the stand-ins of tests/cluster/hybrid think: DNS answers, what a container runs, when probes count. No process, no cluster."""
+"""What the stand-ins of tests/cluster/hybrid think: DNS answers, what a container runs, when probes count, what of a report is wrong. No process,
+no cluster."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.hybrid import container as planned
+from tests.cluster.hybrid.adapter import METRIC, most
 from tests.cluster.hybrid.container import NotImitated, Places
+from tests.cluster.hybrid.moments import DOWN, UP, of, wrong
 from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
 from tests.cluster.hybrid.probe import Probing
 from tests.cluster.hybrid.status import Seen, status
@@ -215,3 +219,61 @@ def test_what_others_wrote_about_a_pod_stays_and_times_of_conditions_are_kept() 
     told = status({"status": {}}, [], [seen], is_initialized=True)
     assert {it["type"]: it["status"] for it in told["conditions"]}["Ready"] == "False"
     assert told["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+
+
+# -- the scaler's number, and the story's moments -----------------------------------------------------------------------------
+
+
+def test_of_two_scalers_the_most_counts_and_what_none_says_is_missing() -> None:
+    pages = [f'{METRIC}{{pool="a"}} 1.0\n', f'{METRIC}{{pool="a"}} 2.0\n{METRIC}{{pool="b"}} 0.0\n', "", "other 1.0\n"]
+    assert most(pages, METRIC) == {"a": 2.0, "b": 0.0}
+    assert most([], METRIC) == {}
+
+
+NOTHING: dict[str, Any] = dict.fromkeys(("wanted_gpu", "replicas_gpu", "pods_gpu", "claims", "cards", "cards_ready", "ready_gpu"), 0)  # fmt: skip
+
+
+def told() -> dict[str, Any]:
+    """Of a run in which each step comes a second after the one before."""
+    looks, now = [{"at_s": 5.0, **NOTHING}], dict(NOTHING)
+    for at_s, names in enumerate(["wanted_gpu", "replicas_gpu", "pods_gpu", "claims", "cards", "cards_ready", "ready_gpu"], 11):  # fmt: skip
+        now[names] = 1
+        looks.append({"at_s": float(at_s), **now})
+    for at_s, gone in ((61.0, ["wanted_gpu"]), (62.0, ["replicas_gpu"]), (63.0, ["pods_gpu", "ready_gpu"])):
+        now |= dict.fromkeys(gone, 0)
+        looks.append({"at_s": at_s, **now})
+    looks.append({"at_s": 70.0, **NOTHING})
+    marks = ["the notice", "the node is tainted", "its Triton is evicted", "the CPU answers alone", "its Triton has left"]  # fmt: skip
+    return {
+        "marks": {"demand rises": 10.0, "demand falls": 60.0} | {name: 40.0 + at for at, name in enumerate(marks)},
+        "looks": looks,
+        "first_gpu_answer_s": 13.0,
+        "load_began_s": 5.5,
+        "answers": [[at, 1, 2 if at > 20 else 0, 0] for at in range(60)],
+    }
+
+
+def seen(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [asdict(it) for it in of(report)]
+
+
+def test_a_story_in_order_is_told_step_by_step() -> None:
+    moments = seen(told())
+    assert wrong(moments) == []
+    assert len(moments) == len(UP) + len(DOWN) + 9
+    assert [it["at_s"] for it in moments] == sorted(it["at_s"] for it in moments)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"first_gpu_answer_s": None}, "the first answer from it: never"),
+        ({"first_gpu_answer_s": 2.0}, "the first answer from it: -9.5 s after"),
+        ({"answers": [[0, 1, 0, 0]]}, "most of the traffic goes there: never"),
+        ({"looks": told()["looks"][:-1]}, "no node is left: never"),
+        ({"looks": [{**it, "wanted_gpu": None} for it in told()["looks"]]}, "the scaler wants a GPU server: never"),
+        ({"marks": {**told()["marks"], "its Triton has left": 161.0}}, "notice: its Triton has left: 121.0 s after"),
+    ],
+)
+def test_what_does_not_come_or_comes_out_of_order_or_late_is_said(change: dict[str, Any], what: str) -> None:
+    assert any(it.startswith(what) for it in wrong(seen(told() | change)))

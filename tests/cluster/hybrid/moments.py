@@ -23,7 +23,7 @@ class Moment:
 
 RISES, FALLS = "demand rises", "demand falls"
 WANTED, NONE_WANTED = "the scaler wants a GPU server", "the scaler wants none"
-ANSWERS, ALL_ANSWERS = "the first answer from it", "all of the traffic goes there"
+ANSWERS, MOST_ANSWERS = "the first answer from it", "most of the traffic goes there"
 CLAIM = "Karpenter buys a node"
 NODE, NODE_GONE = "the node is there", "no node is left"
 UP: tuple[tuple[str, float, Callable[[Object], bool]], ...] = (
@@ -54,12 +54,18 @@ def of(report: Object) -> list[Moment]:
     found.append(
         Moment(ANSWERS, None if first is None else round(first + report["load_began_s"], 2), found[-1].what, 60.0)
     )
-    over = report["phases"].get("it takes over")
-    found.append(Moment(ALL_ANSWERS, over and round(over["at_s"] + over["seconds"], 1), ANSWERS, 60.0))
+    found.append(Moment(MOST_ANSWERS, _most_since(report["answers"], rises), ANSWERS, 60.0))
     found.append(Moment("the notice", report["marks"].get("the notice")))
     found += [Moment(f"notice: {it}", report["marks"].get(it), "the notice", NOTICE_S) for it in ON_NOTICE]
     found.append(Moment(FALLS, falls))
     return [*found, *_steps(report["looks"], DOWN, found[-1])]
+
+
+def _most_since(answers: list[list[int]], since_s: float | None) -> float | None:
+    """The first second in which the GPU pool answers more than half; the end of it."""
+    if since_s is None:
+        return None
+    return next((at + 1.0 for at, cpu, gpu, _ in answers if at >= since_s and gpu > cpu), None)
 
 
 def _steps(

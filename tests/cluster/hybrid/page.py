@@ -49,8 +49,8 @@ A pool's Deployment begins with one Triton before anybody has said how many; the
 
 ## The same by `tandem simulate`
 
-The simulator gets the requests that were sent, the pools, and three delays that were measured: from the wish to the node, from the wish to a Triton that is ready, from the end of the wish to the end of the node.
-When to wish it decides itself, with the scaler's function. It knows nothing of the nodes that were lost in between.
+The simulator gets the requests that were sent, the pools, and what was measured: how long a request takes alone on a CPU server, from the wish to the node, from the wish to the first answer, from the end of the
+wish to the end of the node. When to wish it decides itself, by the scaler's function, and how traffic goes over by the gateways'. It knows nothing of the nodes that were lost in between.
 
 | | run | simulated |
 | --- | --- | --- |
@@ -110,7 +110,7 @@ def _phases(report: Object) -> str:
 def _compared(run: Compared, simulation: Compared) -> str:
     rows = (
         ("a GPU server is wanted, s after demand rises", run.wanted_s, simulation.wanted_s),
-        ("the CPU bridges, s from then until all goes to the GPU", run.bridged_s, simulation.bridged_s),
+        ("the CPU bridges more than half of the traffic, s until", run.bridged_s, simulation.bridged_s),
         ("none is wanted, s after demand rises", run.none_wanted_s, simulation.none_wanted_s),
         ("GPU node-seconds", run.node_s, simulation.node_s),
     )

@@ -1,8 +1,8 @@
 """Does `tandem simulate` tell the same story? The run's own requests and delays, through the simulator's functions.
 
-It gets what was measured of the cluster: the time from a wish to an answer, from a wish to the node, and from the end of a wish to the end of
-the node. What it decides by itself is when to wish. It knows of no accident: that nodes are lost in between is not in it.
-Rule: nothing that is compared is given to it.
+It gets what was measured: how long a request takes that is alone on a CPU server, the time from a wish to an answer, from a wish to the node,
+and from the end of a wish to the end of the node. When to wish it decides by itself, and how traffic goes over. It knows of no accident: that
+nodes are lost in between is not in it. Rule: nothing that is compared is given to it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.chart import COLD_START_S, CPU, CPU_REPLICAS, GPU, GPU_REPLICAS, PRICE_PER_HOUR, SECONDS_A_ROW
-from tests.cluster.hybrid.moments import ALL_ANSWERS, NODE, NODE_GONE, NONE_WANTED, RISES, WANTED
+from tests.cluster.hybrid.moments import ANSWERS, MOST_ANSWERS, NODE, NODE_GONE, NONE_WANTED, RISES, WANTED
 
 PATIENT_S = 20.0  # the clients' own patience (load.py); the run sets no objective
-READY = "its Triton is ready"
+QUIET = "warm on the CPU"  # the phase in which requests are alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,15 @@ class Delays:
     """Measured, in seconds."""
 
     node_late_s: float  # from the wish for a GPU server to its node
-    ready_s: float  # to where gateways begin to send requests there, less what the bridge's rules take by themselves
+    ready_s: float  # from there to its first answer, without the time for which gateways wait by rule
     tail_s: float  # from the end of the wish to the end of the node
+    cpu_s: float  # of a request
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Seconds: when the GPU was wished for and no more, how long the CPU bridged, and node-seconds in all."""
+    """Seconds since demand rose: when the GPU was wished for, until when the CPU bridged most of it, when the GPU was wished for no more; and
+    node-seconds in all."""
 
     wanted_s: float
     bridged_s: float
@@ -49,7 +51,12 @@ class Compared:
 
 def delays(report: Object) -> Delays:
     at = _at(report)
-    return Delays(at[NODE] - at[WANTED], at[READY] - at[WANTED], at[NODE_GONE] - at[NONE_WANTED])
+    return Delays(
+        node_late_s=at[NODE] - at[WANTED],
+        ready_s=at[ANSWERS] - at[WANTED] - RULES.settle_s,
+        tail_s=at[NODE_GONE] - at[NONE_WANTED],
+        cpu_s=report["phases"][QUIET]["p50_s"],
+    )
 
 
 def measured(report: Object) -> Compared:
@@ -57,29 +64,27 @@ def measured(report: Object) -> Compared:
     at = _at(report)
     looks = [*report["looks"], {"at_s": report["seconds"], "cards": 0}]
     node_s = sum(it["cards"] * (after["at_s"] - it["at_s"]) for it, after in pairwise(looks))
-    return Compared(at[WANTED] - at[RISES], at[ALL_ANSWERS] - at[RISES], at[NONE_WANTED] - at[RISES], node_s)
+    return Compared(at[WANTED] - at[RISES], at[MOST_ANSWERS] - at[RISES], at[NONE_WANTED] - at[RISES], node_s)
 
 
 def simulated(report: Object) -> Compared:
     at, known = _at(report), delays(report)
     rises_s = at[RISES] - report["load_began_s"]
     lasting_s = at[NODE_GONE] - report["load_began_s"]
-    outcome = through(Listed((it for it in report["arrivals_s"] if it < lasting_s), lasting_s), known.ready_s)
+    outcome = through(Listed((it for it in report["arrivals_s"] if it < lasting_s), lasting_s), known)
     wanted_s = next(it.at_s for it in outcome.timeline if it.num_cold or it.num_gpu)
     ready_s = next(it.at_s for it in outcome.timeline if it.num_gpu)
     none_s = next(it.at_s for it in outcome.timeline if it.at_s > ready_s and not it.num_gpu)
     node_s = (none_s + known.tail_s) - (wanted_s + known.node_late_s)
-    bridged_s = ready_s + RULES.settle_s + RULES.ramp_s
+    bridged_s = ready_s + RULES.settle_s + RULES.ramp_s / 2
     return Compared(wanted_s - rises_s, bridged_s - rises_s, none_s - rises_s, node_s)
 
 
-def through(
-    arrivals: Arrivals, cold_start_s: float, policy: str = "tandem", *, per_second: int | None = None
-) -> Outcome:
-    """The run's pools with this cold start."""
-    chosen = next(it for it in POLICIES if it.name == policy)
-    setting = Setting(_pool(CPU, COLD_START_S[CPU]), _pool(GPU, cold_start_s), PATIENT_S)
-    return simulate(setting, chosen, arrivals, _draws, per_second=per_second)
+def through(arrivals: Arrivals, known: Delays) -> Outcome:
+    """What Tandem does, with the run's pools."""
+    cpu = _pool(CPU, known.cpu_s, COLD_START_S[CPU])
+    gpu = _pool(GPU, SECONDS_A_ROW[GPU], known.ready_s)
+    return simulate(Setting(cpu, gpu, PATIENT_S), POLICIES[0], arrivals, _draws)
 
 
 def _draws() -> Draws:
@@ -87,9 +92,9 @@ def _draws() -> Draws:
     return Draws(draw)
 
 
-def _pool(name: str, cold_start_s: float) -> PoolSetting:
+def _pool(name: str, seconds_a_row: float, cold_start_s: float) -> PoolSetting:
     least, most = {CPU: CPU_REPLICAS, GPU: GPU_REPLICAS}[name]
-    service = Service(Curve(((1, SECONDS_A_ROW[name]),)))
+    service = Service(Curve(((1, seconds_a_row),)))
     cold_start = ColdStart(cold_start_s, cold_start_s, cold_start_s)
     return PoolSetting(name, service, PRICE_PER_HOUR[name], least, most, cold_start, first_replicas=least)
 
@@ -98,5 +103,5 @@ def _at(report: Object) -> dict[str, float]:
     return {it["what"]: it["at_s"] for it in report["moments"]}
 
 
-def order(it: Compared) -> bool:
+def is_in_order(it: Compared) -> bool:
     return 0 < it.wanted_s < it.bridged_s < it.none_wanted_s

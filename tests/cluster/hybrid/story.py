@@ -136,14 +136,14 @@ class Story:
                 it.kill()  # as when the container's first process crashes; the kubelet starts it again at the same address
             until(lambda: not self.is_settled(), "its death is noticed", 10)
             until(lambda: self.is_settled() and self.answers_from(GPU), "it is back", 60)
-        with self.phase("an upgrade rolls both gateways and the CPU pool"):
-            rolled = {"rolled": "out", REAL: "true"}
-            self.release(**{"gateway.podAnnotations": rolled, f"pools.{CPU}.podAnnotations": rolled}).upgrade()
-            until(self.is_settled, "no pod leaves any more", 60)
         with self.phase(GATEWAY_KILLED):
             time.sleep(0.5)  # what is under way when it dies was due in this phase
             last = self.load.rows[-1].endpoint.partition(":")[0]
             self.kill(next(it for it in self.kubelet.of("gateway") if it.object["status"]["podIP"] == last))
+        with self.phase("an upgrade rolls both gateways and the CPU pool"):
+            rolled = {"rolled": "out", REAL: "true"}
+            self.release(**{"gateway.podAnnotations": rolled, f"pools.{CPU}.podAnnotations": rolled}).upgrade()
+            until(self.is_settled, "no pod leaves any more", 60)
 
     def kill(self, pod: Pod) -> None:
         for it in pod.processes():
