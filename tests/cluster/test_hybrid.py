@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.cluster.hybrid.alone import INSIDE
 from tests.cluster.hybrid.chart import CPU, GPU
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.moments import wrong
+from tests.cluster.hybrid.page import page
+from tests.cluster.hybrid.picture import draw
 from tests.cluster.hybrid.simulated import is_in_order, measured, simulated
 from tests.cluster.hybrid.story import GATEWAY_KILLED, NO_ANSWER, RISES, SCALER_KILLED, SPOT, unexcused
 
@@ -63,6 +66,13 @@ def test_the_simulator_tells_the_same_story(report: Report) -> None:
     assert is_in_order(simulation)
     assert simulation.bridged_s == pytest.approx(run.bridged_s, rel=TOTALS_RATIO)
     assert simulation.node_s == pytest.approx(run.node_s, rel=TOTALS_RATIO)
+
+
+def test_a_page_and_a_picture_can_be_made_of_it(report: Report) -> None:
+    text = page(report, [])
+    for name in report["phases"]:
+        assert f"| {name} |" in text
+    assert ElementTree.fromstring(draw(report)).tag.endswith("svg")
 
 
 def test_scale_holds_while_the_scaler_is_away(report: Report) -> None:

@@ -23,8 +23,8 @@ from tests.cluster.hybrid.chart import EMPTY_S
 from tests.cluster.hybrid.moments import CLAIM, NODE_GONE, NONE_WANTED, WANTED
 
 CONSOLIDATE_S = 300.0  # consolidateAfter of k8s/gpu-nodes/karpenter-aws.yaml
-ASKED = ("tandem", "cpu-only", "gpu-always")
-PER_SECOND = 20  # requests of each second that are looked at while nothing changes
+ASKED = ("tandem", "gpu-always")
+PER_SECOND = 10  # requests of each second that are looked at while nothing changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Day:
     """`node_hours`: of GPU machines, from their purchase to their end."""
 
     policy: str
+    mean_rps: float
     node_hours: float
     cpu_hours: float
     cost: float
@@ -53,14 +54,14 @@ def days(report: Object, scenario: Path, mean_rps: float, swing: float) -> list[
     setting = replace(setting, gpu=replace(setting.gpu, cold_start=later))
     arrivals = Made(daily(mean_rps, swing), DAY_S, lambda number: random.Random(number))
     outcomes = [simulate(setting, it, arrivals, _draws, per_second=PER_SECOND) for it in POLICIES if it.name in ASKED]
-    return [_day(it, setting, before_s, after_s + CONSOLIDATE_S) for it in outcomes]
+    return [_day(it, setting, mean_rps, before_s, after_s + CONSOLIDATE_S) for it in outcomes]
 
 
-def _day(it: Outcome, setting: Setting, before_s: float, after_s: float) -> Day:
+def _day(it: Outcome, setting: Setting, mean_rps: float, before_s: float, after_s: float) -> Day:
     """The simulator pays from the wish to its end; a machine is paid from its purchase to its own."""
-    node_hours = it.gpu_hours + it.num_gpu_starts * (after_s - before_s) / HOUR_S
+    node_hours = it.gpu_hours + it.num_gpu_starts * (after_s - before_s) / HOUR_S  # what is always on has no start
     cost = node_hours * setting.gpu.price_per_hour + it.cpu_hours * setting.cpu.price_per_hour
-    return Day(it.policy, node_hours, it.cpu_hours, cost, it.attainment_ratio, it.num_gpu_starts)
+    return Day(it.policy, mean_rps, node_hours, it.cpu_hours, cost, it.attainment_ratio, it.num_gpu_starts)
 
 
 def _draws() -> Draws:

@@ -13,14 +13,16 @@ from serving.replay.picture import COLD, CPU, GPU, LOST, TRAFFIC
 from tests.cluster.bed.api import Object
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 1000, 50, 170, 150, 90, 34  # pixels
-Line = tuple[str, str, str, Sequence[tuple[float, float]]]  # colour, dashes, label, points
+NAME = 22  # pixels between two names of phases
+Points = Sequence[tuple[float, float | None]]  # seconds, and what is so from then on; None: nothing is told
+Line = tuple[str, str, str, Points]  # colour, dashes, label
 
 
 def draw(report: Object) -> str:
     lasting_s = float(report["seconds"])
     looks, answers = report["looks"], report["answers"]
 
-    def of(value: Callable[[Object], float]) -> list[tuple[float, float]]:
+    def of(value: Callable[[Object], float | None]) -> Points:
         return [(it["at_s"], value(it)) for it in looks]
 
     panels: list[tuple[str, list[Line]]] = [
@@ -36,7 +38,7 @@ def draw(report: Object) -> str:
         (
             "GPU servers",
             [
-                (TRAFFIC, "", "wanted (scaler)", of(lambda it: it["wanted_gpu"] or 0)),
+                (TRAFFIC, "", "wanted (scaler)", of(lambda it: it["wanted_gpu"])),
                 (COLD, "1 3", "pods", of(lambda it: it["pods_gpu"])),
                 (GPU, "6 3", "ready", of(lambda it: it["ready_gpu"])),
             ],
@@ -48,7 +50,7 @@ def draw(report: Object) -> str:
         (
             "CPU servers",
             [
-                (TRAFFIC, "", "wanted (scaler)", of(lambda it: it["wanted_cpu"] or 0)),
+                (TRAFFIC, "", "wanted (scaler)", of(lambda it: it["wanted_cpu"])),
                 (CPU, "6 3", "ready", of(lambda it: it["ready_cpu"])),
             ],
         ),
@@ -66,16 +68,17 @@ def draw(report: Object) -> str:
 
 def _phases(report: Object, lasting_s: float, height: int) -> list[str]:
     """A line from top to bottom where one begins, its name written upwards."""
-    out = []
+    out, named = [], 0.0
     for name, it in report["phases"].items():
         x = _x(it["at_s"], lasting_s)
-        out.append(f'<path d="M{x:.1f} {TOP - 22}V{height - 12}" stroke="#dddddd"/>')
-        out.append(f'<text transform="translate({x + 3:.1f} {TOP - 24}) rotate(-30)">{html.escape(name)}</text>')
+        named = max(x, named + NAME)
+        out.append(f'<path d="M{named:.1f} {TOP - 24}L{x:.1f} {TOP - 16}V{height - 12}" fill="none" stroke="#dddddd"/>')
+        out.append(f'<text transform="translate({named + 3:.1f} {TOP - 26}) rotate(-30)">{html.escape(name)}</text>')
     return out
 
 
 def _panel(top: int, label: str, lines: Sequence[Line], lasting_s: float) -> list[str]:
-    most = max((value for *_, points in lines for _, value in points), default=0.0) or 1.0
+    most = max((value or 0.0 for *_, points in lines for _, value in points), default=0.0) or 1.0
     out = [
         f'<text x="{LEFT}" y="{top - 5}" font-weight="bold">{html.escape(label)}</text>',
         f'<path d="M{LEFT} {top}V{top + PANEL}H{WIDTH - RIGHT}" fill="none" stroke="#999999"/>',
@@ -93,11 +96,15 @@ def _panel(top: int, label: str, lines: Sequence[Line], lasting_s: float) -> lis
     return out
 
 
-def _steps(points: Sequence[tuple[float, float]], y: Callable[[float], float], lasting_s: float) -> str:
-    return " ".join(
-        f"{'L' if at else 'M'}{_x(begin_s, lasting_s):.1f} {y(value):.1f}H{_x(end_s, lasting_s):.1f}"
-        for at, ((begin_s, value), (end_s, _)) in enumerate(pairwise(points))
-    )
+def _steps(points: Points, y: Callable[[float], float], lasting_s: float) -> str:
+    """A gap where nothing is told."""
+    out, is_drawn = [], False
+    for (begin_s, value), (end_s, _) in pairwise(points):
+        if value is not None:
+            word = "L" if is_drawn else "M"
+            out.append(f"{word}{_x(begin_s, lasting_s):.1f} {y(value):.1f}H{_x(end_s, lasting_s):.1f}")
+        is_drawn = value is not None
+    return " ".join(out)
 
 
 def _x(at_s: float, lasting_s: float) -> float:

@@ -41,7 +41,7 @@ class Delays:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Seconds since demand rose: when the GPU was wished for, until when the CPU bridged most of it, when the GPU was wished for no more; and
-    node-seconds in all."""
+    for how long a node was there."""
 
     wanted_s: float
     bridged_s: float
@@ -60,10 +60,10 @@ def delays(report: Object) -> Delays:
 
 
 def measured(report: Object) -> Compared:
-    """Times since demand rose; node-seconds are those of all nodes that were bought."""
+    """While a lost node drains and the next one is there already, it counts as one: accidents are in the run alone."""
     at = _at(report)
     looks = [*report["looks"], {"at_s": report["seconds"], "cards": 0}]
-    node_s = sum(it["cards"] * (after["at_s"] - it["at_s"]) for it, after in pairwise(looks))
+    node_s = sum(min(it["cards"], 1) * (after["at_s"] - it["at_s"]) for it, after in pairwise(looks))
     return Compared(at[WANTED] - at[RISES], at[MOST_ANSWERS] - at[RISES], at[NONE_WANTED] - at[RISES], node_s)
 
 

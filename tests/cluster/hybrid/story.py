@@ -101,7 +101,7 @@ class Story:
                 lambda: not self.bed.api.items(CLAIMS) and not self.kubelet.of("triton", GPU), "its nodes are gone", 90
             )
         with self.phase("on the CPU again"):
-            time.sleep(5)
+            time.sleep(2)
 
     def begin_without_gpu(self) -> None:
         """A Deployment whose autoscaler owns the number begins with one, before anybody has said how many; an operator who wants none says so."""
