@@ -48,7 +48,8 @@ Seen on {day}, on two cores of a machine that calls its processor {processor}; t
 {phases}
 
 A killed gateway loses what is on its way to it; nothing is tried again by the clients. The prices of the run are made up so that minutes show what hours do: a third CPU server is dearer than the emulated card.
-A pool's Deployment begins with one Triton before anybody has said how many; the run sets it to none at the install, as an operator would who wants no GPU yet.
+A pool's Deployment begins with one Triton before anybody has said how many; the run sets it to none at the install, as an operator would who wants no GPU yet. Where Karpenter was
+quicker, a node comes all the same, and is given back within half a minute.
 
 ## The same by `tandem simulate`
 

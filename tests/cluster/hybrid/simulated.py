@@ -60,9 +60,9 @@ def delays(report: Object) -> Delays:
 
 
 def measured(report: Object) -> Compared:
-    """While a lost node drains and the next one is there already, it counts as one: accidents are in the run alone."""
+    """From when demand rose. While a lost node drains and the next one is there already, it counts as one: accidents are in the run alone."""
     at = _at(report)
-    looks = [*report["looks"], {"at_s": report["seconds"], "cards": 0}]
+    looks = [*(it for it in report["looks"] if it["at_s"] >= at[RISES]), {"at_s": report["seconds"], "cards": 0}]
     node_s = sum(min(it["cards"], 1) * (after["at_s"] - it["at_s"]) for it, after in pairwise(looks))
     return Compared(at[WANTED] - at[RISES], at[MOST_ANSWERS] - at[RISES], at[NONE_WANTED] - at[RISES], node_s)
 
