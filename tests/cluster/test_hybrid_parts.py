@@ -1,21 +1,25 @@
-"""What the stand-ins of tests/cluster/hybrid think: DNS answers, what a container runs, when probes count. No process, no cluster."""
+"""What the stand-ins of tests/cluster/hybrid think: DNS answers, what a container runs, when probes count, what of a report is wrong. No process,
+no cluster."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.hybrid import container as planned
+from tests.cluster.hybrid.adapter import METRIC, most
 from tests.cluster.hybrid.container import NotImitated, Places
+from tests.cluster.hybrid.moments import DOWN, UP, of, wrong
 from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
 from tests.cluster.hybrid.probe import Probing
 from tests.cluster.hybrid.status import Seen, status
 
-PLACES = Places(Path("/pod"), "10.244.0.7", Path("/image"), Path("/pod/curves.json"))
+PLACES = Places(Path("/pod"), "10.244.0.7", Path("/image"), Path("/pod/curves"))
 NAME = b"\x0atandem-cpu\x06hybrid\x03svc\x07cluster\x05local\x00"
 
 
@@ -96,7 +100,44 @@ def test_addresses_and_mounted_places_are_the_pods_own(word: str, here: str) -> 
 
 def test_a_triton_that_wants_a_card_is_an_emulated_one() -> None:
     words = planned.command(pod(), container("tandem", "triton", "--pool=gpu", "--host=0.0.0.0"), PLACES)
-    assert words[-3:] == ["--pool=emulated-gpu", "--emulate=/pod/curves.json", "--host=10.244.0.7"]
+    assert words[-3:] == ["--pool=emulated-gpu", "--emulate=/pod/curves/emulated-gpu.json", "--host=10.244.0.7"]
+
+
+def test_an_emulated_pool_may_stand_for_processors_and_a_real_one_stays_what_it_is() -> None:
+    it = container("tandem", "triton", "--pool=cpu")
+    assert planned.command(pod("emulated-cpu"), it, PLACES)[-2:] == [
+        "--pool=emulated-cpu",
+        "--emulate=/pod/curves/emulated-cpu.json",
+    ]
+    assert planned.command(pod("cpu"), it, PLACES)[-1] == "--pool=cpu"
+
+
+def test_only_emulated_pools_are_told_to_be_so() -> None:
+    text = '  "{}":\n    urls: ["http://x:8000"]\n    device: {}\n    max_replicas: 2\n'
+    told = planned.emulated_config(text.format("emulated-cpu", "cpu") + text.format("cpu", "cpu"))
+    assert told == text.format("emulated-cpu", "emulated") + text.format("cpu", "cpu")
+
+
+def test_a_service_accounts_token_lies_where_a_pod_finds_it(tmp_path: Path) -> None:
+    it = container("tandem", "cluster", "scaler", image="tandem-gateway")
+    it["volumeMounts"].append({"name": "token", "mountPath": planned.ACCOUNT})
+    words = planned.command(pod(), it, PLACES)
+    assert words[: len(planned.IN_ITS_PLACE) + 1] == [*planned.IN_ITS_PLACE, "/pod/volumes/token"]
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]
+    holder = pod() | {"spec": {"volumes": [{"name": "token", "projected": {"sources": sources}}]}}
+    places = Places(tmp_path, "10.244.0.7", tmp_path, tmp_path)
+    planned.make_volumes(holder, places, lambda kind, name: {"data": {"ca.crt": name}}, lambda wanted: "a token")
+    files = {path.name: path.read_text() for path in places.volume("token").iterdir()}
+    assert files == {"token": "a token", "ca.crt": "kube-root-ca.crt", "namespace": "it"}
+
+
+def test_a_container_is_told_where_the_api_server_is() -> None:
+    found = planned.environment(pod(), {"name": "it"}, lambda kind, name: {}, "https://127.0.0.1:6443")
+    assert (found["KUBERNETES_SERVICE_HOST"], found["KUBERNETES_SERVICE_PORT"]) == ("127.0.0.1", "6443")
 
 
 @pytest.mark.parametrize(
@@ -178,3 +219,61 @@ def test_what_others_wrote_about_a_pod_stays_and_times_of_conditions_are_kept() 
     told = status({"status": {}}, [], [seen], is_initialized=True)
     assert {it["type"]: it["status"] for it in told["conditions"]}["Ready"] == "False"
     assert told["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+
+
+# -- the scaler's number, and the story's moments -----------------------------------------------------------------------------
+
+
+def test_of_two_scalers_the_most_counts_and_what_none_says_is_missing() -> None:
+    pages = [f'{METRIC}{{pool="a"}} 1.0\n', f'{METRIC}{{pool="a"}} 2.0\n{METRIC}{{pool="b"}} 0.0\n', "", "other 1.0\n"]
+    assert most(pages, METRIC) == {"a": 2.0, "b": 0.0}
+    assert most([], METRIC) == {}
+
+
+NOTHING: dict[str, Any] = dict.fromkeys(("wanted_gpu", "replicas_gpu", "pods_gpu", "claims", "cards", "cards_ready", "ready_gpu"), 0)  # fmt: skip
+
+
+def told() -> dict[str, Any]:
+    """Of a run in which each step comes a second after the one before."""
+    looks, now = [{"at_s": 5.0, **NOTHING}], dict(NOTHING)
+    for at_s, names in enumerate(["wanted_gpu", "replicas_gpu", "pods_gpu", "claims", "cards", "cards_ready", "ready_gpu"], 11):  # fmt: skip
+        now[names] = 1
+        looks.append({"at_s": float(at_s), **now})
+    for at_s, gone in ((61.0, ["wanted_gpu"]), (62.0, ["replicas_gpu"]), (63.0, ["pods_gpu", "ready_gpu"])):
+        now |= dict.fromkeys(gone, 0)
+        looks.append({"at_s": at_s, **now})
+    looks.append({"at_s": 70.0, **NOTHING})
+    marks = ["the notice", "the node is tainted", "its Triton is evicted", "the CPU answers alone", "its Triton has left"]  # fmt: skip
+    return {
+        "marks": {"demand rises": 10.0, "demand falls": 60.0} | {name: 40.0 + at for at, name in enumerate(marks)},
+        "looks": looks,
+        "first_gpu_answer_s": 13.0,
+        "load_began_s": 5.5,
+        "answers": [[at, 1, 2 if at > 20 else 0, 0] for at in range(60)],
+    }
+
+
+def seen(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [asdict(it) for it in of(report)]
+
+
+def test_a_story_in_order_is_told_step_by_step() -> None:
+    moments = seen(told())
+    assert wrong(moments) == []
+    assert len(moments) == len(UP) + len(DOWN) + 9
+    assert [it["at_s"] for it in moments] == sorted(it["at_s"] for it in moments)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"first_gpu_answer_s": None}, "the first answer from it: never"),
+        ({"first_gpu_answer_s": 2.0}, "the first answer from it: -9.5 s after"),
+        ({"answers": [[0, 1, 0, 0]]}, "most of the traffic goes there: never"),
+        ({"looks": told()["looks"][:-1]}, "no node is left: never"),
+        ({"looks": [{**it, "wanted_gpu": None} for it in told()["looks"]]}, "the scaler wants a GPU server: never"),
+        ({"marks": {**told()["marks"], "its Triton has left": 161.0}}, "notice: its Triton has left: 121.0 s after"),
+    ],
+)
+def test_what_does_not_come_or_comes_out_of_order_or_late_is_said(change: dict[str, Any], what: str) -> None:
+    assert any(it.startswith(what) for it in wrong(seen(told() | change)))

@@ -12,8 +12,9 @@ from pathlib import Path
 from tests.cluster.bed.build import NotBuilt, built
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.hybrid.alone import NotAlone, go_inside, settle
+from tests.cluster.hybrid.chart import NAMESPACE
 from tests.cluster.hybrid.names import TTL_S
-from tests.cluster.hybrid.story import NAMESPACE, play, unexcused
+from tests.cluster.hybrid.story import play, unexcused
 
 
 def main() -> int:

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cluster.hybrid.container import ACCOUNT
+
 PODS = "10.244.0.0/16"  # what kwok gives its pods, tests/cluster/bed/parts.py
 NAMESERVER = "127.0.0.1"
 INSIDE = "TANDEM_HYBRID_INSIDE"
@@ -42,11 +44,17 @@ def go_inside(module: str, arguments: list[str]) -> None:
 
 
 def settle(folder: Path, namespace: str) -> None:
-    """Loopback with the pods' addresses, and a resolver as a pod of that namespace has it."""
+    """Loopback with the pods' addresses, a resolver as a pod of that namespace has it, and a place for a pod's token."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "route", "add", "local", PODS, "dev", "lo")
+    resolver = Path("/etc/resolv.conf")
+    _run("mount", "-t", "tmpfs", "tmpfs", "/run")  # all of it, so that nothing is made on the machine's
+    Path(ACCOUNT).mkdir(parents=True)
+    if not resolver.exists() and resolver.is_symlink():  # to what was in /run
+        resolver.resolve().parent.mkdir(parents=True, exist_ok=True)
+        resolver.resolve().touch()
     search = f"search {namespace}.svc.cluster.local svc.cluster.local cluster.local"
-    _lay_over(folder, Path("/etc/resolv.conf"), f"nameserver {NAMESERVER}\n{search}\noptions ndots:5\n")
+    _lay_over(folder, resolver, f"nameserver {NAMESERVER}\n{search}\noptions ndots:5\n")
     _lay_over(folder, Path("/etc/nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")
 
 

@@ -40,6 +40,10 @@ class Kubelet:
             pod = self.pods[about["uid"]] = Pod(self._api, it, folder, self._models, self._curves, self._say)
             pod.start()
 
+    def objects(self) -> list[Object]:
+        """All pods, those without a node too."""
+        return self._watch.objects()
+
     def of(self, component: str, pool: str = "") -> list[Pod]:
         """Those that are not leaving."""
         wanted = {"app.kubernetes.io/component": component} | ({"tandem-pool": pool} if pool else {})

@@ -57,7 +57,7 @@ class Load(threading.Thread):
         self._known = Known(endpoints)
         head = f"POST {path} HTTP/1.1\r\nHost: tandem-gateway\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self._request = head.encode() + body
-        self._period_s = 1 / rate_rps
+        self.rate_rps = rate_rps  # may be changed at any time
         self._stopped = threading.Event()
         self._idle: deque[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]] = deque()
         self._busy = 0
@@ -79,15 +79,14 @@ class Load(threading.Thread):
         self.join()
 
     async def _send_all(self) -> None:
-        sent = 0
+        due_s = 0.0
         running: set[asyncio.Task[None]] = set()
         while not self._stopped.is_set():
-            due_s = sent * self._period_s
             await asyncio.sleep(max(0.0, due_s - self.elapsed_s()))
             task = asyncio.create_task(self._send(due_s))
             running.add(task)
             task.add_done_callback(running.discard)
-            sent += 1
+            due_s += 1 / self.rate_rps
         await asyncio.gather(*running)
 
     async def _send(self, due_s: float) -> None:

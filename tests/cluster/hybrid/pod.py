@@ -101,7 +101,7 @@ class Pod(threading.Thread):
 
     def _live(self) -> None:
         self._places = Places(self._folder, self._object["status"]["podIP"], self._image_models, self._curves)
-        planned.make_volumes(self._object, self._places, self._look)
+        planned.make_volumes(self._object, self._places, self._look, self._token)
         for spec, seen in zip(self._object["spec"].get("initContainers", []), self._init, strict=True):
             while seen.exit_code != 0:
                 self._launch(spec, seen)
@@ -160,7 +160,7 @@ class Pod(threading.Thread):
 
     def _launch(self, spec: Object, seen: Seen) -> None:
         words = planned.command(self._object, spec, self._places)
-        variables = planned.environment(self._object, spec, self._look)
+        variables = planned.environment(self._object, spec, self._look, self._api.address)
         with (self._folder / f"{seen.name}.log").open("ab") as log:
             self._processes[seen.name] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables, cwd=planned.ROOT,
@@ -176,6 +176,16 @@ class Pod(threading.Thread):
 
     def _look(self, kind: str, name: str) -> Object:
         return self._api.get(f"/api/v1/namespaces/{self._object['metadata']['namespace']}/{kind}/{name}")
+
+    def _token(self, wanted: Object) -> str:
+        """One of its service account's that ends with the pod, as a kubelet asks for it."""
+        about = self._object["metadata"]
+        account = (
+            f"/api/v1/namespaces/{about['namespace']}/serviceaccounts/{self._object['spec']['serviceAccountName']}"
+        )
+        of = {"kind": "Pod", "apiVersion": "v1", "name": about["name"], "uid": about["uid"]}
+        spec = {key: it for key, it in wanted.items() if key == "expirationSeconds"} | {"boundObjectRef": of}
+        return str(self._api.create(f"{account}/token", {"spec": spec})["status"]["token"])
 
     @property
     def _path(self) -> str:

@@ -1,0 +1,166 @@
+"""`python -m tests.cluster.hybrid.page report.json docs/story.md docs/story.svg`: the run as a page and a picture.
+
+Every figure comes out of the report, or out of the simulator with the report's delays; what a figure means stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tests.cluster.bed.api import Object
+from tests.cluster.hybrid.container import ROOT
+from tests.cluster.hybrid.day import CONSOLIDATE_S, Day, controllers_s, days
+from tests.cluster.hybrid.picture import draw
+from tests.cluster.hybrid.simulated import Compared, measured, simulated
+
+SCENARIO = Path("docs/scenarios/bert-large.yaml")
+MEANS_RPS, SWING = (
+    (40.0, 300.0),
+    0.9,
+)  # of two days: around where the first GPU pays in that scenario, and where several do
+TEXT = """# A GPU node comes and goes: the story on the clock
+
+What happens when demand rises and falls, on a real control plane with the real scaler, autoscaler, scheduler and Karpenter: [tests on a control plane](cluster-tests.md#real-processes-behind-simulated-pods)
+says what is real there and what stands in. Nodes are simulated, the GPU pool is [emulated](emulated.md): no time here is a cloud's or a card's. Nobody tells the cluster a number; only the load changes.
+
+    python -m tests.cluster.hybrid --report report.json
+    python -m tests.cluster.hybrid.page report.json docs/story.md docs/story.svg
+
+Seen on {day}, on two cores of a machine that calls its processor {processor}; the run took {seconds:.0f} s and had {requests:,} requests.
+
+![requests, servers and nodes over time](story.svg)
+
+## Step by step
+
+| second | what | after the step before it, s |
+| --- | --- | --- |
+{moments}
+
+## What the clients saw
+
+{errors}
+
+| from second | what is done | requests | failed | answered by the CPU | by the GPU | median ms | longest s |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{phases}
+
+A killed gateway loses what is on its way to it; nothing is tried again by the clients. The prices of the run are made up so that minutes show what hours do: a third CPU server is dearer than the emulated card.
+A pool's Deployment begins with one Triton before anybody has said how many; the run sets it to none at the install, as an operator would who wants no GPU yet. Where Karpenter was
+quicker, a node comes all the same, and is given back within half a minute.
+
+## The same by `tandem simulate`
+
+The simulator gets the requests that were sent, the pools, and what was measured: how long a request takes alone on a CPU server, from the wish to the node, from the wish to the first answer, from the end of the
+wish to the end of the node. When to wish it decides itself, by the scaler's function, and how traffic goes over by the gateways'. It knows nothing of the nodes that were lost in between.
+
+| | run | simulated |
+| --- | --- | --- |
+{compared}
+
+## A day, next to GPUs that are always on
+
+[bert-large](scenarios/bert-large.yaml)'s speeds, prices (USD) and cold starts, which are assumptions ([where they come from](simulate.md#where-the-figures-come-from)), with what the controllers of this run added: {before:.1f} s from the wish to
+the purchase, and {after:.1f} s from the end of the wish to the end of the node beside the {consolidate:.0f} s that the NodePool waits. Requests are Poisson and rise and fall once a day. `gpu-always` has as many GPU nodes as the peak needs, known beforehand, and no CPU server.
+
+| requests a second | policy | GPU node hours | CPU server hours | cost | in time | GPU nodes bought |
+| --- | --- | --- | --- | --- | --- | --- |
+{days}
+
+{verdict}
+"""
+
+
+def page(report: Object, of_day: list[Day]) -> str:
+    before_s, after_s = controllers_s(report)
+    return TEXT.format(
+        day=report["day"], processor=report["processor"], seconds=report["seconds"],
+        requests=report["all"]["requests"], moments=_moments(report), phases=_phases(report), errors=_errors(report),
+        compared=_compared(measured(report), simulated(report)), before=before_s, after=after_s,
+        consolidate=CONSOLIDATE_S, days=_days(of_day), verdict=_verdict(of_day),
+    )  # fmt: skip
+
+
+def _moments(report: Object) -> str:
+    at = {it["what"]: it["at_s"] for it in report["moments"]}
+    rows = []
+    for it in report["moments"]:
+        later = f"{it['at_s'] - at[it['after']]:.1f}" if it["after"] else ""
+        rows.append(f"| {it['at_s']:.1f} | {it['what']} | {later} |")
+    return "\n".join(rows)
+
+
+def _errors(report: Object) -> str:
+    wrong = {name: it["errors"] for name, it in report["phases"].items() if it["errors"]}
+    if not wrong:
+        return "No request failed."
+    return (
+        "Failed: " + ", ".join(f"{number} while {name}" for name, number in wrong.items()) + ". No other request did."
+    )
+
+
+def _phases(report: Object) -> str:
+    rows = []
+    for name, it in report["phases"].items():
+        pools = it["pools"]
+        p50, longest = (f"{it['p50_s'] * 1000:.0f}", f"{it['max_s']:.1f}") if it["p50_s"] is not None else ("", "")
+        rows.append(
+            f"| {it['at_s']:.0f} | {name} | {it['requests']} | {it['errors']} | {pools.get('emulated-cpu', 0)} "
+            f"| {pools.get('emulated-gpu', 0)} | {p50} | {longest} |"
+        )
+    return "\n".join(rows)
+
+
+def _compared(run: Compared, simulation: Compared) -> str:
+    rows = (
+        ("a GPU server is wanted, s after demand rises", run.wanted_s, simulation.wanted_s),
+        ("the CPU bridges more than half of the traffic, s until", run.bridged_s, simulation.bridged_s),
+        ("none is wanted, s after demand rises", run.none_wanted_s, simulation.none_wanted_s),
+        ("a GPU node is there, s (two at once, while a lost one drains, count as one)", run.node_s, simulation.node_s),
+    )
+    return "\n".join(f"| {name} | {ours:.1f} | {theirs:.1f} |" for name, ours, theirs in rows)
+
+
+def _days(of_day: list[Day]) -> str:
+    return "\n".join(
+        f"| {it.mean_rps * (1 - SWING):.0f} to {it.mean_rps * (1 + SWING):.0f} | {it.policy} | {it.node_hours:.2f} | {it.cpu_hours:.2f} | {it.cost:.2f} | {it.in_time_ratio:.3%} | {it.num_starts} |"
+        for it in of_day
+    )
+
+
+def _verdict(of_day: list[Day]) -> str:
+    """Of each day, in words."""
+    lines = []
+    for mean_rps in MEANS_RPS:
+        ours = next((it for it in of_day if (it.policy, it.mean_rps) == ("tandem", mean_rps)), None)
+        always = next((it for it in of_day if (it.policy, it.mean_rps) == ("gpu-always", mean_rps)), None)
+        if ours is None or always is None:
+            continue
+        hours, cost = (1 - ours.node_hours / always.node_hours), (1 - ours.cost / always.cost)
+        lines.append(
+            f"With {mean_rps:.0f} a second on average Tandem uses {abs(hours):.0%} {'fewer' if hours >= 0 else 'more'} GPU hours and costs "
+            f"{abs(cost):.0%} {'less' if cost >= 0 else 'more'}."
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m tests.cluster.hybrid.page", description=__doc__)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("picture", type=Path)
+    given = parser.parse_args()
+    report = json.loads(given.report.read_text())
+    if report["failed"]:
+        print(f"tandem: {given.report} is of a run that failed: {report['failed']}", file=sys.stderr)
+        return 1
+    of_day = [it for mean_rps in MEANS_RPS for it in days(report, ROOT / SCENARIO, mean_rps, SWING)]
+    given.page.write_text(page(report, of_day))
+    given.picture.write_text(draw(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
