@@ -2,6 +2,7 @@
 # Makes a base image of Debian 12 and its own Python 3.11, for machines that reach Debian's packages and no container registry.
 #
 #   scripts/images/base.sh          prints the image's name, which build_images.sh takes as PYTHON_IMAGE; needs root, debootstrap, buildah
+#   DEBIAN_MIRROR=URL DEBIAN_SECURITY_MIRROR=URL    Debian's packages from there, not from where this machine's apt has them
 #
 # The root file system is kept under ~/.cache/tandem/image-base (TANDEM_CACHE moves it), named by this file's content: change what is installed
 # and another is made. It has the security updates of the day it was made on: delete that folder to renew it.
@@ -23,16 +24,18 @@ image=localhost/tandem-python:3.11-bookworm-$key
 cache=${TANDEM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tandem}/image-base
 tar=$cache/$key.tar
 
-# Where Debian comes from on this machine, by apt: repository SUITE, or Debian's own.
+# Where Debian comes from: as told, or as this machine's apt has it. mirror SUITE TOLD VARIABLE
 mirror() {
-  found=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $1" 'Created-By: Packages' 2> /dev/null | head -n 1)
-  echo "${found:-$2}"
+  found=${2:-$(apt-get indextargets --format '$(REPO_URI)' "Release: $1" 'Created-By: Packages' 2> /dev/null | head -n 1)}
+  [ -n "$found" ] || stop "this machine's apt has no source for Debian's $1; set $3 to the URL of a mirror that has it"
+  echo "$found"
 }
 
 make_tar() {
+  debian=$(mirror bookworm "${DEBIAN_MIRROR:-}" DEBIAN_MIRROR)
+  security=$(mirror bookworm-security "${DEBIAN_SECURITY_MIRROR:-}" DEBIAN_SECURITY_MIRROR)
   root=$(mktemp -d "$cache/root.XXXXXX")
   trap 'rm -rf "$root" "$tar.new"' EXIT
-  debian=$(mirror bookworm http://deb.debian.org/debian) security=$(mirror bookworm-security http://deb.debian.org/debian-security)
   debootstrap --variant=minbase --include="$packages" bookworm "$root" "$debian" > "$cache/$key.log" 2>&1 ||
     stop "debootstrap failed: $(tail -n 1 "$cache/$key.log") (log: $cache/$key.log)"
   printf 'deb %s bookworm main\ndeb %s bookworm-security main\n' "$debian" "$security" > "$root/etc/apt/sources.list"
