@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import http.client
-import socket
 import subprocess
 import sys
 import time
@@ -21,10 +20,10 @@ import pytest
 from serving.keys.changes import add
 from serving.local.launch import free_ports
 from tests.helm.conftest import ROOT, Object, Render
+from tests.helm.listening import START_S, wait_for
 from tests.helm.wrong_values.gateway import KEYS
 
 pytestmark = pytest.mark.slow  # starts processes: not in `make check`
-START_S = 30.0  # a gateway answers within a second; a busy machine may take ten
 NOWHERE = 'version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n'  # nothing listens there
 LISTENERS = ("--port", "--grpc-port", "--admin-port")
 
@@ -49,16 +48,6 @@ def running(container: Object, replaced: dict[str, str]) -> Iterator[dict[str, i
     finally:
         process.terminate()
         process.communicate(timeout=20)
-
-
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    give_up = time.monotonic() + START_S
-    while time.monotonic() < give_up:
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the gateway did not listen")
 
 
 def status(port: int, path: str, key: str = "") -> int:

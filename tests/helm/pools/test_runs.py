@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +20,13 @@ from serving.cli import cli
 from serving.local.launch import free_ports
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render
+from tests.helm.listening import wait_for
 
 from .here import run, run_init_containers
 from .test_pools_objects import SHAPES, SLIM_GPU
 
 pytestmark = pytest.mark.slow  # starts processes
 needs_rclone = pytest.mark.skipif(shutil.which("rclone") is None, reason="copying needs rclone: apt-get install rclone")
-START_S = 20.0  # rclone listens within 0.1 s; the machine may be busy with other tests
 
 
 def pod(render: Render, values: Object) -> Object:
@@ -95,16 +94,6 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         process.terminate()
         process.communicate(timeout=20)
-
-
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    give_up = time.monotonic() + START_S
-    while time.monotonic() < give_up:
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.02)
-    raise AssertionError("rclone did not listen")
 
 
 def from_bucket(render: Render, path: str = "digits", **said: object) -> Object:
