@@ -193,13 +193,18 @@ class Pod(threading.Thread):
         return f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}"
 
     def _tell(self) -> None:
-        """Until the API server has heard it or the pod is gone."""
-        while not (self._is_gone or self._is_lost):
+        def tell() -> None:
             patch = status(self._object, self._init, self._seen, is_initialized=self._is_initialized)
+            uid = self._object["metadata"]["uid"]
+            self._api.merge(f"{self._path}/status", {"metadata": {"uid": uid}, "status": patch})
+
+        self._until_heard(tell, lambda: self._is_gone or self._is_lost)
+
+    def _until_heard(self, say: Callable[[], object], is_over: Callable[[], bool]) -> None:
+        """Until the API server has heard it, says that this pod is no more, or it need not be said."""
+        while not is_over():
             try:
-                self._api.merge(
-                    f"{self._path}/status", {"metadata": {"uid": self._object["metadata"]["uid"]}, "status": patch}
-                )
+                say()
                 return
             except Answered as error:
                 if error.status in ANOTHER:
@@ -253,14 +258,7 @@ class Pod(threading.Thread):
 
     def _finish(self, uid: str) -> None:
         give_up = time.monotonic() + PATIENCE_S
-        while not self._is_gone and time.monotonic() < give_up:
-            try:
-                self._api.call("DELETE", self._path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
-                return
-            except Answered as error:
-                if error.status in ANOTHER:
-                    return
-                self._say(f"{self.name}: {error}")
-                time.sleep(AGAIN_S)
-            except OSError:  # the API server is away
-                time.sleep(AGAIN_S)
+        self._until_heard(
+            lambda: self._api.call("DELETE", self._path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}),
+            lambda: self._is_gone or time.monotonic() >= give_up,
+        )
