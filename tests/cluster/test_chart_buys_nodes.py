@@ -1,5 +1,5 @@
 """The chart's GPU pool and the real Karpenter with the NodePool of k8s/gpu-nodes: one card is bought for one Triton, no update buys a
-second, and none is kept for a pool that is off.
+second, none is kept for a pool that is off, and none is bought at the install of a pool that may have none.
 
 The NodePool is ours but for its machines, which are the bed's, and its patience, which is shorter. No cloud is asked.
 """
@@ -7,6 +7,7 @@ The NodePool is ours but for its machines, which are the bed's, and its patience
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,9 @@ import pytest
 import yaml
 
 from tests.cluster.bed.api import Object, until
-from tests.cluster.bed.cluster import Bed
-from tests.cluster.release import Release
+from tests.cluster.bed.cluster import Bed, is_true
+from tests.cluster.release import PROFILES, Release
+from tests.cluster.test_chart_scales import replicas, say
 
 pytestmark = pytest.mark.cluster
 FILE = Path(__file__).resolve().parents[2] / "k8s" / "gpu-nodes" / "karpenter-aws.yaml"
@@ -86,6 +88,37 @@ def test_one_card_for_one_triton_no_second_for_an_update_and_none_for_a_pool_tha
 
     Release(bed, namespace, more={**stopping, "pools.gpu.enabled": False}).upgrade()
     until(lambda: not claims(bed), "all machines gone", 90)
+
+
+def test_a_pool_that_may_have_none_buys_nothing_at_the_install_and_one_card_when_one_is_wanted(
+    bed: Bed, namespace: str, node_pool: None
+) -> None:
+    release = Release(bed, namespace, PROFILES["scale-to-zero"])
+    before = ever_bought(bed)
+    say(bed, namespace, 0)
+    release.install()
+    time.sleep(5)  # Karpenter gathers pending pods for a second, and the autoscaler looks every two
+    assert release.deployments()["gpu"]["metadata"]["generation"] == 1, "there never was another number than none"
+    assert gpu_pod(release) is None
+    assert ever_bought(bed) == before
+
+    say(bed, namespace, 1)
+    until(lambda: (pod := gpu_pod(release)) is not None and is_true(pod, "Ready"), "a Triton on a bought node", 60)
+    first = gpu_pod(release)
+    assert first is not None
+    assert len(ever_bought(bed) - before) == 1
+    Release(bed, namespace, PROFILES["scale-to-zero"], {"gateway.podAnnotations": {"rolled": "out"}}).upgrade()
+    second = gpu_pod(release)
+    assert replicas(release, "gpu") == 1
+    assert second is not None
+    assert second["metadata"]["uid"] == first["metadata"]["uid"]
+
+    release.rollback(1)  # whose manifest has none: the docs say so, and that the autoscaler takes it back at its next look
+    until(lambda: replicas(release, "gpu") == 1, "what is wanted, again", 30)
+    until(lambda: (pod := gpu_pod(release)) is not None and is_true(pod, "Ready"), "a Triton again", 60)
+    third = gpu_pod(release)
+    assert third is not None
+    assert third["metadata"]["uid"] != first["metadata"]["uid"]
 
 
 def ever_bought(bed: Bed) -> set[str]:

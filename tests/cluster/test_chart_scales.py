@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import Nodes
-from tests.cluster.release import Release
+from tests.cluster.release import PROFILES, Release
 
 pytestmark = pytest.mark.cluster
 WANTED = "tandem_wanted_replicas"
@@ -70,6 +70,49 @@ def test_a_gpu_pool_follows_demand_from_zero_and_back_and_an_upgrade_leaves_it_t
     assert replicas(release, "gpu") == 1, "what is running stays while the metric is missing"
     say(bed, namespace, 0)
     until(lambda: replicas(release, "gpu") == 0, "none again")
+
+
+def scale(release: Release, number: int) -> None:
+    """As an autoscaler does it."""
+    of_pool = f"/apis/apps/v1/namespaces/{release.namespace}/deployments/{release.name}-gpu/scale"
+    release.bed.api.merge(of_pool, {"spec": {"replicas": number}})
+
+
+def test_a_pool_that_begins_with_none_is_left_with_the_number_that_an_autoscaler_chose(
+    bed: Bed, namespace: str, nodes: Nodes
+) -> None:
+    """By KEDA, which does not run here, so the number is set as it would set it."""
+    nodes.add("gpu-begun", {"nvidia.com/gpu": "8"}, taint="nvidia.com/gpu")
+    given = Release(bed, namespace, PROFILES["keda"])
+
+    def upgraded(number: int, **more: object) -> int:
+        scale(given, number)
+        values = {f"pools.gpu.autoscaling.{name}": it for name, it in more.items()}
+        Release(bed, namespace, PROFILES["keda"], values).upgrade()
+        return replicas(given, "gpu")
+
+    given.install()
+    assert replicas(given, "gpu") == 0
+    assert given.deployments()["gpu"]["metadata"]["generation"] == 1, "there never was another number"
+    assert upgraded(3, maxReplicas=6) == 3
+    assert upgraded(0, maxReplicas=5) == 0
+    assert upgraded(2, beginsAtMinReplicas=False) == 2, "the manifest before had a number, and this one must have it"
+    assert upgraded(4, beginsAtMinReplicas=False) == 4
+    assert upgraded(0, minReplicas=1) == 1, "an autoscaler that may not have none lets none be"
+
+
+def test_a_release_in_which_pools_began_with_one_may_turn_to_none(bed: Bed, namespace: str, nodes: Nodes) -> None:
+    nodes.add("gpu-turned", {"nvidia.com/gpu": "8"}, taint="nvidia.com/gpu")
+    turned = Release(bed, namespace, PROFILES["keda"])
+    before = Release(bed, namespace, PROFILES["keda"], {"pools.gpu.autoscaling.beginsAtMinReplicas": False})
+    before.install()
+    assert replicas(before, "gpu") == 1
+    scale(before, 3)
+    turned.upgrade()
+    assert replicas(turned, "gpu") == 3
+    Release(bed, namespace, PROFILES["keda"], {"pools.gpu.enabled": False}).upgrade()
+    turned.upgrade()
+    assert replicas(turned, "gpu") == 0, "a pool that is new in an upgrade"
 
 
 def is_blind(release: Release) -> bool:

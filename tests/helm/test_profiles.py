@@ -114,7 +114,7 @@ def test_the_bridge_has_both_pools_and_the_gpu_first(render: Render) -> None:
 
 def test_scale_to_zero_follows_the_metric_that_prometheus_adapter_serves(render: Render) -> None:
     it = render(PROFILES["scale-to-zero"])
-    assert "replicas" not in it.one("Deployment", "tandem-gpu")["spec"]
+    assert it.one("Deployment", "tandem-gpu")["spec"]["replicas"] == 0
     scaler = it.one("HorizontalPodAutoscaler", "tandem-gpu")["spec"]
     assert scaler["minReplicas"] == 0
     (metric,) = scaler["metrics"]

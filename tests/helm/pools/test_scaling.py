@@ -53,6 +53,26 @@ def test_a_null_of_replicas_leaves_them_to_a_scaler_of_ones_own(render: Render) 
     assert it.all("HorizontalPodAutoscaler") == []
 
 
+@pytest.mark.parametrize(
+    ("scaling", "replicas"),
+    [
+        ({"minReplicas": 0}, None),
+        ({"minReplicas": 0, "beginsAtMinReplicas": True}, 0),
+        ({"minReplicas": 2, "beginsAtMinReplicas": True}, 2),
+        ({"enabled": False, "minReplicas": 0, "beginsAtMinReplicas": True}, 1),
+    ],
+)
+def test_a_pool_that_an_autoscaler_owns_begins_with_its_fewest_where_that_is_said(
+    scaling: Object, replicas: int | None, render: Render
+) -> None:
+    """What an upgrade finds in the cluster and keeps: tests/cluster/test_chart_scales.py."""
+    pool = {"enabled": True, "autoscaling": {"enabled": True, "metrics": [EXTERNAL], **scaling}}
+    made = render({"pools": {"gpu": pool}}).one("Deployment", "tandem-gpu")
+    assert made["spec"].get("replicas") == replicas
+    is_kept = bool(scaling.get("beginsAtMinReplicas")) and scaling.get("enabled", True)
+    assert ("annotations" in made["metadata"]) == is_kept
+
+
 def test_a_null_in_the_defaults_counts_for_every_pool_without_a_number_of_its_own(render: Render) -> None:
     it = render({"poolDefaults": {"replicas": None}, "pools": {"gpu": {"enabled": True, "replicas": 2}}})
     assert "replicas" not in it.one("Deployment", "tandem-cpu")["spec"]

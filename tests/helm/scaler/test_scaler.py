@@ -204,7 +204,7 @@ def test_the_api_server_may_be_named(render: Render) -> None:
 
 
 def test_a_pool_that_follows_the_scaler_has_one_owner_of_its_number(it: Rendering) -> None:
-    assert "replicas" not in it.one("Deployment", "tandem-gpu")["spec"]
+    assert it.one("Deployment", "tandem-gpu")["spec"]["replicas"] == 0, "what it begins with; upgrades keep what is there"
     owners = it.all("HorizontalPodAutoscaler") + it.all("ScaledObject")
     assert [one["spec"]["scaleTargetRef"]["name"] for one in owners] == ["tandem-gpu"]
 

@@ -50,6 +50,20 @@ tandem-pool: {{ .name | quote }}
 {{- end }}
 {{- end }}
 
+{{/* `replicas` of the Deployment: empty where whoever owns the number is left alone. What a new pool begins with is in the release's manifest, and
+     Helm takes for 1 what is in one revision and missing from the next; so every later one has the number that is there. The annotation says so
+     when the value says it no more. Without a cluster nothing is found. Takes (dict "root" $ "name" "gpu" "pool" $pool). */}}
+{{- define "tandem.poolReplicas" -}}
+{{- if .pool.autoscaling.enabled }}
+{{- $there := lookup "apps/v1" "Deployment" .root.Release.Namespace (include "tandem.poolName" .) }}
+{{- if or .pool.autoscaling.beginsAtMinReplicas (dig "metadata" "annotations" "tandem-replicas" "" $there) }}
+{{- max (int64 .pool.autoscaling.minReplicas) (dig "spec" "replicas" 0 $there | int64) }}
+{{- end }}
+{{- else if not (kindIs "invalid" .pool.replicas) }}
+{{- int64 .pool.replicas }}
+{{- end }}
+{{- end }}
+
 {{/* Replacing a single GPU Triton in place: a rolling update leaves the new pod pending while the old one stops, and a node autoscaler
      then buys a second GPU node. Meanwhile the CPU pool answers. Takes a pool. */}}
 {{- define "tandem.poolStrategy" -}}
