@@ -113,7 +113,8 @@ def test_a_pool_that_may_have_none_buys_nothing_at_the_install_and_one_card_when
     assert second is not None
     assert second["metadata"]["uid"] == first["metadata"]["uid"]
 
-    release.rollback(1)  # whose manifest has none: the docs say so, and that the autoscaler takes it back at its next look
+    # To a manifest that has none: the docs say so, and that the autoscaler takes it back at its next look.
+    release.rollback(1)
     until(lambda: replicas(release, "gpu") == 1, "what is wanted, again", 30)
     until(lambda: (pod := gpu_pod(release)) is not None and is_true(pod, "Ready"), "a Triton again", 60)
     third = gpu_pod(release)

@@ -88,10 +88,29 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
     assert {
         name: (pool.price_per_hour, pool.min_replicas, pool.max_replicas, pool.cold_start_s)
         for name, pool in settings.pools.items()
-    } == {"gpu": (0.00002, 0, 3, 240.5), "cpu": (0.1785, 1, 9, 30.0), "spare": (1.0, None, 2, 30.0)}
+    } == {"gpu": (0.00002, 0, 3, 240.5), "cpu": (0.1785, 1, 9, 30.0), "spare": (1.0, 2, 2, 30.0)}
     assert settings.models["digits"].objective.latency_s == 0.25
     assert settings.models["other"].variants == {"cpu": "int8"}
     assert settings.models["third"].variants == {}
+
+
+@pytest.mark.parametrize(
+    ("pool", "bounds"),
+    [
+        ({"replicas": 2}, (2, 2)),  # fixed, and paid for
+        ({"replicas": 0}, (0, 1)),  # one could be had
+        ({"replicas": 2, "minReplicas": 1}, (1, 2)),  # what is said counts
+        ({"replicas": 2, "maxReplicas": 4}, (None, 4)),
+        ({"replicas": 2, "minReplicas": 0, "maxReplicas": 4}, (0, 4)),
+        ({"replicas": None, "maxReplicas": 3}, (None, 3)),  # somebody else's
+        ({"replicas": 3, "autoscaling": {"enabled": True, "minReplicas": 2, "maxReplicas": 5}}, (2, 5)),
+    ],
+)
+def test_a_fixed_number_is_both_the_fewest_and_the_most_unless_something_is_said_of_it(
+    pool: Object, bounds: tuple[int | None, int], render: Render, tmp_path: Path
+) -> None:
+    told = settings_of(render, {"pools": {"cpu": pool}}, tmp_path).pools["cpu"]
+    assert (told.min_replicas, told.max_replicas) == bounds
 
 
 def test_without_prices_and_objectives_none_is_made_up(render: Render, tmp_path: Path) -> None:

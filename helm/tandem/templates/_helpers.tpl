@@ -70,7 +70,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- toYaml $pools }}
 {{- end }}
 
-{{/* The most Tritons of a pool without an autoscaler: as many as there are, unless said otherwise. Takes a pool. */}}
+{{/* The fewest and the most Tritons of a pool without an autoscaler: as many as there are, unless something is said of it. Empty for the fewest is the
+     gateway's own default. A pool of none is one of which one could be had. Both take a pool. */}}
+{{- define "tandem.minReplicas" -}}
+{{- if not (kindIs "invalid" .minReplicas) }}{{ int64 .minReplicas }}
+{{- else if and (kindIs "invalid" .maxReplicas) (not (kindIs "invalid" .replicas)) }}{{ int64 .replicas }}
+{{- end }}
+{{- end }}
+
 {{- define "tandem.maxReplicas" -}}
 {{- if kindIs "invalid" .maxReplicas }}{{ max 1 (int64 .replicas) (int64 (default 0 .minReplicas)) }}{{ else }}{{ int64 .maxReplicas }}{{ end }}
 {{- end }}

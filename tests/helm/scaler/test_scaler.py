@@ -204,7 +204,9 @@ def test_the_api_server_may_be_named(render: Render) -> None:
 
 
 def test_a_pool_that_follows_the_scaler_has_one_owner_of_its_number(it: Rendering) -> None:
-    assert it.one("Deployment", "tandem-gpu")["spec"]["replicas"] == 0, "what it begins with; upgrades keep what is there"
+    assert it.one("Deployment", "tandem-gpu")["spec"]["replicas"] == 0, (
+        "what it begins with; upgrades keep what is there"
+    )
     owners = it.all("HorizontalPodAutoscaler") + it.all("ScaledObject")
     assert [one["spec"]["scaleTargetRef"]["name"] for one in owners] == ["tandem-gpu"]
 

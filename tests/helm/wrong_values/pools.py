@@ -159,6 +159,16 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"pools": {"cpu": {"minReplicas": 3, "maxReplicas": 2}}},
         "pools.cpu.minReplicas is 3, more than its maxReplicas of 2. Make them agree.",
     ),
+    "more kept than there are": (
+        {"pools": {"cpu": {"replicas": 2, "minReplicas": 3}}},
+        "pools.cpu.minReplicas is 3, more than the 2 of pools.cpu.replicas, which nothing changes. Make them agree, or set "
+        "pools.cpu.replicas=null where a scaler of yours owns the number.",
+    ),
+    "fewer to be had than there are": (
+        {"pools": {"cpu": {"replicas": 3, "minReplicas": 2, "maxReplicas": 2}}},
+        "pools.cpu.maxReplicas is 2, less than the 3 of pools.cpu.replicas, which nothing changes. Make them agree, or set "
+        "pools.cpu.replicas=null where a scaler of yours owns the number.",
+    ),
     "two autoscalers' numbers": (
         {"pools": {"cpu": {"maxReplicas": 9, "autoscaling": {"enabled": True}}}},
         "pools.cpu.minReplicas and maxReplicas would be ignored, because pools.cpu.autoscaling is on and has its own. "

@@ -57,8 +57,8 @@ pools:
     min_replicas: {{ int64 $autoscaling.minReplicas }}
     max_replicas: {{ int64 $autoscaling.maxReplicas }}
     {{- else }}
-    {{- if not (kindIs "invalid" $pool.minReplicas) }}
-    min_replicas: {{ int64 $pool.minReplicas }}
+    {{- with include "tandem.minReplicas" $pool }}
+    min_replicas: {{ . }}
     {{- end }}
     max_replicas: {{ include "tandem.maxReplicas" $pool }}
     {{- end }}

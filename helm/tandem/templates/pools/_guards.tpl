@@ -91,6 +91,14 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- if and (not (kindIs "invalid" $pool.minReplicas)) (gt (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
 {{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.minReplicas) (int (include "tandem.maxReplicas" $pool))) }}
 {{- end }}
+{{- if not (or $pool.autoscaling.enabled (kindIs "invalid" $pool.replicas)) }}
+{{- range $key, $is := dict "minReplicas" "more" "maxReplicas" "less" }}
+{{- $said := index $pool $key }}
+{{- if and (not (kindIs "invalid" $said)) (ternary (gt (int $said) (int $pool.replicas)) (lt (int $said) (int $pool.replicas)) (eq $is "more")) }}
+{{- fail (printf "%s.%s is %d, %s than the %d of %s.replicas, which nothing changes. Make them agree, or set %s.replicas=null where a scaler of yours owns the number." $path $key (int $said) $is (int $pool.replicas) $path $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and $pool.autoscaling.enabled (not (and (kindIs "invalid" $pool.minReplicas) (kindIs "invalid" $pool.maxReplicas))) }}
 {{- fail (printf "%s.minReplicas and maxReplicas would be ignored, because %s.autoscaling is on and has its own. Leave them out." $path $path) }}
 {{- end }}
