@@ -33,6 +33,7 @@ class Told:
         self.decisions: Counter[tuple[str, str, str]] = Counter()
         self.was_asked = False  # there was a look
         self.was_known = False  # a number could be told once
+        self.is_over = False  # nothing more is told
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell(self, answer: Answer) -> None:
@@ -42,11 +43,18 @@ class Told:
         for change in answer.scaling.changes:
             direction = "up" if change.after > change.before else "down"
             self.decisions[change.pool, direction, change.reason] += 1
+        self._wake()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._wake()
+
+    def _wake(self) -> None:
         waited, self._next = self._next, asyncio.get_running_loop().create_future()
         waited.set_result(None)
 
     async def next(self) -> None:
-        """Until something was told."""
+        """Until something was told, or nothing more is."""
         await asyncio.shield(self._next)
 
     def replicas(self, pool: str) -> int | None:

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from serving.cluster.scaler.external import ExternalScaler
+from serving.cluster.scaler.external import OPTIONS, ExternalScaler
 from serving.cluster.scaler.told import Answer, Told
 from serving.errors import UserError
 from serving.local.launch import free_ports
@@ -33,8 +33,8 @@ def ref(**metadata: str) -> bytes:
 
 
 class Bed:
-    def __init__(self, told: Told, channel: grpc.aio.Channel) -> None:
-        self.told, self.channel = told, channel
+    def __init__(self, told: Told, server: ExternalScaler, address: str, channel: grpc.aio.Channel) -> None:
+        self.told, self.server, self.address, self.channel = told, server, address, channel
 
     def tell(self, replicas: Mapping[str, int] | None) -> None:
         self.told.tell(Answer(Scaling(replicas=replicas, holds="" if replicas else "no gateway answers")))
@@ -60,8 +60,9 @@ async def bed() -> AsyncIterator[Bed]:
     server = ExternalScaler(told, "127.0.0.1", port)
     await server.start()
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield Bed(told, channel)
+        address = f"127.0.0.1:{port}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield Bed(told, server, address, channel)
     finally:
         await server.stop()
 
@@ -184,26 +185,71 @@ def test_what_keda_asks_beyond_that_is_not_implemented_and_it_goes_on_without() 
     run(test)
 
 
-def test_bytes_that_are_no_message_end_that_call_alone() -> None:
+@pytest.mark.parametrize("method", ["IsActive", "GetMetricSpec", "GetMetrics"])
+def test_bytes_that_are_no_message_end_that_call_alone(method: str, caplog: pytest.LogCaptureFixture) -> None:
     async def test(bed: Bed) -> None:
         bed.tell({"cpu": 1, "gpu": 1, "gpu-big": 0})
-        await bed.error("IsActive", b"\xff\xff\xff")
+        code, says = await bed.error(method, b"\xff\xff\xff")
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "this is no externalscaler." in says
         assert await bed.ask("IsActive", ref(pool="gpu")) == ACTIVE
+
+    run(test)
+    assert not caplog.records
+
+
+def test_a_name_without_end_is_said_again_in_part() -> None:
+    async def test(bed: Bed) -> None:
+        entry = b"".join(field(number, text) for number, text in ((1, b"pool"),)) + b"\x12\xa0\x9c\x01" + b"x" * 20_000
+        long = b"\x1a" + bytes([len(entry) & 0x7F | 0x80, len(entry) >> 7 & 0x7F | 0x80, len(entry) >> 14]) + entry
+        code, says = await bed.error("IsActive", long)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert f"no pool '{'x' * 100}'" in says
 
     run(test)
 
 
-def test_a_stop_does_not_wait_for_streams() -> None:
+def test_streams_end_well_with_the_scaler_because_keda_comes_back_later_after_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         async with bed() as made:
             made.tell({"cpu": 1, "gpu": 0, "gpu-big": 0})
-            stream = made.stream(ref(pool="gpu"))
-            assert await stream.read() == INACTIVE
-            waits = asyncio.ensure_future(stream.read())
-        with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
-            await waits
+            streams = [made.stream(ref(pool="gpu")) for _ in range(3)]
+            assert [await stream.read() for stream in streams] == [INACTIVE] * 3
+            gone = made.stream(ref(pool="gpu"))
+            await gone.read()
+            gone.cancel()
+            began = asyncio.get_running_loop().time()
+            await made.server.stop()
+            assert asyncio.get_running_loop().time() - began < 0.9  # nobody is waited for
+            for stream in streams:
+                assert await stream.read() is grpc.aio.EOF
+                assert await stream.code() is grpc.StatusCode.OK
 
     asyncio.run(main())
+    assert not caplog.records
+
+
+def test_a_client_may_ask_whether_the_scaler_is_there_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    (interval,) = (name for name in OPTIONS if "ping_interval" in name)
+    monkeypatch.setitem(OPTIONS, interval, 50)
+    settings, ping = b"\0\0\0\4\0\0\0\0\0", b"\0\0\x08\6\0\0\0\0\0" + b"whether?"
+    answer = b"\0\0\x08\6\1\0\0\0\0" + b"whether?"
+
+    async def test(bed: Bed) -> None:
+        reader, writer = await asyncio.open_connection(*bed.address.split(":"))
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+        for _ in range(5):  # by default the third that comes too soon ends the connection
+            await asyncio.sleep(0.1)
+            writer.write(ping)
+        await asyncio.sleep(0.1)
+        writer.write_eof()
+        came = await reader.read()
+        assert (came.count(answer), b"too_many_pings" in came) == (5, False)
+        writer.close()
+
+    run(test)
 
 
 def test_a_taken_port_is_named() -> None:
