@@ -46,6 +46,8 @@ def run(options: Options) -> int:
     names = Names([_checked(url) for url in options.gateways])
     key = _key_reader(options.key_file)
     key()
+    if options.port == options.grpc_port:
+        raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
     lanes = lanes_of(settings.pools)
     cluster = ClusterLook(settings.pools, _say, options.context, options.namespace, options.release)
 
@@ -83,31 +85,38 @@ def _checked(url: str) -> str:
         is_good = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
     except ValueError:
         is_good = False
-    if not is_good or parts.path not in ("", "/") or parts.query or parts.username:
+    if not is_good or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
         raise UserError(f"--gateways '{url}' is not of the form http://HOST:PORT")
     return url
 
 
 def _key_reader(file: Path | None) -> Callable[[], str | None]:
     """The key that gateways are asked with, read anew at each look: a secret is exchanged while this runs. Raises UserError."""
+    if file is None:
+        given = os.environ.get("TANDEM_API_KEY")
+        key = _key(given, "TANDEM_API_KEY") if given else None
+        return lambda: key
     last: list[str] = []
 
-    def key() -> str | None:
-        if file is None:
-            return os.environ.get("TANDEM_API_KEY") or None
+    def read() -> str:
         try:
-            read = file.read_text(encoding="ascii").strip()
+            last[:] = [_key(file.read_text(encoding="utf-8"), str(file))]
         except (OSError, UnicodeDecodeError) as error:
             if not last:
                 raise UserError(f"cannot read the key in {file}: {getattr(error, 'strerror', None) or error}") from None
-            return last[0]
-        if not read or any(not character.isprintable() for character in read):
+        except UserError:
             if not last:
-                raise UserError(f"{file} does not hold one API key on one line")
-            return last[0]
-        last[:] = [read]
-        return read
+                raise
+        return last[0]
 
+    return read
+
+
+def _key(text: str, where: str) -> str:
+    """Raises UserError for what no header can carry."""
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise UserError(f"{where} does not hold one API key on one line (tandem keys add makes one)")
     return key
 
 

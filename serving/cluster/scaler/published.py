@@ -17,6 +17,7 @@ from serving.planning.wanted import Demand
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
 STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
 NUMBERS = (DEMAND, ONLY, READY)
+MOST = 100_000.0  # servers of a pool: no cluster has so many nodes; of numbers without end a sum is none
 NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
 
 
@@ -69,5 +70,5 @@ def _check(name: str, pool: str, value: float | None) -> None:
         raise NotUsable(
             f"it publishes no {name} of pool '{pool}': is it a gateway of this version, with the same tandem.yaml?"
         )
-    if not isfinite(value) or value < 0:
+    if not isfinite(value) or not 0 <= value <= MOST:
         raise NotUsable(f"{name} of pool '{pool}' is {value:g}")

@@ -70,6 +70,12 @@ def test_an_answer_is_read_as_it_comes(pieces: list[bytes]) -> None:
     assert answer_of(saying(*pieces, closes=False)) == "hello"
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_where_no_length_is_told_the_answer_ends_with_the_connection(version: str) -> None:
+    head = f"HTTP/{version} 200 OK\r\nContent-Type: text/plain\r\n\r\n".encode()
+    assert answer_of(saying(head, b"a 1\nb", b" 2\n")) == "a 1\nb 2\n"
+
+
 @pytest.mark.parametrize("key", [None, "tdm_0123"])
 def test_the_key_is_sent_where_there_is_one(key: str | None) -> None:
     heads: list[bytes] = []
@@ -82,6 +88,13 @@ def test_the_key_is_sent_where_there_is_one(key: str | None) -> None:
     [
         pytest.param([], "closes the connection before", id="hangs up"),
         pytest.param([GOOD[:-2]], "closes the connection before", id="half an answer"),
+        pytest.param([b"HTTP/1.0 200 OK\r\n\r\na 1\nb 2"], "closes the connection before", id="half a line, no length"),
+        pytest.param([b"HTTP/1.0 200 OK\r\nServer: a\r\n"], "closes the connection before", id="half a head"),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\n\r\n"],
+            "closes the connection before",
+            id="without its last chunk",
+        ),
         pytest.param([b"SSH-2.0-OpenSSH\r\n"], "not HTTP", id="another protocol"),
         pytest.param([b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"], "401; a key is wanted", id="no key"),
         pytest.param([b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"], "no scope 'metrics'", id="a wrong key"),

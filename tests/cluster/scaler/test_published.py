@@ -45,7 +45,7 @@ def replaced(name: str, value: str, pool: str = "gpu") -> str:
     )
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-0.5"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-0.5", "1e308", "100001"])
 @pytest.mark.parametrize("name", ["tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"])
 def test_a_number_that_cannot_be_right_is_no_answer(name: str, value: str) -> None:
     with pytest.raises(NotUsable, match=f"{name} of pool 'gpu' is"):
