@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.utils import floatToGoString
 
 import serving
+from serving.cluster.scaler.ended import Ended
 from serving.cluster.scaler.told import Told
 from serving.planning.cold_start import ColdStart
 
@@ -22,8 +25,10 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def text(self, accept: str = "") -> tuple[str, bytes]:
+        """Content type and text; OpenMetrics where a client asks for it."""
+        encoder, kind = choose_encoder(accept)
+        return kind, encoder(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """prometheus_client calls this at a scrape."""
@@ -62,6 +67,7 @@ class Metrics:
         if answer.is_api_readable is not None:
             yield _gauge("tandem_scaler_api_readable", "1 while Kubernetes can be asked.", answer.is_api_readable)
         yield from _cold_starts(answer.cold_starts)
+        yield from _ended(self._told.ended)
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)
         yield build
@@ -86,3 +92,21 @@ def _cold_starts(all_of_them: tuple[ColdStart, ...]) -> Iterator[Metric]:
     for pool, number in Counter(it.pool for it in all_of_them if not it.is_over).items():
         going_on.add_metric([pool], number)
     yield going_on
+
+
+def _ended(of: Ended) -> Iterator[Metric]:
+    """Read on another thread than the one that counts."""
+    ends = CounterMetricFamily(
+        "tandem_cold_starts", "Cold starts that came to an end: answered, or given_up.", labels=["pool", "end"]
+    )
+    for labels, count in list(of.ends.items()):
+        ends.add_metric(list(labels), count)
+    yield ends
+    phases = HistogramMetricFamily(
+        "tandem_cold_start_phase_seconds",
+        "Phases of all cold starts that ended in an answer.",
+        labels=["pool", "phase"],
+    )
+    for labels, phase in list(of.phases.items()):
+        phases.add_metric(list(labels), [(floatToGoString(bound), n) for bound, n in phase.up_to], phase.sum_s)
+    yield phases

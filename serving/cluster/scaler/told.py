@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from serving.cluster.scaler.ended import Ended
 from serving.planning.cold_start import ColdStart
 from serving.planning.scaling import Scaling
 
@@ -25,18 +26,23 @@ class Answer:
 
 
 class Told:
-    """Made inside a running event loop. `decisions`: how often which pool went which way, and why."""
+    """Made inside a running event loop. `decisions`: how often which pool went which way, and why; `ended`: all cold starts, counted."""
 
     def __init__(self, pools: tuple[str, ...]) -> None:
         self.pools = pools
         self.answer = Answer()
         self.decisions: Counter[tuple[str, str, str]] = Counter()
+        self.ended = Ended()
         self.was_asked = False  # there was a look
         self.was_known = False  # a number could be told once
         self.is_over = False  # nothing more is told
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell(self, answer: Answer) -> None:
+        before = {(it.pool, it.decided_at) for it in self.answer.cold_starts if it.is_over}
+        for it in answer.cold_starts:
+            if it.is_over and (it.pool, it.decided_at) not in before:
+                self.ended.count(it)
         self.answer = answer
         self.was_asked = True
         self.was_known |= answer.scaling.replicas is not None
