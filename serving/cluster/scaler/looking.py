@@ -15,6 +15,7 @@ from serving.cluster.scaler.asking import NotHeard, page
 from serving.cluster.scaler.cluster_look import ClusterLook
 from serving.cluster.scaler.names import Names, Place
 from serving.cluster.scaler.published import Heard, NotUsable, heard
+from serving.cluster.scaler.starts import Starts
 from serving.cluster.scaler.told import Answer, Told
 from serving.planning.cold_start import ColdStart, Seen, follow
 from serving.planning.scaling import Lane, Look, Scaling, step
@@ -64,6 +65,7 @@ class Looking:
         self._last_wanted: Mapping[str, int] = {}
         self._cold_starts: tuple[ColdStart, ...] = ()
         self._before = Round({}, {})
+        self._starts = Starts()
         self._problem = ""
 
     async def go_on(self) -> None:
@@ -75,9 +77,10 @@ class Looking:
 
     async def look(self) -> None:
         named = self._names.look(time.monotonic())
-        now = await ask_all(named.places, self._told.pools, self._key())
+        places = tuple(place.text for place in named.places)
+        now = self._by_start(places, await ask_all(named.places, self._told.pools, self._key()))
         look = Look(
-            addresses=tuple(place.text for place in named.places),
+            addresses=tuple(map(self._starts.name, places)),
             heard={address: it.demands for address, it in now.heard.items()},
             are_named=named.are_known,
             there=self._cluster.there,
@@ -88,6 +91,14 @@ class Looking:
         self._tell_changes(old, now, named.problem)
         self._before = now
         self._told.tell(Answer(self._scaling, now.silent, self._cold_starts, self._cluster.is_readable))
+
+    def _by_start(self, places: tuple[str, ...], now: Round) -> Round:
+        """The same, with another name for a gateway that has started anew at its address."""
+        for address in self._starts.see(places, {address: it.good for address, it in now.heard.items()}):
+            self._say(f"gateway {address} has started anew: what it said before fades")
+        name = self._starts.name
+        heard, silent = now.heard.items(), now.silent.items()
+        return Round({name(address): it for address, it in heard}, {name(address): why for address, why in silent})
 
     def _follow_cold_starts(self, now: Round) -> None:
         wanted, demands = self._scaling.replicas, self._scaling.demands

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import inf
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.utils import floatToGoString
 
 import serving
 from serving.cluster.scaler.ended import Ended
@@ -108,5 +108,7 @@ def _ended(of: Ended) -> Iterator[Metric]:
         labels=["pool", "phase"],
     )
     for labels, phase in list(of.phases.items()):
-        phases.add_metric(list(labels), [(floatToGoString(bound), n) for bound, n in phase.up_to], phase.sum_s)
+        phases.add_metric(
+            list(labels), [("+Inf" if bound == inf else str(bound), n) for bound, n in phase.up_to], phase.sum_s
+        )
     yield phases

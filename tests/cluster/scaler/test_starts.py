@@ -1,0 +1,85 @@
+"""A gateway that starts anew at its address counts as another: neither its traffic nor a server is forgotten meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from serving.cluster.scaler import looking
+from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.looking import Looking, Round
+from serving.cluster.scaler.names import Names
+from serving.cluster.scaler.published import Heard
+from serving.cluster.scaler.starts import Starts
+from serving.cluster.scaler.told import Told
+from serving.planning.scaling import lanes_of
+from serving.planning.wanted import Demand
+from serving.settings import PoolSettings
+
+A, B = "10.0.0.1:9090", "10.0.0.2:9090"
+
+
+def test_a_count_that_goes_back_is_another_start_and_two_names_take_turns() -> None:
+    starts = Starts()
+    assert starts.see([A, B], {A: {"cpu": 5.0, "gpu": 9.0}, B: {"cpu": 1.0}}) == ()
+    assert starts.see([A, B], {B: {"cpu": 1.0}}) == ()  # it is silent while it starts
+    assert starts.see([A, B], {A: {"cpu": 6.0, "gpu": 0.0}, B: {"cpu": 7.0}}) == (A,)
+    assert (starts.name(A), starts.name(B)) == (f"{A} (again)", B)
+    assert starts.see([A, B], {A: {"cpu": 7.0, "gpu": 0.0}}) == ()
+    assert starts.see([A, B], {A: {"cpu": 0.0, "gpu": 0.0}}) == (A,)
+    assert starts.name(A) == A
+
+
+def test_of_an_address_that_is_no_longer_named_nothing_is_remembered() -> None:
+    starts = Starts()
+    starts.see([A], {A: {"cpu": 5.0}})
+    starts.see([A], {A: {"cpu": 1.0}})
+    starts.see([B], {})
+    assert starts.see([A], {A: {"cpu": 0.0}}) == ()
+    assert starts.name(A) == A
+
+
+@pytest.mark.parametrize("cold_start_s", [3.0, 8.0])
+@pytest.mark.parametrize("silent_s", [0, 3])
+def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_be_back(
+    monkeypatch: pytest.MonkeyPatch, cold_start_s: float, silent_s: int
+) -> None:
+    """Its demand begins at nothing, and is what it was after 30 s; the GPU stays throughout."""
+    clock, restarts_at = 0.0, 200
+    monkeypatch.setattr(looking.time, "monotonic", lambda: clock)
+
+    async def ask_all(*_: object) -> Round:
+        since = clock - restarts_at - silent_s
+        if -silent_s <= since < 0:
+            return Round({}, {A: "connection refused"})
+        share, good = (1.0, 100 * clock) if since < 0 else (1 - math.exp(-since / 10), 100 * since)
+        demands = {"cpu": Demand(5 * share, 0.0, 1), "gpu": Demand(0.6 * share, 0.0, 1)}
+        return Round({A: Heard(demands, {}, {"cpu": 0.0, "gpu": good})}, {})
+
+    monkeypatch.setattr(looking, "ask_all", ask_all)
+    pools = {
+        "cpu": PoolSettings(urls=["http://cpu:8000"], device="cpu", price_per_hour=0.2, max_replicas=12),
+        "gpu": PoolSettings(urls=["http://gpu:8000"], device="gpu", price_per_hour=1.2, cold_start_s=cold_start_s),
+    }
+    said: list[str] = []
+
+    async def main() -> set[int]:
+        nonlocal clock
+        told = Told(tuple(pools))
+        cluster = ClusterLook(pools, said.append)
+        cluster._is_over = True  # there is none
+        looks = Looking(Names([f"http://{A}"]), cluster, lanes_of(pools), told, lambda: None, said.append)
+        found = set()
+        for second in range(300):
+            clock = float(second)
+            await looks.look()
+            if second > 100:
+                found.add(told.replicas("gpu"))
+        return found
+
+    assert asyncio.run(main()) == {1}
+    assert [line for line in said if "started anew" in line] == [
+        f"gateway {A} has started anew: what it said before fades"
+    ]
