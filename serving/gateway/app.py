@@ -133,6 +133,7 @@ class Gateway:
             num_waiting=self.dispatch.num_waiting(pool),
             demand_replicas=self.candidates.demands[pool].replicas(now),
             demand_only_replicas=self.candidates.only_demands[pool].replicas(now),
+            demand_unseen_replicas=self.candidates.unseen_demands[pool].replicas(now),
             since=self.candidates.since(pool),
             share=self.candidates.share(pool),
             price_per_hour=self._settings.pools[pool].price_per_hour,

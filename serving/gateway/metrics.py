@@ -76,6 +76,7 @@ class PoolGauge:
     num_waiting: int = 0  # in the gateway's own queue
     demand_replicas: float = 0.0  # servers that this gateway's traffic would keep busy there
     demand_only_replicas: float = 0.0  # of these, by what no other pool may answer
+    demand_unseen_replicas: float = 0.0  # of these, at most, by what came while this gateway had never seen the pool
     since: float = 0.0  # when this state began, seconds of 1970
     share: float = 1.0  # of the traffic, that may go there now
     price_per_hour: float | None = None
@@ -141,6 +142,11 @@ class Metrics:
             "Of these, by traffic that no other pool may answer, or not in time.",
             labels=["pool"],
         )
+        unseen = GaugeMetricFamily(
+            "tandem_demand_unseen_replicas",
+            "Of these, an upper bound by traffic that came while this gateway had never seen the pool.",
+            labels=["pool"],
+        )
         ready = GaugeMetricFamily(
             "tandem_ready_servers",
             "Servers that answer this gateway and serve something; gateways do not add up.",
@@ -152,6 +158,7 @@ class Metrics:
             queued.add_metric([pool.name], pool.num_waiting)
             demand.add_metric([pool.name], pool.demand_replicas)
             only.add_metric([pool.name], pool.demand_only_replicas)
+            unseen.add_metric([pool.name], pool.demand_unseen_replicas)
             ready.add_metric([pool.name], pool.num_ready)
             for state in POOL_STATES:
                 states.add_metric([pool.name, state], float(state == pool.state))
@@ -159,6 +166,7 @@ class Metrics:
         yield queued
         yield demand
         yield only
+        yield unseen
         yield ready
         yield states
         if self._are_keys_readable is not None:

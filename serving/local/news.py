@@ -44,7 +44,7 @@ class News:
 
 def _demand(pool: Mapping[str, Any]) -> Demand:
     num_ready = sum(bool(server["alive"] and server["variants"]) for server in pool["servers"])
-    return Demand(pool["demand_replicas"], pool["demand_only_replicas"], num_ready)
+    return Demand(pool["demand_replicas"], pool["demand_only_replicas"], num_ready, pool["demand_unseen_replicas"])
 
 
 def read_pools_status(url: str, timeout_s: float = GIVE_UP_S, key: str | None = None) -> dict[str, Any]:

@@ -115,12 +115,13 @@ def summed(of: Gateways, now: float) -> Sum:
             _filled(demand.replicas, more.replicas, most.replicas),
             _filled(demand.only_replicas, more.only_replicas, most.only_replicas),
             seen.num_ready,
+            _filled(demand.unseen_replicas, more.unseen_replicas, most.unseen_replicas),
         )
     return Sum(demands, missed, may_lower=of.are_named and not missed)
 
 
 NOBODY = Demand(0.0, 0.0, 0)
-ANYTHING = Demand(inf, inf, 0)
+ANYTHING = Demand(inf, inf, 0, inf)
 
 
 def _filled(heard: float, missing: float, whole: float) -> float:
@@ -138,5 +139,6 @@ def _sum(gateways: Iterable[Gateway], now: float) -> dict[str, Demand]:
                 so_far.replicas + share * said.replicas,
                 so_far.only_replicas + share * said.only_replicas,
                 max(so_far.num_ready, said.num_ready),
+                so_far.unseen_replicas + share * said.unseen_replicas,
             )
     return total

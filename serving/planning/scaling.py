@@ -13,7 +13,7 @@ from math import inf
 
 from serving.planning.gateways import NOBODY, Demands, Gateways, Sum, hear, summed
 from serving.planning.prices import EQUAL_PER_HOUR
-from serving.planning.wake import WAKE_RULES, Supply, WakeRules, Wanted, cheapest
+from serving.planning.wake import WAKE_RULES, Supply, WakeRules, Wanted, advised
 from serving.planning.wanted import Change, Demand, Pair, changes, needed, supply_of, wanted
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings, comes_and_goes
@@ -139,9 +139,10 @@ def _began(lane: Lane, now: float, demands: Demands, there: Mapping[str, int], r
     Where that cannot be known: what answers, or what pays at this demand if that is more. What was forgotten counts as done just now.
     """
     pair = lane.pair
-    best = cheapest(needed(pair, demands), pair.supply, pair.coming_supply, rules)
+    num_ready = demands[pair.coming].num_ready
+    best = advised(needed(pair, demands), pair.supply, pair.coming_supply, num_ready, rules)
     num_cpu = there.get(pair.steady, max(demands[pair.steady].num_ready, best.num_cpu))
-    num_gpu = there.get(pair.coming, max(demands[pair.coming].num_ready, best.num_gpu))
+    num_gpu = there.get(pair.coming, max(num_ready, best.num_gpu))
     return Wanted(_between(pair.supply, num_cpu), _between(pair.coming_supply, num_gpu), now, gpu_since=now)
 
 

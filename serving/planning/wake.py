@@ -2,12 +2,13 @@
 
 For a demand there is a cheapest mix of servers. Changing to it costs a cold start, so the change waits until staying has cost as much as
 the change would: the rule for renting skis, which never pays more than twice what knowing the future would have cost. Too little for
-the demand is no matter of price: then it wakes after a few seconds. Rule: flapping is bounded by not sleeping, never by not waking.
+the demand is no matter of price: then it wakes after a few seconds. What a pool takes that nobody has seen is an upper bound: one server
+of it is enough to find out. Rule: flapping is bounded by not sleeping, never by not waking.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from serving.planning.prices import HOUR_S
@@ -35,12 +36,16 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Servers that all traffic would keep busy on either pool, were it there alone; `…_only` of them can go nowhere else."""
+    """Servers that all traffic would keep busy on either pool, were it there alone; `…_only` of them can go nowhere else.
+
+    `gpu_unseen` of them at most: by traffic of which nobody knows what it takes there, because the pool was never seen.
+    """
 
     cpu: float
     gpu: float
     gpu_only: float = 0.0
     cpu_only: float = 0.0
+    gpu_unseen: float = 0.0
 
     @property
     def each(self) -> tuple[float, float, float, float]:
@@ -93,7 +98,7 @@ def want(
     old: Wanted, now: float, needed: Needed, cpu: Supply, gpu: Supply, num_gpu_ready: int, rules: WakeRules = WAKE_RULES
 ) -> Wanted:
     """To be asked every second or so."""
-    best = cheapest(needed, cpu, gpu, rules)
+    best = advised(needed, cpu, gpu, old.gpu, rules)
     staying = mix(old.gpu, needed, cpu, gpu, rules)
     passed_s = max(0.0, now - old.at)
     short_s = old.short_s + passed_s if staying.short > EPSILON else max(0.0, old.short_s - passed_s)
@@ -143,6 +148,15 @@ def cheapest(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_R
     """The mix that carries the demand, or as much of it as any does, for the least money; of equals the one with fewer GPUs."""
     mixes = (mix(n, needed, cpu, gpu, rules) for n in range(gpu.min_replicas, gpu.max_replicas + 1))
     return min(mixes, key=lambda m: (round(m.short, 6), round(m.price_per_hour, 6), m.num_gpu))
+
+
+def advised(needed: Needed, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRules = WAKE_RULES) -> Mix:
+    """The cheapest mix; of GPUs that nobody has seen one, or as many as are needed for sure. `num_gpu` are asked for already."""
+    if needed.gpu_unseen <= 0:
+        return cheapest(needed, cpu, gpu, rules)
+    known = replace(needed, gpu=max(needed.gpu - needed.gpu_unseen, needed.gpu_only), gpu_unseen=0.0)
+    most = max(1, num_gpu, gpu.min_replicas, cheapest(known, cpu, gpu, rules).num_gpu)
+    return cheapest(needed, cpu, replace(gpu, max_replicas=min(most, gpu.max_replicas)), rules)
 
 
 def break_even(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_RULES) -> float | None:

@@ -20,11 +20,15 @@ COLD_START_S = 40.0  # an image that is there, and a model; a guess, not measure
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Servers of one pool that the traffic it may answer would keep busy, those of them that nobody else may, and how many answer."""
+    """Servers of one pool that the traffic it may answer would keep busy, those of them that nobody else may, and how many answer.
+
+    `unseen_replicas` of them at most: a gateway that never saw the pool does not know what it takes there.
+    """
 
     replicas: float
     only_replicas: float
     num_ready: int
+    unseen_replicas: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ def wanted(
 
 def needed(pair: Pair, demands: Mapping[str, Demand]) -> Needed:
     steady, coming = demands[pair.steady], demands[pair.coming]
-    return Needed(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas)
+    return Needed(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas, coming.unseen_replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
+import pytest
+
 from serving.gateway.app import Gateway
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of
 
@@ -13,6 +15,11 @@ def demand(gateway: Gateway, pool: str) -> tuple[float, float]:
     """All of it, and what counts as for that pool alone."""
     now = perf_counter()
     return gateway.candidates.demands[pool].replicas(now), gateway.candidates.only_demands[pool].replicas(now)
+
+
+def unseen(gateway: Gateway) -> float:
+    """Of the GPU pool's demand, what is an upper bound."""
+    return gateway.candidates.unseen_demands["gpu"].replicas(perf_counter())
 
 
 def test_what_a_pool_that_was_never_seen_might_answer_is_demand_for_it() -> None:
@@ -25,6 +32,7 @@ def test_what_a_pool_that_was_never_seen_might_answer_is_demand_for_it() -> None
             (cpu_all, cpu_only), (gpu_all, _) = demand(gateway, "cpu"), demand(gateway, "gpu")
             assert cpu_only == 0.0
             assert 0.0 < gpu_all <= cpu_all * 1.01
+            assert unseen(gateway) == pytest.approx(gpu_all, rel=0.01)
             await ask(gateway, tandem_pool="cpu")
             assert demand(gateway, "cpu")[1] > 0.0
 

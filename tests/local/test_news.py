@@ -22,12 +22,19 @@ def pools(gpu: str = "ready", demand: float = 0.0, **more: str) -> dict[str, Any
     """As a gateway's status has them. A GPU does the work of ten CPU servers."""
     servers = {state: [{"alive": state == "ready", "variants": ["digits-fp32"]}] for state in ("ready", "waking")}
     return {
-        "gpu": {"state": gpu, "servers": servers[gpu], "demand_replicas": demand, "demand_only_replicas": 0.0},
+        "gpu": {
+            "state": gpu,
+            "servers": servers[gpu],
+            "demand_replicas": demand,
+            "demand_only_replicas": 0.0,
+            "demand_unseen_replicas": 0.0,
+        },
         "cpu": {
             "state": "ready",
             "servers": servers["ready"],
             "demand_replicas": 10 * demand,
             "demand_only_replicas": 0.0,
+            "demand_unseen_replicas": 0.0,
         },
         **more,
     }

@@ -40,6 +40,16 @@ def test_demands_add_up_and_servers_do_not() -> None:
     assert summed(state, 0.0) == Sum({"gpu": Demand(0.75, 0.375, 2)}, (), may_lower=True)
 
 
+def test_what_is_an_upper_bound_adds_up_and_is_filled_up_like_what_is_known() -> None:
+    both = {"A": {"gpu": Demand(1.0, 0.0, 0)}, "B": {"gpu": Demand(4.0, 0.0, 0, 4.0)}}
+    state = hear(Gateways(), 0.0, ["A", "B"], both)
+    moved = hear(state, 1.0, ["A", "B"], {"A": {"gpu": Demand(1.5, 0.0, 0)}})
+    for now, of in ((0.0, state), (1.0, moved)):
+        demands = summed(of, now).demands
+        assert demands is not None
+        assert (demands["gpu"].replicas, demands["gpu"].unseen_replicas) == (5.0, 4.0)
+
+
 def test_a_gateway_that_misses_one_look_changes_nothing() -> None:
     bed = Bed(A=1.0, B=0.5)
     found = bed.look(A=1.0, unheard="B")

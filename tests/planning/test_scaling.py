@@ -78,6 +78,15 @@ def test_too_little_is_told_within_seconds_with_its_reason() -> None:
     assert bed.lines[0][3] == "short"
 
 
+@pytest.mark.parametrize("there", [{"cpu": 8, "gpu": 0}, None])
+def test_of_a_pool_that_no_gateway_has_seen_one_server_is_wanted_until_it_answers(there: dict[str, int] | None) -> None:
+    never = {"cpu": Demand(20.0, 0.0, 8), "gpu": Demand(20.0, 0.0, 0, 20.0)}
+    bed = Bed(heard={"A": never}, there=there)
+    assert bed.run(WINDOW + 300).replicas == {"cpu": 8, "gpu": 1}
+    answers = {"cpu": Demand(20.0, 0.0, 8), "gpu": Demand(4.0, 0.0, 1)}
+    assert bed.run(10, heard={"A": answers}).replicas == {"cpu": 8, "gpu": 3}
+
+
 def test_a_scaler_that_starts_again_does_not_cancel_a_pod_that_waits_for_its_node() -> None:
     """Nothing of the pool answers yet; demand is such that a GPU pays, but nobody was short of anything for long."""
     pays = {"cpu": Demand(6.0, 0.0, 6), "gpu": Demand(0.6, 0.0, 0)}

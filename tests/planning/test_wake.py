@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import inf
+from math import exp, inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.planning.wake import Needed, Supply, WakeRules, Wanted, break_even, cheapest, mix, want
+from serving.planning.wake import Needed, Supply, WakeRules, Wanted, advised, break_even, cheapest, mix, want
 
 CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=20)
 FIXED_CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=4)
@@ -184,6 +184,49 @@ def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> 
     found = changes(run([(60, 9.0), (540, 0.0)] * 12, FIXED_CPU, rules))
     assert [count for _, count in found] == [1, 0, 1, 0, 1, 0, 1][: len(found)]
     assert len([at for at, count in found if count and at <= 3600]) == 2
+
+
+UNSEEN = Needed(6.0, 6.0, gpu_unseen=6.0)  # two servers more than there are CPUs; a GPU does no less than one
+
+
+def test_of_gpus_that_nobody_has_seen_one_is_woken_whatever_they_might_take() -> None:
+    looks = [Wanted(4, 0)]
+    for now in range(1, 600):
+        looks.append(want(looks[-1], float(now), UNSEEN, FIXED_CPU, GPU, 0, EVEN))
+    assert changes(looks[1:]) == [(5, 1)]
+
+
+@pytest.mark.parametrize(("each", "most"), [(0.1, 1), (0.3, 3), (1.0, 4)])
+def test_as_soon_as_one_answers_as_many_are_woken_as_are_needed_and_never_more(each: float, most: int) -> None:
+    """`each`: GPUs that the work of a CPU server keeps busy, in truth; what was noted before fades. Four CPU servers take a third of it."""
+    looks = [Wanted(4, 1)]
+    for now in range(1, 60):
+        faded = exp(-now / 10)
+        demand = Needed(12.0, 12.0 * (faded + (1 - faded) * each), gpu_unseen=12.0 * faded)
+        looks.append(want(looks[-1], float(now), demand, FIXED_CPU, GPU, looks[-1].gpu, EVEN))
+    assert max(it.gpu for it in looks) == looks[30].gpu == most
+
+
+def test_a_burst_that_needs_four_gpus_gets_four_at_once_where_their_speed_is_known() -> None:
+    wanted, burst = Wanted(4, 0), Needed(40.0, 4.0)
+    for now in range(1, 7):
+        wanted = want(wanted, float(now), burst, FIXED_CPU, GPU, 0, EVEN)
+    assert wanted.gpu == 4
+
+
+def test_a_gateway_that_knows_them_is_believed_beside_one_that_does_not() -> None:
+    """The demand of the first is 3 GPUs, of the second 6 at most."""
+    best = advised(Needed(36.0, 9.0, gpu_unseen=6.0), FIXED_CPU, GPU, 0, EVEN)
+    assert best.num_gpu == cheapest(Needed(36.0, 3.0), FIXED_CPU, GPU, EVEN).num_gpu == 3
+    assert advised(Needed(36.0, 9.0), FIXED_CPU, GPU, 0, EVEN).num_gpu == 4
+
+
+@pytest.mark.parametrize(("num_gpu", "gpu", "most"), [(0, GPU, 1), (3, GPU, 3), (0, Supply(1.0, 2, 4), 2)])
+def test_what_was_asked_for_already_and_what_is_always_kept_stays_although_it_was_never_seen(
+    num_gpu: int, gpu: Supply, most: int
+) -> None:
+    """A scaler that starts anew finds servers that were asked for."""
+    assert advised(Needed(40.0, 40.0, gpu_unseen=40.0), FIXED_CPU, gpu, num_gpu, EVEN).num_gpu == most
 
 
 def test_cpu_servers_bridge_until_the_gpu_is_there_and_then_go_slowly() -> None:

@@ -15,8 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.planning.wanted import Demand
 
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
+UNSEEN = "tandem_demand_unseen_replicas"  # an older gateway, which leaves while a release is upgraded, does not tell
 STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
-NUMBERS = (DEMAND, ONLY, READY)
+NUMBERS = (DEMAND, ONLY, READY, UNSEEN)
 MOST = 100_000.0  # servers of a pool: no cluster has so many nodes; of numbers without end a sum is none
 NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
 
@@ -54,10 +55,13 @@ def heard(text: str, pools: Collection[str]) -> Heard:
                     good[pool] += sample.value
     except ValueError as error:
         raise NotUsable(f"its metrics cannot be read ({' '.join(str(error).split())[:200]})") from None
-    for name in NUMBERS:
-        for pool in pools:
+    for pool in pools:
+        numbers[UNSEEN].setdefault(pool, 0.0)
+        for name in NUMBERS:
             _check(name, pool, numbers[name].get(pool))
-    demands = {p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p])) for p in pools}
+    demands = {
+        p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p]), numbers[UNSEEN][p]) for p in pools
+    }
     return Heard(demands, states, good)
 
 

@@ -106,6 +106,7 @@ class Dispatch:
             least_s = min(candidate.service.cost_s(rows) for candidate in asked.route.candidates)
             for pool in asked.route.unseen:
                 demands[pool].note(now, least_s)
+                self._candidates.unseen_demands[pool].note(now, least_s)
         elif len(candidates) == 1 and len(demands) > 1:
             candidate = candidates[0]
             self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))

@@ -291,6 +291,7 @@ def _status(catalogue: Catalogue, metrics: Metrics, state: State) -> dict[str, A
             "queued": pool.num_waiting,
             "demand_replicas": round(pool.demand_replicas, 3),
             "demand_only_replicas": round(pool.demand_only_replicas, 3),
+            "demand_unseen_replicas": round(pool.demand_unseen_replicas, 3),
             "price_per_hour": pool.price_per_hour,
             "unresolved": catalogue.unknown[pool.name],
             "servers": [

@@ -9,13 +9,14 @@ from serving.gateway.metrics import Metrics, PoolGauge
 from serving.planning.wanted import Demand
 
 POOLS = ("cpu", "gpu")
+NAMES = ("tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers")
 
 
 def published() -> str:
     """By a gateway's own hand."""
     gauges = [
         PoolGauge("cpu", "ready", 3, demand_replicas=1.5, demand_only_replicas=0.5, num_ready=2),
-        PoolGauge("gpu", "waking", 0, demand_replicas=0.15),
+        PoolGauge("gpu", "waking", 0, demand_replicas=0.15, demand_unseen_replicas=0.1),
         PoolGauge("other", "ready", 0, num_ready=7),
     ]
     metrics = Metrics(lambda: gauges)
@@ -28,7 +29,7 @@ def published() -> str:
 
 def test_what_a_gateway_publishes_is_understood() -> None:
     found = heard(published(), POOLS)
-    assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0)}
+    assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0, 0.1)}
     assert found.states == {"cpu": "ready", "gpu": "waking"}
     assert found.good == {"cpu": 5, "gpu": 0}
 
@@ -46,13 +47,18 @@ def replaced(name: str, value: str, pool: str = "gpu") -> str:
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-0.5", "1e308", "100001"])
-@pytest.mark.parametrize("name", ["tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"])
+@pytest.mark.parametrize("name", [*NAMES, "tandem_demand_unseen_replicas"])
 def test_a_number_that_cannot_be_right_is_no_answer(name: str, value: str) -> None:
     with pytest.raises(NotUsable, match=f"{name} of pool 'gpu' is"):
         heard(replaced(name, value), POOLS)
 
 
-@pytest.mark.parametrize("name", ["tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"])
+def test_an_older_gateway_that_does_not_tell_what_it_never_saw_is_heard() -> None:
+    found = heard(replaced("tandem_demand_unseen_replicas", "gone"), POOLS)
+    assert found.demands["gpu"] == Demand(0.15, 0.0, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_gateway_that_does_not_know_a_pool_is_asked_for_its_configuration(name: str) -> None:
     with pytest.raises(NotUsable, match=rf"no {name} of pool 'gpu'.*same tandem.yaml"):
         heard(replaced(name, "gone"), POOLS)
