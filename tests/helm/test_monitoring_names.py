@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from serving.cluster.scaler.ended import Ended
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.told import Answer
 from serving.keys import changes
@@ -51,7 +52,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
         text = running.ask("/metrics", headers=send).body.decode()
         with urllib.request.urlopen(f"http://127.0.0.1:{triton.ports[2]}/metrics") as answer:
             text += answer.read().decode()
-        yield Scrape.of(text + Metrics(Newest(), lambda: 1.0).text().decode())  # type: ignore[arg-type]
+        yield Scrape.of(text + Metrics(Newest(), lambda: 1.0).text()[1].decode())  # type: ignore[arg-type]
 
 
 class Newest:
@@ -59,6 +60,7 @@ class Newest:
 
     answer = Answer(Scaling(gateways=Gateways({"10.0.0.1:9090": Gateway({}, 0.0)}), replicas={"gpu": 1}))
     decisions: dict[tuple[str, str, str], int] = {}  # noqa: RUF012
+    ended = Ended()
 
 
 def lacking(selector: Selector, scrape: Scrape, recorded: dict[str, set[str]]) -> list[str]:

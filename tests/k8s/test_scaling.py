@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from serving.cluster.scaler.ended import Ended
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.told import Answer
 from serving.planning.scaling import Scaling
@@ -23,10 +24,11 @@ class Newest:
 
     answer = Answer(Scaling(replicas={"gpu": 2}))
     decisions: dict[Any, int] = {}  # noqa: RUF012
+    ended = Ended()
 
 
 def scalers_series() -> str:
-    text = Metrics(Newest(), lambda: 0.0).text().decode()  # type: ignore[arg-type]
+    text = Metrics(Newest(), lambda: 0.0).text()[1].decode()  # type: ignore[arg-type]
     (line,) = [it for it in text.splitlines() if it.startswith("tandem_wanted_replicas{")]
     return line
 

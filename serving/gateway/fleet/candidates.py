@@ -57,7 +57,7 @@ class Candidates:
         }
         self.demands = {name: Demand() for name in settings.pools}
         self.only_demands = {name: Demand() for name in settings.pools}  # of these, what no other pool may answer
-        self.unseen_demands = {name: Demand() for name in settings.pools}  # of these, what takes nobody knows how long there
+        self.unseen_demands = {name: Demand() for name in settings.pools}  # of these, an upper bound
         self._since = {name: ("down", time()) for name in settings.pools}  # state of a pool, and when it began
         # Pools whose servers come and go, and what is known of that; None before the first look.
         self.bridges: dict[str, Bridge | None] = {
