@@ -55,6 +55,20 @@ def test_what_pods_ask_for_is_summed_as_a_quota_counts(it: Object, sums: dict[st
     assert wanted([it], "mine").sums() == {key: Decimal(value) for key, value in sums.items()}
 
 
+@pytest.mark.parametrize("kind", ["autoscaling/v2/HorizontalPodAutoscaler", "keda.sh/v1alpha1/ScaledObject"])
+def test_what_begins_with_none_and_an_autoscaler_starts_counts_as_one(kind: str) -> None:
+    version, _, name = kind.rpartition("/")
+    follower = {
+        "apiVersion": version,
+        "kind": name,
+        "metadata": {"name": "b"},
+        "spec": {"scaleTargetRef": {"name": "a"}},
+    }
+    for replicas, gpus in ((0, 1), (3, 3)):
+        pool = deployment(container(None, {"nvidia.com/gpu": "1"}), replicas=replicas)
+        assert wanted([pool, follower], "mine").gpus == {"nvidia.com/gpu": gpus}
+
+
 def test_a_rendered_volume_claim_counts_too() -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"},
              "spec": {"resources": {"requests": {"storage": "10Gi"}}}}  # fmt: skip

@@ -15,6 +15,7 @@ from serving.cluster.fields import amounts, at, label, name_of
 from serving.cluster.gpus import is_gpu, total
 
 CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "StorageClass", "PersistentVolume", "Namespace"}
+AUTOSCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
 TEMPLATED = {"Deployment", "StatefulSet", "ReplicaSet", "Job", "DaemonSet"}
 # Groups that every API server serves; what another group's objects need is a definition that somebody installed.
 BUILT_IN = {
@@ -128,11 +129,12 @@ def wanted(objects: Iterable[Object], source: str) -> Wanted:
     kinds = {_kind(it) for it in found}
     specs = [(it, _pod_spec(it)) for it in found if it.get("kind") in TEMPLATED]
     made = {name_of(it) for it in found if it.get("kind") == "Secret"}
+    scaled = {at(it, "spec", "scaleTargetRef", "name") for it in found if it.get("kind") in AUTOSCALERS}
     claims = tuple(_volume_claim(it) for it in found if it.get("kind") == "PersistentVolumeClaim")
     return Wanted(
         source=source,
         resources=frozenset({SECRETS, *(_resource(it) for it in found)}),
-        pods=tuple(_pods(it, spec) for it, spec in specs),
+        pods=tuple(_pods(it, spec, 1 if name_of(it) in scaled else 0) for it, spec in specs),
         kinds=frozenset(it for it in kinds if it.group not in BUILT_IN),
         metrics=frozenset(group for it in found for group in _metrics(it)),
         claims_made=claims,
@@ -177,11 +179,12 @@ def _pod_spec(it: Object) -> Object:
     return found
 
 
-def _pods(it: Object, spec: Object) -> Pods:
+def _pods(it: Object, spec: Object, least: int) -> Pods:
+    """`least`: what an autoscaler starts with none has to find room for one, too."""
     where = f"{str(it['kind']).lower()} {name_of(it)}"
     return Pods(
         where=where,
-        count=at(it, "spec", "replicas", default=at(it, "spec", "parallelism", default=1)),
+        count=max(least, at(it, "spec", "replicas", default=at(it, "spec", "parallelism", default=1))),
         containers=(
             *(_container(each, where, is_init=True) for each in at(spec, "initContainers", default=())),
             *(_container(each, where, is_init=False) for each in at(spec, "containers", default=())),
