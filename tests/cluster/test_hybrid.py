@@ -18,13 +18,24 @@ import pytest
 
 from tests.cluster.hybrid.chart import CPU, GPU
 from tests.cluster.hybrid.container import ROOT
-from tests.cluster.hybrid.moments import wrong
+from tests.cluster.hybrid.moments import CONSOLIDATION, ENDED, LET_GO, MAINTENANCE, NOTICE_S, SPOT, TOLD, wrong
 from tests.cluster.hybrid.page import page
 from tests.cluster.hybrid.picture import draw
 from tests.cluster.hybrid.simulated import is_in_order, measured, simulated
-from tests.cluster.hybrid.story import GATEWAY_KILLED, NO_ANSWER, RISES, SCALER_KILLED, SPOT, unexcused
+from tests.cluster.hybrid.story import (
+    CONSOLIDATED,
+    DELETED,
+    GATEWAY_KILLED,
+    MAINTAINED,
+    NO_ANSWER,
+    RISES,
+    SCALER_KILLED,
+    SPOT_NOTICE,
+    excused,
+    unexcused,
+)
 
-RUN_S = 480  # it takes half of it on two busy cores
+RUN_S = 570  # it takes half of it on two busy cores
 MARK = "HYBRID_RUN"  # in the environment of all that this run starts, and of nothing that another does
 TOTALS_RATIO = 0.15  # that the simulator may be off
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(RUN_S + 30)]
@@ -50,9 +61,24 @@ def test_the_story_comes_to_its_end(report: Report) -> None:
 
 
 def test_no_request_fails_on_the_way(report: Report) -> None:
-    wrong = {name: it["said"] for name, it in report["phases"].items() if it["errors"] and name != GATEWAY_KILLED}
-    assert not wrong
+    allowed = excused(report)
+    assert not {name: it["said"] for name, it in report["phases"].items() if it["errors"] > allowed.get(name, 0)}
+    assert unexcused(report) == 0
     assert report["all"]["requests"] > 1500
+
+
+def test_clients_with_long_lived_grpc_channels_are_served_as_well(report: Report) -> None:
+    print(report["all"]["grpc"])
+    assert report["all"]["grpc"]["requests"] > 400
+    assert report["phases"]["warm on the CPU"]["grpc_endpoints"] == 2
+
+
+@pytest.mark.parametrize("kind", [MAINTENANCE, CONSOLIDATION, SPOT])
+def test_the_gateways_let_go_of_a_triton_that_has_to_leave_inside_the_notice(report: Report, kind: str) -> None:
+    at = {it["what"]: it["at_s"] for it in report["moments"]}
+    told_s, let_go_s, ended_s = (at[f"{kind}: {it}"] for it in (TOLD, LET_GO, ENDED))
+    print(f"{kind}: let go after {let_go_s - told_s:.1f} s, ended after {ended_s - told_s:.1f} s")
+    assert let_go_s < ended_s <= told_s + NOTICE_S
 
 
 def test_a_gpu_comes_with_demand_and_goes_with_it_step_by_step(report: Report) -> None:
@@ -60,6 +86,12 @@ def test_a_gpu_comes_with_demand_and_goes_with_it_step_by_step(report: Report) -
         print(it["at_s"], it["what"])
     assert not wrong(report["moments"])
     assert report["looks"][-1]["cards"] == 0
+
+
+def test_no_node_is_bought_before_demand_rises(report: Report) -> None:
+    before = [it for it in report["looks"] if it["at_s"] < report["marks"][RISES]]
+    assert before[-1]["ready_cpu"] == 2
+    assert {(it["replicas_gpu"], it["pods_gpu"], it["claims"], it["cards"]) for it in before} == {(0, 0, 0, 0)}
 
 
 def test_the_simulator_tells_the_same_story(report: Report) -> None:
@@ -90,8 +122,7 @@ def test_the_scaler_reads_its_own_cluster_with_its_own_token(report: Report) -> 
 
 
 def test_a_killed_gateway_costs_at_most_what_was_sent_to_it(report: Report) -> None:
-    assert set(report["phases"][GATEWAY_KILLED]["said"]) <= {"200", *NO_ANSWER}
-    assert unexcused(report) == 0
+    assert set(report["phases"][GATEWAY_KILLED]["said"]) <= {"200", "OK", *NO_ANSWER}
 
 
 def test_the_cpu_answers_before_the_gpu_pool_is_there_and_after_it_is_gone(report: Report) -> None:
@@ -101,8 +132,9 @@ def test_the_cpu_answers_before_the_gpu_pool_is_there_and_after_it_is_gone(repor
 
 def test_the_gpu_pool_answers_what_it_can_and_the_cpu_bridges_the_loss_of_its_node(report: Report) -> None:
     assert set(report["phases"][RISES]["pools"]) == {GPU, CPU}
-    assert set(report["phases"]["a GPU node is deleted"]["pools"]) == {GPU, CPU}
-    assert report["phases"][SPOT]["pools"][CPU] > 0
+    for name in (MAINTAINED, DELETED, CONSOLIDATED):
+        assert set(report["phases"][name]["pools"]) == {GPU, CPU}, name
+    assert report["phases"][SPOT_NOTICE]["pools"][CPU] > 0
 
 
 def test_requests_to_a_triton_that_falls_silent_are_answered_by_the_cpu(report: Report) -> None:

@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonclient.grpc import service_pb2 as pb
 
 from tests.cluster.hybrid import container as planned
 from tests.cluster.hybrid.adapter import METRIC, most
+from tests.cluster.hybrid.channels import message
 from tests.cluster.hybrid.container import NotImitated, Places
-from tests.cluster.hybrid.moments import DOWN, UP, of, wrong
+from tests.cluster.hybrid.endpoints import PROXY_LATE_S, Known
+from tests.cluster.hybrid.moments import ALONE, BACK, DOWN, NOTICES, UP, of, wrong
 from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
 from tests.cluster.hybrid.probe import Probing
+from tests.cluster.hybrid.quick_day import DAY, GPU_PRICE, bill
+from tests.cluster.hybrid.spent import spent
 from tests.cluster.hybrid.status import Seen, status
+from tests.cluster.hybrid.story import GATEWAY_KILLED, UPGRADED, unexcused
 
 PLACES = Places(Path("/pod"), "10.244.0.7", Path("/image"), Path("/pod/curves"))
 NAME = b"\x0atandem-cpu\x06hybrid\x03svc\x07cluster\x05local\x00"
@@ -243,13 +249,18 @@ def told() -> dict[str, Any]:
         now |= dict.fromkeys(gone, 0)
         looks.append({"at_s": at_s, **now})
     looks.append({"at_s": 70.0, **NOTHING})
-    marks = ["the notice", "the node is tainted", "its Triton is evicted", "the CPU answers alone", "its Triton has left"]  # fmt: skip
+    marks = {"demand rises": 10.0, "demand falls": 60.0}
+    alone: set[int] = set()  # seconds
+    for began, (kind, steps) in zip((25, 35, 45), NOTICES.items(), strict=True):
+        marked = [it for it, *_ in steps if it not in (ALONE, BACK)]
+        marks |= {f"{kind}: {it}": float(began + at) for at, it in enumerate(marked)}
+        alone |= {began + len(marked) - 1, began + len(marked) - 2}
     return {
-        "marks": {"demand rises": 10.0, "demand falls": 60.0} | {name: 40.0 + at for at, name in enumerate(marks)},
+        "marks": marks,
         "looks": looks,
         "first_gpu_answer_s": 13.0,
         "load_began_s": 5.5,
-        "answers": [[at, 1, 2 if at > 20 else 0, 0] for at in range(60)],
+        "answers": [[at, 1, 2 if at > 20 and at not in alone else 0, 0] for at in range(60)],
     }
 
 
@@ -260,7 +271,7 @@ def seen(report: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_story_in_order_is_told_step_by_step() -> None:
     moments = seen(told())
     assert wrong(moments) == []
-    assert len(moments) == len(UP) + len(DOWN) + 9
+    assert len(moments) == len(UP) + len(DOWN) + sum(map(len, NOTICES.values())) + 4
     assert [it["at_s"] for it in moments] == sorted(it["at_s"] for it in moments)
 
 
@@ -272,8 +283,70 @@ def test_a_story_in_order_is_told_step_by_step() -> None:
         ({"answers": [[0, 1, 0, 0]]}, "most of the traffic goes there: never"),
         ({"looks": told()["looks"][:-1]}, "no node is left: never"),
         ({"looks": [{**it, "wanted_gpu": None} for it in told()["looks"]]}, "the scaler wants a GPU server: never"),
-        ({"marks": {**told()["marks"], "its Triton has left": 161.0}}, "notice: its Triton has left: 121.0 s after"),
+        (
+            {"marks": {**told()["marks"], "spot notice: its Triton has ended": 76.0}},
+            "spot notice: its Triton has ended: 31.0 s",
+        ),
+        (
+            {"marks": {**told()["marks"], "maintenance: the gateways have let go of it": None}},
+            "maintenance: the gateways have let go of it: never",
+        ),
     ],
 )
 def test_what_does_not_come_or_comes_out_of_order_or_late_is_said(change: dict[str, Any], what: str) -> None:
     assert any(it.startswith(what) for it in wrong(seen(told() | change)))
+
+
+# -- clients ------------------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_know_the_endpoints_late_however_seldom_they_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, there = [0.0], ["a"]
+    monkeypatch.setattr("tests.cluster.hybrid.endpoints.time.monotonic", lambda: now[0])
+    known = Known(lambda: {"grpc": list(there)})
+    assert known.now("grpc") == ["a"]
+    now[0], there[0] = 10.0, "b"
+    known.look()
+    assert known.now("grpc") == ["a"]
+    now[0] += PROXY_LATE_S
+    assert known.now("grpc") == ["b"]
+
+
+def test_a_request_over_http_says_the_same_over_grpc() -> None:
+    body = b'{"inputs": [{"name": "image", "shape": [1, 2], "datatype": "FP32", "data": [0.5, 1.0]}]}'
+    told = pb.ModelInferRequest.FromString(message("digits", body))
+    assert (told.model_name, told.inputs[0].name, list(told.inputs[0].shape)) == ("digits", "image", [1, 2])
+    assert list(told.inputs[0].contents.fp32_contents) == [0.5, 1.0]
+
+
+def phases(**said: int) -> dict[str, Any]:
+    errors = sum(count for name, count in said.items() if name != "OK")
+    return {"phases": {GATEWAY_KILLED: {"said": {}}, UPGRADED: {"said": said}}, "all": {"errors": errors}}
+
+
+@pytest.mark.parametrize(
+    ("said", "left"), [({"OK": 9, "CANCELLED": 2}, 0), ({"CANCELLED": 3}, 1), ({"UNAVAILABLE": 1, "CANCELLED": 1}, 1)]
+)
+def test_of_an_upgrade_only_what_grpc_cuts_off_is_excused(said: dict[str, int], left: int) -> None:
+    assert unexcused(phases(**said)) == left
+
+
+# -- what it cost -------------------------------------------------------------------------------------------------------------
+
+
+def machines(*steps: tuple[float, int, int]) -> list[dict[str, Any]]:
+    return [{"at_s": at_s, "claims": claims, "replicas_cpu": cpu} for at_s, claims, cpu in steps]
+
+
+def test_each_of_two_machines_is_paid_from_its_purchase_to_its_end() -> None:
+    looks = machines((0.0, 0, 2), (20.0, 1, 3), (50.0, 2, 2), (60.0, 1, 2), (90.0, 0, 2))
+    found = spent({"load_began_s": 10.0, "seconds": 110.0, "looks": looks})
+    assert (found.lasting_s, found.one_s, found.node_s, found.cpu_s) == (100.0, 70.0, 80.0, 230.0)
+    assert found.cost / found.always_cost == pytest.approx(0.8)
+
+
+def test_a_day_in_minutes_is_told_as_24_hours() -> None:
+    looks = machines((0.0, 0, 2), (30.0, 0, 3), (40.0, 1, 2), (80.0, 0, 2), (120.0, 1, 2))
+    found = bill({"phases": {DAY: {"at_s": 20.0, "seconds": 80.0}}, "looks": looks})
+    assert (found.share, found.node_hours, found.third_cpu_hours) == (0.5, 12.0, 3.0)
+    assert found.always_cost == pytest.approx(24 * GPU_PRICE)

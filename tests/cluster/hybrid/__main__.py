@@ -7,14 +7,18 @@ import json
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from serving.errors import EnvironmentFault
+from serving.local.environments import ENGINES, ensure
 from tests.cluster.bed.build import NotBuilt, built
 from tests.cluster.bed.cluster import Bed
+from tests.cluster.hybrid import quick_day
 from tests.cluster.hybrid.alone import NotAlone, go_inside, settle
 from tests.cluster.hybrid.chart import NAMESPACE
 from tests.cluster.hybrid.names import TTL_S
-from tests.cluster.hybrid.story import play, unexcused
+from tests.cluster.hybrid.story import Story, play, unexcused
 
 
 def main() -> int:
@@ -22,9 +26,13 @@ def main() -> int:
     parser.add_argument("--report", type=Path, required=True, help="JSON: phases, errors, timeline")
     parser.add_argument("--logs", type=Path, help="keeps the pods' folders and logs here")
     parser.add_argument("--dns-ttl-s", type=float, default=TTL_S, help="how old an answer of the cluster's DNS may be")
+    parser.add_argument(
+        "--day-s", type=float, help="plays no story but a day of demand in so many seconds (docs/story.md: 480)"
+    )
     given = parser.parse_args()
     try:
         programs = built()
+        ensure(ENGINES["cpu"])  # which takes a network, and inside there is none
         go_inside("tests.cluster.hybrid", sys.argv[1:])
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with tempfile.TemporaryDirectory(prefix="hybrid-") as temporary:
@@ -32,8 +40,10 @@ def main() -> int:
             folder.mkdir(parents=True, exist_ok=True)
             settle(folder, NAMESPACE)
             with Bed(programs) as bed:
-                report = play(bed, folder, lambda line: print(line, flush=True), given.dns_ttl_s)
-    except (NotBuilt, NotAlone) as error:
+                act = Story.play if given.day_s is None else partial(quick_day.play, lasting_s=given.day_s)
+                report = play(bed, folder, lambda line: print(line, flush=True), given.dns_ttl_s, act)
+                (folder / "karpenter.log").write_text(bed.log("karpenter"))
+    except (NotBuilt, NotAlone, EnvironmentFault) as error:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
     given.report.write_text(json.dumps(report, indent=1) + "\n")

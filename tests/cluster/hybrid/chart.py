@@ -26,7 +26,7 @@ PRICE_PER_HOUR = {CPU: 0.3, GPU: 0.05}
 # the 11 s for which a gateway that was killed knows too little of its demand: what is weighed over less would let the GPU go.
 COLD_START_S = {CPU: 10.0, GPU: 15.0}
 CPU_REPLICAS, GPU_REPLICAS = (2, 3), (0, 1)
-NODE_POOL = ROOT / "k8s" / "gpu-nodes" / "karpenter-aws.yaml"
+MACHINES, NODE_POOL_FILE = "bought", ROOT / "k8s" / "gpu-nodes" / "karpenter-aws.yaml"
 BOOT_S, EMPTY_S = 2, 2  # of a bought machine; until an empty one is given back
 
 
@@ -62,19 +62,36 @@ def _pool(name: str, device: str, replicas: tuple[int, int]) -> Object:
         "models": ["digits-fp32"],
         "pricePerHour": PRICE_PER_HOUR[name],
         "coldStartS": COLD_START_S[name],
-        "autoscaling": {"enabled": True, "by": "wanted", "minReplicas": least, "maxReplicas": most},
+        "autoscaling": {
+            "enabled": True,
+            "by": "wanted",
+            "minReplicas": least,
+            "maxReplicas": most,
+            "beginsAtMinReplicas": True,  # a GPU pool with none
+        },
     }
 
 
 def make_node_pool(bed: Bed) -> None:
     """The one of k8s/gpu-nodes, but for its machines, which are the bed's, and its patience, which is shorter."""
-    (pool,) = [it for it in yaml.safe_load_all(NODE_POOL.read_text()) if it["kind"] == "NodePool"]
+    (pool,) = [it for it in yaml.safe_load_all(NODE_POOL_FILE.read_text()) if it["kind"] == "NodePool"]
     spec = pool["spec"]["template"]["spec"]
-    spec["nodeClassRef"] = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "bought"}
+    spec["nodeClassRef"] = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": MACHINES}
     (machines,) = [it for it in spec["requirements"] if it["key"] == "node.kubernetes.io/instance-type"]
     machines["values"] = ["gpu-1"]
     pool["spec"]["disruption"]["consolidateAfter"] = f"{EMPTY_S}s"
-    pool["metadata"]["name"] = "bought"
-    machine_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "bought"}, "spec": {"nodeRegistrationDelay": f"{BOOT_S}s"}}  # fmt: skip
+    pool["metadata"]["name"] = MACHINES
+    machine_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": MACHINES}, "spec": {"nodeRegistrationDelay": f"{BOOT_S}s"}}  # fmt: skip
     for it in (machine_class, pool):
         bed.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(it))
+
+
+def allow_cheaper_nodes(bed: Bed) -> None:
+    """As an operator may: spot machines too, which are cheaper, and Karpenter may move a Triton there. The pool of k8s/gpu-nodes has neither."""
+    path = f"/apis/karpenter.sh/v1/nodepools/{MACHINES}"
+    requirements = bed.api.get(path)["spec"]["template"]["spec"]["requirements"]
+    (capacity,) = [it for it in requirements if it["key"] == "karpenter.sh/capacity-type"]
+    capacity["values"] = ["on-demand", "spot"]
+    disruption = {"consolidationPolicy": "WhenEmptyOrUnderutilized"}
+    template = {"spec": {"requirements": requirements}}
+    bed.api.merge(path, {"spec": {"template": template, "disruption": disruption}})

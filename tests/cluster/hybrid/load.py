@@ -1,8 +1,7 @@
 """Clients of the gateways' Service under open-loop load: a request is due when it is due, and what goes wrong is never tried again.
 
-There is no kube-proxy. As its rules would, a new connection goes to one of the ready endpoints at random, known `PROXY_LATE_S` late, and
-stays with it; connections are used in turn until the server closes them. Times are from when a request was
-due. Errors are HTTP statuses from 400 on, and connections that failed, under their names.
+Three of four speak HTTP, over connections to a ready endpoint at random that are used in turn until the server closes them, and one gRPC
+(`channels`). Times are from when a request was due. Errors are all statuses but 200 and OK, and connections that failed, under their names.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
-PROXY_LATE_S = 1.0  # kube-proxy writes its rules at most once a second unless told otherwise (minSyncPeriod)
-TIMEOUT_S = 20.0
-CONNECTIONS = 8  # kept by all clients together, so that both gateways always have some
+from tests.cluster.hybrid.channels import Channels
+from tests.cluster.hybrid.endpoints import Known
 
-Endpoints = Callable[[], list[str]]  # address:port of each that is ready
+TIMEOUT_S = 20.0
+GRPC_EVERY = 4  # requests
+CONNECTIONS = 8  # kept by all clients together, so that both gateways always have some
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +28,19 @@ class Row:
     said: str  # status, or what failed
     pool: str
     endpoint: str
+    is_grpc: bool = False
 
     @property
     def is_error(self) -> bool:
-        return self.said != "200"
-
-
-class Known:
-    """The endpoints as nodes know them: late."""
-
-    def __init__(self, endpoints: Endpoints) -> None:
-        self._endpoints = endpoints
-        self._seen: deque[tuple[float, list[str]]] = deque()
-
-    def now(self, now_s: float) -> list[str]:
-        self._seen.append((now_s, self._endpoints()))
-        while len(self._seen) > 1 and self._seen[1][0] <= now_s - PROXY_LATE_S:
-            self._seen.popleft()
-        return self._seen[0][1]
+        return self.said not in ("200", "OK")
 
 
 class Load(threading.Thread):
     """Sends until it is told to stop; rows may be read meanwhile."""
 
-    def __init__(self, endpoints: Endpoints, path: str, body: bytes, rate_rps: float) -> None:
+    def __init__(self, known: Known, channels: Channels, path: str, body: bytes, rate_rps: float) -> None:
         super().__init__(name="load", daemon=True)
-        self._known = Known(endpoints)
+        self._known, self._channels = known, channels
         head = f"POST {path} HTTP/1.1\r\nHost: tandem-gateway\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self._request = head.encode() + body
         self.rate_rps = rate_rps  # may be changed at any time
@@ -79,19 +65,28 @@ class Load(threading.Thread):
         self.join()
 
     async def _send_all(self) -> None:
-        due_s = 0.0
+        due_s, number = 0.0, 0
         running: set[asyncio.Task[None]] = set()
+        await self._channels.start()
         while not self._stopped.is_set():
             await asyncio.sleep(max(0.0, due_s - self.elapsed_s()))
-            task = asyncio.create_task(self._send(due_s))
+            number += 1
+            self._known.look()
+            send = self._send_grpc if number % GRPC_EVERY == 0 else self._send
+            task = asyncio.create_task(send(due_s))
             running.add(task)
             task.add_done_callback(running.discard)
             due_s += 1 / self.rate_rps
         await asyncio.gather(*running)
+        await self._channels.stop()
+
+    async def _send_grpc(self, due_s: float) -> None:
+        said, pool, endpoint = await self._channels.ask(TIMEOUT_S)
+        self.rows.append(Row(due_s, self.elapsed_s() - due_s, said, pool, endpoint, is_grpc=True))
 
     async def _send(self, due_s: float) -> None:
         self._busy += 1
-        endpoints, endpoint, said, pool = self._known.now(time.monotonic()), "", "", ""
+        endpoints, endpoint, said, pool = self._known.now("http"), "", "", ""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while self._idle and self._idle[0][1].at_eof():
@@ -133,7 +128,9 @@ def summary(rows: list[Row]) -> dict[str, object]:
         "errors": sum(it.is_error for it in rows),
         "said": dict(Counter(it.said for it in rows)),
         "pools": dict(Counter(it.pool for it in rows if not it.is_error)),
-        "endpoints": len({it.endpoint for it in rows}),
+        "grpc": {"requests": sum(it.is_grpc for it in rows), "errors": sum(it.is_grpc and it.is_error for it in rows)},
+        "endpoints": len({it.endpoint for it in rows if not it.is_grpc}),
+        "grpc_endpoints": len({it.endpoint for it in rows if it.is_grpc}),
         "p50_s": round(took_s[len(took_s) // 2], 4) if took_s else None,
         "max_s": round(took_s[-1], 3) if took_s else None,
     }

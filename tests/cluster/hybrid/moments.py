@@ -41,8 +41,24 @@ DOWN: tuple[tuple[str, float, Callable[[Object], bool]], ...] = (
     ("its Triton has left", 60.0, lambda it: it["pods_gpu"] == 0),
     (NODE_GONE, 90.0, lambda it: it["cards"] == 0 and it["claims"] == 0),
 )
-NOTICE_S = 120.0  # what AWS gives before it takes a spot machine
-ON_NOTICE = ("the node is tainted", "its Triton is evicted", "the CPU answers alone", "its Triton has left")
+# Of one Triton that has to leave its node, by the watch of `leaving`, and by what was answered.
+TOLD, CLOSED, EVICTED = "the notice", "the node takes nothing new", "its Triton is told to go"
+LET_GO, ALONE, ENDED, BACK = (
+    "the gateways have let go of it",
+    "the CPU answers alone",
+    "its Triton has ended",
+    "the next one answers",
+)
+NOTICE_S = 30.0  # the shortest that a cloud gives before it takes a spot machine (Google, Azure); AWS gives 120
+IN_TIME = tuple((it, TOLD, NOTICE_S) for it in (EVICTED, LET_GO, ENDED))
+ALLOWED = "cheaper nodes may be bought"
+MAINTENANCE, CONSOLIDATION, SPOT = "maintenance", "consolidation", "spot notice"
+NOTICES: dict[str, tuple[tuple[str, str, float], ...]] = {  # what, after what, at most s
+    MAINTENANCE: ((TOLD, "", 0.0), (CLOSED, TOLD, NOTICE_S), *IN_TIME, (ALONE, TOLD, NOTICE_S), (BACK, ENDED, 60.0)),
+    # Karpenter looks every 10 s, thinks for 15, and buys the new node before it gives the old one up: no machine is taken away in a hurry.
+    CONSOLIDATION: ((ALLOWED, "", 0.0), (CLOSED, ALLOWED, 90.0), (TOLD, CLOSED, 90.0), *IN_TIME, (BACK, ENDED, 60.0)),
+    SPOT: ((TOLD, "", 0.0), (CLOSED, TOLD, NOTICE_S), *IN_TIME, (ALONE, TOLD, NOTICE_S)),
+}
 
 
 def of(report: Object) -> list[Moment]:
@@ -54,18 +70,32 @@ def of(report: Object) -> list[Moment]:
     found.append(
         Moment(ANSWERS, None if first is None else round(first + report["load_began_s"], 2), found[-1].what, 60.0)
     )
-    found.append(Moment(MOST_ANSWERS, _most_since(report["answers"], rises), ANSWERS, 60.0))
-    found.append(Moment("the notice", report["marks"].get("the notice")))
-    found += [Moment(f"notice: {it}", report["marks"].get(it), "the notice", NOTICE_S) for it in ON_NOTICE]
+    found.append(
+        Moment(MOST_ANSWERS, _first_second(report["answers"], rises, lambda cpu, gpu: gpu > cpu), ANSWERS, 60.0)
+    )
+    for kind in NOTICES:
+        found += _leaving(report, kind)
     found.append(Moment(FALLS, falls))
     return [*found, *_steps(report["looks"], DOWN, found[-1])]
 
 
-def _most_since(answers: list[list[int]], since_s: float | None) -> float | None:
-    """The first second in which the GPU pool answers more than half; the end of it."""
+def _leaving(report: Object, kind: str) -> list[Moment]:
+    marks, answers = report["marks"], report["answers"]
+    seen: dict[str, float | None] = {it: marks.get(f"{kind}: {it}") for it, *_ in NOTICES[kind]}
+    for what, since, is_so in (
+        (ALONE, EVICTED, lambda cpu, gpu: cpu > 0 and gpu == 0),
+        (BACK, ENDED, lambda cpu, gpu: gpu > 0),
+    ):
+        if what in seen:
+            seen[what] = _first_second(answers, seen[since], is_so)
+    return [Moment(f"{kind}: {it}", seen[it], after and f"{kind}: {after}", s) for it, after, s in NOTICES[kind]]
+
+
+def _first_second(answers: list[list[int]], since_s: float | None, is_so: Callable[[int, int], bool]) -> float | None:
+    """The end of the first whole second since then of which it is so, by what the CPU and the GPU answered of it."""
     if since_s is None:
         return None
-    return next((at + 1.0 for at, cpu, gpu, _ in answers if at >= since_s and gpu > cpu), None)
+    return next((at + 1.0 for at, cpu, gpu, _ in answers if at >= since_s and is_so(cpu, gpu)), None)
 
 
 def _steps(

@@ -11,10 +11,14 @@ import sys
 from pathlib import Path
 
 from tests.cluster.bed.api import Object
+from tests.cluster.hybrid import quick_day
+from tests.cluster.hybrid.chart import CPU, GPU, PRICE_PER_HOUR
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.day import CONSOLIDATE_S, Day, controllers_s, days
+from tests.cluster.hybrid.moments import ENDED, LET_GO, NOTICE_S, NOTICES, TOLD
 from tests.cluster.hybrid.picture import draw
 from tests.cluster.hybrid.simulated import Compared, measured, simulated
+from tests.cluster.hybrid.spent import spent
 
 SCENARIO = Path("docs/scenarios/bert-large.yaml")
 MEANS_RPS, SWING = (
@@ -27,7 +31,7 @@ What happens when demand rises and falls, on a real control plane with the real 
 says what is real there and what stands in. Nodes are simulated, the GPU pool is [emulated](emulated.md): no time here is a cloud's or a card's. Nobody tells the cluster a number; only the load changes.
 
     python -m tests.cluster.hybrid --report report.json
-    python -m tests.cluster.hybrid.page report.json docs/story.md docs/story.svg
+    python -m tests.cluster.hybrid.page report.json docs/story.md docs/story.svg --day day.json
 
 Seen on {day}, on two cores of a machine that calls its processor {processor}; the run took {seconds:.0f} s and had {requests:,} requests.
 
@@ -35,21 +39,35 @@ Seen on {day}, on two cores of a machine that calls its processor {processor}; t
 
 ## Step by step
 
-| second | what | after the step before it, s |
+| second | what | s after |
 | --- | --- | --- |
 {moments}
+
+A Triton has to leave its node three times by a notice. In a maintenance an operator says `kubectl drain`; the pool has no disruption budget, because one of a pool that may be down to one Triton would keep it there for ever. For a
+consolidation the operator lets Karpenter buy spot machines and move what runs to a cheaper one (the NodePool of [k8s/gpu-nodes](../k8s/gpu-nodes/README.md) does not); it buys first, and gives the old node up when the new one is ready.
+The spot notice is the cloud's. {let_go} the shortest notice of a cloud is {notice:.0f} s. Gateways have let go once none of them has a connection to it.
 
 ## What the clients saw
 
 {errors}
 
-| from second | what is done | requests | failed | answered by the CPU | by the GPU | median ms | longest s |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| from second | what is done | requests | of them gRPC | failed | answered by the CPU | by the GPU | median ms | longest s |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {phases}
 
-A killed gateway loses what is on its way to it; nothing is tried again by the clients. The prices of the run are made up so that minutes show what hours do: a third CPU server is dearer than the emulated card.
-A pool's Deployment begins with one Triton before anybody has said how many; the run sets it to none at the install, as an operator would who wants no GPU yet. Where Karpenter was
-quicker, a node comes all the same, and is given back within half a minute.
+Three of four requests are HTTP, and one is gRPC over channels that are kept for the whole run. A killed gateway loses what is on its way to it; nothing is tried again by the clients.
+The GPU pool begins with no Triton (`autoscaling.beginsAtMinReplicas`), and no node is bought before demand rises.
+
+## What the GPU nodes cost
+
+The prices of the run are made up so that minutes show what hours do: a third CPU server is dearer than the emulated card. A machine is paid from its purchase to its end, and each of two that are there at once, while one takes over from the other.
+
+| | a GPU node is there, s | GPU node seconds | at ${gpu_price} an hour |
+| --- | --- | --- | --- |
+| this run | {one:.0f} of {lasting:.0f} | {node:.0f} | ${cost:.5f} |
+| one that is always on | {lasting:.0f} of {lasting:.0f} | {lasting:.0f} | ${always:.5f} |
+
+{saving} Demand is high for most of the run, and four nodes are lost or given up in it: what a day brings is below.
 
 ## The same by `tandem simulate`
 
@@ -60,7 +78,7 @@ wish to the end of the node. When to wish it decides itself, by the scaler's fun
 | --- | --- | --- |
 {compared}
 
-## A day, next to GPUs that are always on
+{quick_day}## A day by `tandem simulate`, next to GPUs that are always on
 
 [bert-large](scenarios/bert-large.yaml)'s speeds, prices (USD) and cold starts, which are assumptions ([where they come from](simulate.md#where-the-figures-come-from)), with what the controllers of this run added: {before:.1f} s from the wish to
 the purchase, and {after:.1f} s from the end of the wish to the end of the node beside the {consolidate:.0f} s that the NodePool waits. Requests are Poisson and rise and fall once a day. `gpu-always` has as many GPU nodes as the peak needs, known beforehand, and no CPU server.
@@ -72,13 +90,33 @@ the purchase, and {after:.1f} s from the end of the wish to the end of the node 
 {verdict}
 """
 
+QUICK_DAY = """## A day in {minutes:.0f} minutes, next to a GPU that is always on
 
-def page(report: Object, of_day: list[Day]) -> str:
+    python -m tests.cluster.hybrid --day-s {lasting:.0f} --report day.json
+
+Demand rises and falls once between {least:.0f} and {most:.0f} requests a second, {times:.0f} times as fast as in a day, and the same scaler, autoscaler and Karpenter let a GPU node come and go. They are not sped up, nor are machines and Tritons:
+a Triton that comes {times:.0f} times as late, a server that stays so much longer after it was needed, is what makes these hours more than a real day with such machines would have. Of {requests:,} requests {errors} failed. Nothing is simulated but the nodes; prices are made up.
+
+| of a day | GPU node there | GPU node hours at ${gpu_price} | hours of a third CPU server at ${cpu_price} | cost |
+| --- | --- | --- | --- | --- |
+| the run | {share:.0%} | {node_hours:.1f} | {third_hours:.1f} | ${cost:.2f} |
+| always on | 100% | 24.0 | 0.0 | ${always:.2f} |
+
+{saving}
+
+"""
+
+
+def page(report: Object, of_day: list[Day], quick: Object | None = None) -> str:
     before_s, after_s = controllers_s(report)
+    bill = spent(report)
     return TEXT.format(
         day=report["day"], processor=report["processor"], seconds=report["seconds"],
         requests=report["all"]["requests"], moments=_moments(report), phases=_phases(report), errors=_errors(report),
         compared=_compared(measured(report), simulated(report)), before=before_s, after=after_s,
+        let_go=_let_go(report), notice=NOTICE_S, gpu_price=PRICE_PER_HOUR[GPU], one=bill.one_s, lasting=bill.lasting_s,
+        node=bill.node_s, cost=bill.cost, always=bill.always_cost, saving=_saving(bill.cost, bill.always_cost),
+        quick_day=_quick_day(quick) if quick else "",
         consolidate=CONSOLIDATE_S, days=_days(of_day), verdict=_verdict(of_day),
     )  # fmt: skip
 
@@ -86,10 +124,38 @@ def page(report: Object, of_day: list[Day]) -> str:
 def _moments(report: Object) -> str:
     at = {it["what"]: it["at_s"] for it in report["moments"]}
     rows = []
-    for it in report["moments"]:
-        later = f"{it['at_s'] - at[it['after']]:.1f}" if it["after"] else ""
+    for it in sorted(report["moments"], key=lambda it: float(it["at_s"])):
+        _, _, short = it["after"].rpartition(": ")
+        later = f"{it['at_s'] - at[it['after']]:.1f} after {short}" if it["after"] else ""
         rows.append(f"| {it['at_s']:.1f} | {it['what']} | {later} |")
     return "\n".join(rows)
+
+
+def _let_go(report: Object) -> str:
+    at = {it["what"]: it["at_s"] for it in report["moments"]}
+    told = [
+        f"{at[f'{kind}: {LET_GO}'] - at[f'{kind}: {TOLD}']:.1f} and {at[f'{kind}: {ENDED}'] - at[f'{kind}: {TOLD}']:.1f} s"
+        for kind in NOTICES
+    ]
+    return f"The gateways had let go of it, and it had ended, {', '.join(told)} after each notice;"
+
+
+def _quick_day(report: Object) -> str:
+    phase, it = report["phases"][quick_day.DAY], quick_day.bill(report)
+    mean_rps, swing = quick_day.MEAN_RPS, quick_day.SWING
+    hours = 1 - it.node_hours / 24
+    return QUICK_DAY.format(
+        minutes=phase["seconds"] / 60, lasting=phase["seconds"], least=mean_rps * (1 - swing), most=mean_rps * (1 + swing),
+        times=it.times, requests=phase["requests"], errors=phase["errors"] or "none", gpu_price=quick_day.GPU_PRICE,
+        cpu_price=PRICE_PER_HOUR[CPU], share=it.share, node_hours=it.node_hours, third_hours=it.third_cpu_hours,
+        cost=it.cost, always=it.always_cost,
+        saving=f"{hours:.0%} fewer GPU node hours. {_saving(it.cost, it.always_cost)} The CPU servers that are always there cost the same in both.",
+    )  # fmt: skip
+
+
+def _saving(cost: float, always_cost: float) -> str:
+    less = 1 - cost / always_cost
+    return f"That is {abs(less):.0%} {'less' if less >= 0 else 'more'}."
 
 
 def _errors(report: Object) -> str:
@@ -107,7 +173,7 @@ def _phases(report: Object) -> str:
         pools = it["pools"]
         p50, longest = (f"{it['p50_s'] * 1000:.0f}", f"{it['max_s']:.1f}") if it["p50_s"] is not None else ("", "")
         rows.append(
-            f"| {it['at_s']:.0f} | {name} | {it['requests']} | {it['errors']} | {pools.get('emulated-cpu', 0)} "
+            f"| {it['at_s']:.0f} | {name} | {it['requests']} | {it['grpc']['requests']} | {it['errors']} | {pools.get('emulated-cpu', 0)} "
             f"| {pools.get('emulated-gpu', 0)} | {p50} | {longest} |"
         )
     return "\n".join(rows)
@@ -151,13 +217,15 @@ def main() -> int:
     parser.add_argument("report", type=Path)
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path)
+    parser.add_argument("--day", type=Path, help="report of a run with --day-s")
     given = parser.parse_args()
     report = json.loads(given.report.read_text())
     if report["failed"]:
         print(f"tandem: {given.report} is of a run that failed: {report['failed']}", file=sys.stderr)
         return 1
+    quick = json.loads(given.day.read_text()) if given.day else None
     of_day = [it for mean_rps in MEANS_RPS for it in days(report, ROOT / SCENARIO, mean_rps, SWING)]
-    given.page.write_text(page(report, of_day))
+    given.page.write_text(page(report, of_day, quick))
     given.picture.write_text(draw(report))
     return 0
 

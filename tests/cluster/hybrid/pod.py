@@ -58,6 +58,10 @@ class Pod(threading.Thread):
     def node(self) -> str:
         return str(self._object["spec"].get("nodeName", ""))
 
+    @property
+    def ip(self) -> str:
+        return str(self._object["status"].get("podIP", ""))
+
     def processes(self) -> list[psutil.Process]:
         """All of its containers': a container's die with its first one, which here is for whoever kills it to do."""
         first = [psutil.Process(it.pid) for it in self._processes.values() if it.poll() is None]

@@ -66,6 +66,12 @@ class Recorder(threading.Thread):
     def told(self) -> list[Object]:
         return [{"at_s": at_s} | asdict(look) for at_s, look in self.looks]
 
+    def node(self, name: str) -> Object | None:
+        return next((it for it in self._nodes.objects() if it["metadata"]["name"] == name), None)
+
+    def claim(self, node: str) -> Object | None:
+        return next((it for it in self._claims.objects() if it.get("status", {}).get("nodeName") == node), None)
+
     def look(self) -> Look:
         pods, nodes = self._pods(), [it for it in self._nodes.objects() if "karpenter.sh/nodepool" in _labels(it)]
         of_pool = {pool: [it for it in pods if _labels(it).get("tandem-pool") == pool] for pool in (CPU, GPU)}
