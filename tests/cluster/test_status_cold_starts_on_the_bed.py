@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import asyncio
 import socket
-import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from serving.cluster.connection import connect
+from serving.cluster.scaler.pages import Pages
+from serving.cluster.scaler.told import Answer, Told
 from serving.cluster.status.scalers import scalers
 from serving.cluster.status.seen import Workload
 from serving.planning.cold_start import ColdStart, Server
@@ -35,27 +35,21 @@ def own_address() -> str:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Where the cold starts are told, as the scaler tells them."""
+    """Where the cold starts are told: the scaler's own pages."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps({"version": 1, "cold_starts": [dataclasses.asdict(COLD)]}).encode()
-            self.send_response(200 if self.path == "/cold-starts" else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    async def told_of() -> Told:
+        told = Told(("gpu",))
+        told.tell(Answer(cold_starts=(COLD,)))
+        return told
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer((own_address(), 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with socket.socket() as free:
+        free.bind((own_address(), 0))
+        number = int(free.getsockname()[1])
+    with asyncio.Runner() as runner:
+        pages = Pages(runner.run(told_of()), own_address(), number)
+        pages.start()
+        yield number
+        pages.stop()
 
 
 def service(bed: Bed, namespace: str, port: int) -> None:
@@ -118,8 +112,27 @@ def test_who_may_not_ask_through_it_is_told_which_right_lacks(
     comes(sign_in.role("edit"), namespace, monkeypatch)
 
 
-def test_a_scaler_that_does_not_answer_is_told(
-    bed: Bed, namespace: str, port: int, monkeypatch: pytest.MonkeyPatch
+def test_a_scaler_that_is_not_there_is_told_with_the_way_out(
+    bed: Bed, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service(bed, namespace, 1)
-    assert "does not answer through the API server" in str(asked(bed.layout.kubeconfig, namespace, monkeypatch))
+    said = str(asked(bed.layout.kubeconfig, namespace, monkeypatch))
+    assert "tandem-scaler answers 503 through the API server: is its pod ready" in said
+    assert "networkPolicy.metricsFrom" in said
+
+
+def test_one_that_a_network_policy_hides_is_not_waited_for(
+    bed: Bed, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as silent:
+        silent.bind((own_address(), 0))
+        silent.listen()
+        service(bed, namespace, silent.getsockname()[1])
+
+        def hidden() -> bool:
+            began = time.monotonic()
+            said = str(asked(bed.layout.kubeconfig, namespace, monkeypatch))
+            took_s = time.monotonic() - began
+            return "does not answer within 3 s" in said and "networkPolicy.metricsFrom" in said and took_s < 8
+
+        until(hidden, "what hides it is told", 40)  # an API server hears of an address after a moment

@@ -19,10 +19,10 @@ from serving.planning.cold_start import ColdStart
 
 SCALER = "scaler"  # its component
 PORT = "metrics"  # of its Service: where it answers HTTP
-PATIENCE = Timeout(
-    connect=CONNECT_TIMEOUT_S, read=3.0
-)  # it answers in milliseconds, or a network policy drops what is asked; a guess
+READ_S = 3.0  # it answers in milliseconds, or a network policy drops what is asked, and an API server tries for 30 s; a guess
+PATIENCE = Timeout(connect=CONNECT_TIMEOUT_S, read=READ_S)
 RIGHT = "get services/proxy"
+LET_IN = "does networkPolicy.metricsFrom let the API server in?"
 
 
 def scalers(connection: Connection, workloads: Iterable[Workload]) -> Iterator[tuple[str, tuple[ColdStart, ...] | str]]:
@@ -44,8 +44,8 @@ def _asked(connection: Connection, path: str, name: str) -> tuple[ColdStart, ...
     except Refused as error:
         if error.status == 403:
             return f"this user lacks {RIGHT}"
-        return f"{name} does not answer through the API server, status {error.status}"
+        return f"{name} answers {error.status} through the API server: is its pod ready, and {LET_IN}"
     except Unreachable:
-        return f"{name} does not answer through the API server: do network policies let that in?"
+        return f"{name} does not answer within {READ_S:g} s through the API server: {LET_IN}"
     except (KeyError, TypeError, ValueError):
         return f"{name} answers in another form: is it of this version?"
