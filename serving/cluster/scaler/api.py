@@ -36,9 +36,11 @@ def replicas(reads: Reads, pools: Collection[str], release: str | None) -> dict[
 
 
 def servers(reads: Reads, pool: str, release: str | None) -> tuple[Server, ...]:
-    """Raises TandemError."""
+    """Raises TandemError, NotForUs without leave to see pods."""
     path = f"/api/v1/namespaces/{reads.namespace}/pods"
-    pods = reads.items(path, "pods", _query(f"{objects.POOL}={pool}", release)) or ()
+    pods = reads.items(path, "pods", _query(f"{objects.POOL}={pool}", release))
+    if pods is None:
+        raise NotForUs(f"this account may not see pods of namespace {reads.namespace}")
     names = {name for pod in pods if (name := objects.node_of(pod)) is not None}
     # An ordinary account may not see nodes, and one may be gone by now.
     nodes = {name: reads.one(f"/api/v1/nodes/{name}", f"node {name}") for name in names}

@@ -69,7 +69,10 @@ class ClusterLook:
     def _run(self) -> None:
         try:
             reads = api.reach(self._context, self._namespace)
-            self._begin(reads)
+            try:
+                self._begin(reads)
+            except NotForUs as error:
+                self._end(str(error))  # leave may be given later, and a token renewed: cold starts ask anew
             while not self._is_stopped.is_set():
                 self._has_work.wait()
                 self._has_work.clear()

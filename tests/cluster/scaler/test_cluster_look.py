@@ -9,7 +9,7 @@ import pytest
 
 from serving.cluster.scaler import cluster_look
 from serving.cluster.scaler.cluster_look import BY_METRICS, ClusterLook
-from tests.cluster.objects import deployment
+from tests.cluster.objects import deployment, pod
 from tests.cluster.servers import answering, nobody, silent
 from tests.cluster.test_connection import kubeconfig
 from tests.local.harness import wait_until
@@ -74,6 +74,24 @@ def test_what_will_not_change_is_told_once_and_it_goes_on_by_metrics(
     assert says in line
     assert line.endswith(BY_METRICS)
     assert look.it.is_readable is False
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_leave_that_comes_later_is_made_use_of_by_the_next_cold_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """A token that is renewed, or a role that an API server hears of a moment after the pod was started."""
+    monkeypatch.setattr(cluster_look, "EVERY_S", 0.01)
+    with answering(status, b"{}") as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        assert look.settled().there is None
+        look.it.watch(["gpu"])
+        wait_until(lambda: len(look.said) == 2, "pods are asked for, too, and that is said once")
+        assert look.said[1].endswith("phases of cold starts may be missing")
+    with answering(200, listing(pod("tandem-gpu-a")), port=int(address.split(":")[1])):
+        wait_until(lambda: look.it.servers.get("gpu"), "pods are seen")
+        wait_until(lambda: look.it.is_readable, "it says so")
+    look.it.stop()
 
 
 def test_without_a_kubeconfig_it_goes_on_by_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
