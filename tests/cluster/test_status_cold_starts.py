@@ -74,12 +74,18 @@ def test_of_other_pools_and_of_a_scaler_without_cold_starts_nothing_is_told() ->
     assert text(()) == []
 
 
+def test_of_what_began_before_the_scaler_did_the_newest_pod_tells() -> None:
+    for told in ((), (dataclasses.replace(OVER, pool="other"),)):
+        (line,) = text(told, [pod("gpu")], {"tandem-gpu-1": SERVER})
+        assert line.startswith("- newest pod, made 99 s ago: node 41 s")
+
+
 def test_without_a_scaler_the_newest_pod_tells_what_it_can() -> None:
     found = with_(pods=[pod("gpu")], servers={"tandem-gpu-1": SERVER})
     (line,) = [it for it in as_text(judge(found, NOW)).splitlines() if "newest pod" in it]
     assert line.strip() == (
         "- newest pod, made 99 s ago: node 41 s (bought and booted in 38 s), image 30 s, load 12 s "
-        "(the decision, warm-up and first answer only a scaler knows)"
+        "(the decision, warm-up and first answer only a scaler knows that saw them)"
     )
 
 

@@ -66,15 +66,18 @@ def _cold_start(it: Mapping[str, Any]) -> ColdStart:
 def of_pool(
     pool: str, told: tuple[ColdStart, ...] | str | None, pods: Iterable[Pod], seen: Mapping[str, Server], now: datetime
 ) -> tuple[ColdLine, ...]:
-    """The last that is over and the one that goes on. `told`: by a scaler, why it tells nothing, None: there is none."""
-    if isinstance(told, tuple):
-        of_it = [it for it in told if it.pool == pool]
+    """The last that is over and the one that goes on. `told`: by a scaler, why it tells nothing, None: there is none.
+
+    A scaler that started after a cold start had begun tells nothing of it, and its pod does.
+    """
+    of_it = [it for it in told if it.pool == pool] if isinstance(told, tuple) else []
+    if of_it:
         last = [it for it in of_it if it.is_over][-1:]
         return tuple(_line(it, "scaler", now) for it in (*last, *(it for it in of_it if not it.is_over)))
     its = [seen[it.name] for it in pods if it.name in seen and not it.is_leaving]
     its = [it for it in its if it.created_at is not None]
     newest = max(its, key=lambda it: it.created_at or 0.0, default=None)
-    silent = [ColdLine("nobody", "unknown", "", 0.0, {}, why=told)] if told else []
+    silent = [ColdLine("nobody", "unknown", "", 0.0, {}, why=told)] if isinstance(told, str) else []
     return (*silent, *(() if newest is None else _of_pod(newest, pool, now)))
 
 
@@ -125,7 +128,7 @@ def as_line(it: ColdLine, duration: Callable[[float], str]) -> str:
     phases = ", ".join(words) or "no phase was seen"
     if it.told_by == "pod":
         what = "newest pod" if it.state == "over" else "newest pod, on its way"
-        return f"{what}, made {duration(it.age_s)} ago: {phases} (the decision, warm-up and first answer only a scaler knows)"
+        return f"{what}, made {duration(it.age_s)} ago: {phases} (the decision, warm-up and first answer only a scaler knows that saw them)"
     total = f" in {duration(it.phases_s['total'])}" if "total" in it.phases_s else ""
     heads = {
         "over": f"last cold start, {duration(it.age_s)} ago{total}",
