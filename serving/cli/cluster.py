@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,14 @@ def status(**options: Any) -> None:
 
 
 @cluster.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=FILE, required=False)
+@click.option(
+    "--attach",
+    is_flag=False,
+    flag_value="",
+    metavar="[JOB]",
+    help="In place of FILE: follow a campaign's Job that is there, or bring home what one that is over did. Default JOB: the only one.",
+)
 @NAMESPACE
 @CONTEXT
 @click.option("--release", help="The release whose gateway is asked. Default: the only one of the namespace.")
@@ -76,11 +84,27 @@ def status(**options: Any) -> None:
     "--key-secret", metavar="NAME/KEY", help="Secret with an API key. Default: the one of the release's own clients."
 )
 @click.option("--keep", is_flag=True, help="Leave the Job there when it is over, and when this is interrupted.")
-def campaign(file: Path, fail_if: tuple[str, ...], **options: Any) -> None:
+def campaign(file: Path | None, attach: str | None, fail_if: tuple[str, ...], **options: Any) -> None:
     """Run the campaign in FILE as a Job beside the gateway, and bring its results home."""
     running = room("serving.cluster.campaign.command")
+    if attach is not None:
+        names = {"release": "--release", "timeout_s": "--timeout", "image": "--image", "key_secret": "--key-secret"}
+        others = {name: options[key] for key, name in names.items()}
+        _nothing_but(attach, {"FILE": file, "--fail-if": fail_if, **others})
+        sys.exit(running.attach(running.Options(**options), attach))
+    if file is None:
+        raise UserError("name a campaign's FILE, or a Job that is there already: --attach JOB")
     given = loadtest(room("loadtest.errors"), lambda: _given(file, fail_if))
     sys.exit(running.run(running.Options(**options), given))
+
+
+def _nothing_but(job: str, others: Mapping[str, object]) -> None:
+    """Raises UserError for what a Job was told when it was made."""
+    given = [name for name, value in others.items() if value]
+    if given:
+        raise UserError(
+            f"--attach {job or 'JOB'} follows a Job as it was made, so it takes no {' and no '.join(given)}"
+        )
 
 
 def _given(file: Path, fail_if: tuple[str, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""How `tandem cluster campaign` goes: check, create, follow, bring home, tidy up; its exit codes.
+"""How `tandem cluster campaign` goes: check, create, follow, bring home, tidy up; or with `--attach` the same from a Job that is there.
 
 The exit code is the campaign's own where there was one; 3 where it never came to an end, 130 after Ctrl-C.
 """
@@ -7,29 +7,28 @@ from __future__ import annotations
 
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from serving.cluster.asking import Object, items
-from serving.cluster.campaign import framing, objects
+from serving.cluster.campaign import objects
+from serving.cluster.campaign.ending import Wanted, delete, line_of_the_pod, say, to_the_end
 from serving.cluster.campaign.finding import Key, Objects, Target, target
-from serving.cluster.campaign.following import Followed
+from serving.cluster.campaign.following import AWAY_S, Followed
+from serving.cluster.campaign.found_again import found_again
+from serving.cluster.campaign.leaving import Left
 from serving.cluster.campaign.objects import Given
-from serving.cluster.campaign.requests import NotTaken, missing_rights, send
-from serving.cluster.campaign.standing import Standing
+from serving.cluster.campaign.requests import TO_DELETE, TO_FOLLOW, TO_MAKE, NotTaken, Right, missing_rights, send
 from serving.cluster.connection import Connection, Refused, connect
 from serving.cluster.status.collect import OURS
 from serving.errors import EnvironmentFault, TandemError, UserError
 
-INTERRUPTED = 130
 START_S = 900  # for a node to be bought and an image to be pulled; a guess, not measured
 RUN_S = 30  # for each run beside its own seconds: a generator starts, and the report is written; a guess
-AWAY_S = 120  # for a Job that is over time and an API server that does not say so
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own for such names: no word comes of them
 
 
@@ -49,127 +48,74 @@ def run(options: Options, given: Given) -> int:
     """Raises TandemError."""
     key = _key(options.key_secret)
     given.check()
-    folder = _folder(options.output or Path("results") / f"{given.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    timeout_s = int(options.timeout_s or 2 * given.planned_s + RUN_S * given.num_runs + START_S)
-    connection = connect(options.context, options.namespace)
-    with connection.api, _sigterm_as_ctrl_c():
-        to = _target(connection, options, key)
-        name = objects.job_name(to.release, given.name, "".join(secrets.choice(LETTERS) for _ in range(5)))
-        _say(f"context {connection.context}, namespace {connection.namespace}, {connection.server}")
-        _say(f"Job {name}: {to.image} against {to.url}, {given.num_runs} runs, at most {timeout_s} s in all")
-        create(connection, name, to, given, timeout_s)
-        followed = Followed(connection, name, time.monotonic() + timeout_s + AWAY_S, _line)
-        return _to_the_end(followed, folder, timeout_s, keep=options.keep)
+    timeout_s = _timeout_s(options.timeout_s, given)
+    with _folder(options.output or _default_folder(given.name)) as folder:
+        connection = connect(options.context, options.namespace)
+        with connection.api, _sigterm_as_ctrl_c():
+            to = _target(connection, options, key)
+            name = objects.job_name(to.release, given.name, "".join(secrets.choice(LETTERS) for _ in range(5)))
+            left = Left(name, connection.namespace, options.context)
+            say(f"context {connection.context}, namespace {connection.namespace}, {connection.server}")
+            say(f"Job {name}: {to.image} against {to.url}, {given.num_runs} runs, at most {timeout_s} s in all")
+            say(f"should this end before the Job does: {left.to_attach}")
+            create(connection, left, to, given, timeout_s)
+            followed = Followed(connection, name, time.monotonic() + timeout_s + AWAY_S, line_of_the_pod)
+            return to_the_end(followed, Wanted(folder, timeout_s, options.keep, left))
 
 
-def create(connection: Connection, name: str, to: Target, given: Given, timeout_s: int) -> None:
+def attach(options: Options, job: str) -> int:
+    """As `run` from where the Job is made: follows one that goes on, or brings home what one that is over did. Raises TandemError."""
+    with ExitStack() as until_the_end:
+        folder = until_the_end.enter_context(_folder(options.output)) if options.output else None
+        connection = connect(options.context, options.namespace)
+        until_the_end.enter_context(connection.api)
+        until_the_end.enter_context(_sigterm_as_ctrl_c())
+        it = found_again(connection, job)
+        _check_rights(connection, TO_FOLLOW if options.keep else (*TO_FOLLOW, TO_DELETE))
+        folder = folder or until_the_end.enter_context(_folder(_default_folder(it.campaign)))
+        say(f"context {connection.context}, namespace {connection.namespace}, {connection.server}")
+        say(f"Job {it.job} {'is over' if it.is_over else f'goes on, for at most {it.rest_s:.0f} s'}")
+        followed = Followed(connection, it.job, time.monotonic() + it.rest_s + AWAY_S, line_of_the_pod)
+        left = Left(it.job, connection.namespace, options.context)
+        return to_the_end(followed, Wanted(folder, it.timeout_s, options.keep, left))
+
+
+def _timeout_s(asked_s: float | None, given: Given) -> int:
+    if asked_s is None:
+        return int(2 * given.planned_s + RUN_S * given.num_runs + START_S)
+    if asked_s < given.planned_s:
+        raise UserError(
+            f"--timeout {asked_s:g} is less than the {given.planned_s:g} s that the runs of {given.file} last, and a node, an image and "
+            f"{given.num_runs} starts come to that; give more, or shorter runs"
+        )
+    return int(asked_s)
+
+
+def create(connection: Connection, left: Left, to: Target, given: Given, timeout_s: int) -> None:
     """The Job first, because it owns the rest, whose absence a kubelet waits out. Raises NotTaken, Unreachable."""
-    inside = f"/namespaces/{connection.namespace}"
-    job = objects.job(name, to, given, timeout_s)
-    made = send(connection, "POST", f"/apis/batch/v1{inside}/jobs", f"to create Job {name}", job)
-    owner = objects.owner(made)
-    rest = [(f"/api/v1{inside}/configmaps", objects.config_map(name, to, given, owner))]
-    if to.needs_policy:
-        path = f"/apis/networking.k8s.io/v1{inside}/networkpolicies"
-        rest.append((path, objects.network_policy(name, to, owner)))
+    inside, name = f"/namespaces/{connection.namespace}", left.job
+    made: Object = {}
     try:
+        job = objects.job(name, to, given, timeout_s)
+        made = send(connection, "POST", f"/apis/batch/v1{inside}/jobs", f"to create Job {name}", job)
+        owner = objects.owner(made)
+        rest = [(f"/api/v1{inside}/configmaps", objects.config_map(name, to, given, owner))]
+        if to.needs_policy:
+            path = f"/apis/networking.k8s.io/v1{inside}/networkpolicies"
+            rest.append((path, objects.network_policy(name, to, owner)))
         for path, it in rest:
             send(connection, "POST", path, f"to create {it['kind']} {name}", it)
-    except BaseException:
-        with suppress(TandemError):
-            delete(connection, name)
+    except BaseException as error:
+        if made or not isinstance(error, NotTaken):  # without an answer it may have been made for all that
+            _undo(connection, left)
         raise
 
 
-def delete(connection: Connection, name: str) -> None:
-    """The Job with its pod and its files. Raises NotTaken, Unreachable."""
-    path = f"/apis/batch/v1/namespaces/{connection.namespace}/jobs/{name}"
+def _undo(connection: Connection, left: Left) -> None:
     try:
-        send(connection, "DELETE", path, f"to delete Job {name}", {"propagationPolicy": "Background"})
-    except NotTaken as error:
-        if error.status != 404:
-            raise
-
-
-def _to_the_end(it: Followed, folder: Path, timeout_s: int, *, keep: bool) -> int:
-    by_hand = f"kubectl --namespace {it.connection.namespace} delete job {it.job}"
-    try:
-        found = it.to_the_end()
-    except KeyboardInterrupt:
-        if keep:
-            _say(f"Job {it.job} goes on, and ends by itself after {timeout_s} s; to end it: {by_hand}")
-            return INTERRUPTED
-        return _interrupted(it, folder, by_hand)
-    except TandemError as error:
-        # Whether it waits for nothing or cannot be seen any more: nobody will fetch what it does.
-        gone = _gone(it, keep=keep)
-        raise EnvironmentFault(f"{error}; Job {it.job} {'is deleted' if gone else f'is left: {by_hand}'}") from None
-    return _concluded(it, found, folder, timeout_s, by_hand, keep=keep)
-
-
-def _concluded(it: Followed, found: Standing, folder: Path, timeout_s: int, by_hand: str, *, keep: bool) -> int:
-    try:
-        code = bring_home(it.frames, folder)
-    except framing.Incomplete as error:
-        why = found.says or (f"it was not over after {timeout_s} s (--timeout)" if found.is_timeout else "")
-        told = f"{why}; {error}" if why else f"the campaign ended{_with(found.code)}; {error}"
-        raise EnvironmentFault(
-            f"{told}; what is left of Job {it.job}: kubectl --namespace {it.connection.namespace} logs job/{it.job}"
-        ) from None
-    if not _gone(it, keep=keep):
-        _say(f"Job {it.job} is kept for a day; to delete it: {by_hand}")
-    if found.is_timeout:
-        raise EnvironmentFault(f"it was not over after {timeout_s} s (--timeout); what ran is in {folder}")
-    if found.says:
-        raise EnvironmentFault(f"{found.says}; what ran is in {folder}")
-    return code
-
-
-def _with(code: int | None) -> str:
-    return "" if code is None else f" with exit code {code}"
-
-
-def _interrupted(it: Followed, folder: Path, by_hand: str) -> int:
-    """The pod is told to stop, writes the report of what ran, and is heard to its end; a second Ctrl-C leaves at once."""
-    _say("stopping: waiting for what ran until now; Ctrl-C again leaves without it")
-    try:
-        delete(it.connection, it.job)
-        it.give_up = time.monotonic() + objects.GRACE_S
-        it.to_the_end()
-        bring_home(it.frames, folder)
-    except KeyboardInterrupt:
-        _say(f"left; if Job {it.job} is still there: {by_hand}")
-    except TandemError as error:
-        _say(f"no partial results: {error}")
-    return INTERRUPTED
-
-
-def _gone(it: Followed, *, keep: bool) -> bool:
-    if keep:
-        return False
-    try:
-        delete(it.connection, it.job)
+        delete(connection, left.job)
     except TandemError:
-        return False
-    return True
-
-
-def bring_home(frames: framing.Frames, folder: Path) -> int:
-    """Writes the results and says where the report is; the campaign's exit code. Raises Incomplete, EnvironmentFault."""
-    archive = frames.archive()
-    assert frames.head is not None  # or there would be no archive
-    try:
-        names = framing.unpack(archive, folder)
-    except OSError as error:
-        raise EnvironmentFault(f"the results cannot be written to {folder}: {error.strerror or error}") from None
-    if frames.head.left_out:
-        rest = f"{len(frames.head.left_out)} files were too large for a log and went with the pod"
-        _say(
-            f"{rest}: {', '.join(frames.head.left_out[:5])}{' …' if len(frames.head.left_out) > 5 else ''}; the report was made with them"
-        )
-    if "report.html" in names:
-        print(f"report: {folder / 'report.html'}")
-    return frames.head.code
+        say(f"Job {left.job} may be there without its files; to delete it: {left.to_delete}")
 
 
 def _target(connection: Connection, options: Options, key: Key | None) -> Target:
@@ -189,12 +135,16 @@ def _target(connection: Connection, options: Options, key: Key | None) -> Target
     )
     with connection.asking("its objects"):
         found = target(seen, connection.namespace, options.release, options.image, key)
-    if missing := missing_rights(connection):
+    _check_rights(connection, (*TO_MAKE, *TO_FOLLOW, TO_DELETE))
+    return found
+
+
+def _check_rights(connection: Connection, needed: tuple[Right, ...]) -> None:
+    if missing := missing_rights(connection, needed):
         raise EnvironmentFault(
             f"this user may not {', '.join(missing)} in namespace '{connection.namespace}': have an administrator grant it; "
             "the role edit is enough"
         )
-    return found
 
 
 def _key(text: str | None) -> Key | None:
@@ -206,15 +156,26 @@ def _key(text: str | None) -> Key | None:
     return Key(name, key)
 
 
-def _folder(path: Path) -> Path:
-    """Made now, because nobody wants to hear after an hour that it cannot be."""
+def _default_folder(name: str) -> Path:
+    return Path("results") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """Made at once, because nobody wants to hear after an hour that it cannot be; taken away where nothing came into it."""
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise UserError(f"{path} is not empty; name a new directory with --output")
     except OSError as error:
         raise UserError(f"{path} cannot be made: {error.strerror}; name another directory with --output") from None
-    return path
+    try:
+        yield path
+    finally:
+        if is_new:
+            with suppress(OSError):  # it holds something
+                path.rmdir()
 
 
 @contextmanager
@@ -224,13 +185,3 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _say(line: str) -> None:
-    print(f"tandem: {line}", file=sys.stderr, flush=True)
-
-
-def _line(line: str) -> None:
-    """Of the pod; its own report lies in a place of its own."""
-    if not line.startswith(f"report: {objects.RESULTS}/"):
-        print(line, file=sys.stderr, flush=True)

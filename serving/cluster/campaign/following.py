@@ -22,6 +22,7 @@ from serving.errors import EnvironmentFault, TandemError
 
 LOOK_S = 1.0  # between two looks at a Job that does not run yet, or an API server that is away
 STUCK_S = 60.0  # for what will not pass by itself, though a registry may have a bad minute; a guess
+AWAY_S = 120.0  # beyond a Job's own end, for an API server that does not say that it has ended
 REREADS = 3  # of a log that ended before the results did
 Value = TypeVar("Value")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[-+]\d\d:\d\d)$")
@@ -46,6 +47,7 @@ class Followed:
     frames: Frames = field(default_factory=Frames)
     pod: str | None = None
     last: tuple[int, str] | None = None  # the stamp of the newest line that was read
+    is_over: bool = False
     _said: str = ""
     _is_away: bool = False
     _stuck_since: float | None = None
@@ -60,10 +62,11 @@ class Followed:
                 if found.phase is Phase.RUNS:
                     self._kept(lambda: self.read(follow=True))
                 if found.phase is Phase.OVER:
+                    self.is_over = True
                     self._read_the_rest()
                     return found
             if time.monotonic() > self.give_up:
-                raise OutOfTime("the time that was given (--timeout) is over")
+                raise OutOfTime("nothing was heard of its end until its time (--timeout) was over")
             if found is None or found.phase is not Phase.RUNS:
                 time.sleep(LOOK_S)
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from serving.errors import EnvironmentFault
 
 MARK = "tandem-results "
+# What is said of a log of which the later part came alone.
+CUT = "as in a log that its node began anew, which it should at 10 MiB and not before (containerLogMaxSize)"
 MAX_UNPACKED_BYTES = 4 * 2**30  # twice what the pod's volume holds
 
 
@@ -63,10 +65,12 @@ class Frames:
     def archive(self) -> bytes:
         """Raises Incomplete."""
         if self.head is None:
-            raise Incomplete("the log ends before the results")
+            raise Incomplete(
+                f"the results lack their beginning, {CUT}" if self.pieces else "the log ends before the results"
+            )
         if not self.is_complete:
             num_there = sum(number in self.pieces for number in range(self.head.num_lines))
-            raise Incomplete(f"{num_there} of the {self.head.num_lines} lines that hold the results came")
+            raise Incomplete(f"{num_there} of the {self.head.num_lines} lines that hold the results came, {CUT}")
         found = b"".join(self.pieces[number] for number in range(self.head.num_lines))
         if hashlib.sha256(found).hexdigest() != self.head.sha256:
             raise Incomplete("the results came, but with another digest than the pod computed")

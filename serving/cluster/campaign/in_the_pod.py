@@ -1,4 +1,4 @@
-"""Runs a campaign in its pod, then writes the results to the log: `python -c THIS RESULTS tandem campaign run …`.
+"""Runs a campaign in its pod, then writes the results to the log: `python -c THIS RESULTS URL tandem campaign run …`.
 
 Sent along with each Job, so that both ends are of one version whatever the image is; that is why nothing of Tandem is imported here. A
 log is text, may be cut or read twice, and a kubelet begins a new file at 10 MiB: so lines carry a number, the first one says what all
@@ -12,9 +12,12 @@ import json
 import lzma
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
+import time
+import urllib.parse
 from collections.abc import Iterator
 
 MARK = "tandem-results"
@@ -22,21 +25,63 @@ LINE_BYTES = 3000  # 4,000 letters; the runtimes cut lines at 16 KiB
 # Of the archive: 10 MiB of log (a kubelet's containerLogMaxSize), less a third for base64 and 2 % for the lines' heads, less 1 MiB that the
 # campaign may have said before.
 MAX_BYTES = 6 * 2**20
+# A network policy that was made with the pod lets nothing through until the node has it, mostly within a second or two; a guess.
+WAIT_S = 30.0
+CONNECT_S = 3.0
+INTERRUPTED = 130
 REPORTS = ("manifest.json", "report.json", "report.html")  # the last to be left out
 
 
 def main(words: list[str]) -> int:
-    results, command = pathlib.Path(words[0]), words[1:]
-    process = subprocess.Popen(command)
-    # The first process of a container gets no signal but those it asks for; the campaign keeps what ran when it is told to stop.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.send_signal(signal.SIGTERM))
-    code = process.wait()
-    code = 128 - code if code < 0 else code
+    results, url, command = pathlib.Path(words[0]), words[1], words[2:]
+    code = run(url, command)
     for line in lines(results, code):
         sys.stdout.write(line + "\n")
     sys.stdout.flush()
     return code
+
+
+def run(url: str, command: list[str], wait_s: float = WAIT_S) -> int:
+    """The campaign's exit code; 3 where there is no way to the gateway, 130 where it is told to stop before it began."""
+    told: list[int] = []
+    running: list[subprocess.Popen[bytes]] = []
+
+    def stop(number: int, _: object) -> None:
+        told.append(number)
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+
+    # The first process of a container gets no signal but those it asks for; the campaign keeps what ran when it is told to stop.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if problem := no_way(url, told, wait_s):
+        print(
+            f"tandem: nothing answers at {url} for {wait_s:.0f} s ({problem}); a NetworkPolicy that is not of the release?",
+            flush=True,
+        )
+        return 3
+    if told:
+        return INTERRUPTED
+    running.append(subprocess.Popen(command))
+    if told:  # meanwhile
+        running[0].send_signal(signal.SIGTERM)
+    code = running[0].wait()
+    return 128 - code if code < 0 else code
+
+
+def no_way(url: str, told: list[int], wait_s: float) -> str:
+    """What keeps us from the gateway after `wait_s`; nothing where something listens there, or where `told` to stop."""
+    parts = urllib.parse.urlsplit(url)
+    give_up = time.monotonic() + wait_s
+    while not told:
+        try:
+            with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=CONNECT_S):
+                return ""
+        except OSError as error:
+            if time.monotonic() > give_up:
+                return error.strerror or str(error)
+        time.sleep(0.5)
+    return ""
 
 
 def lines(results: pathlib.Path, code: int, max_bytes: int = MAX_BYTES) -> Iterator[str]:

@@ -19,6 +19,8 @@ from serving.errors import UserError
 
 FOLDER, RESULTS = "/campaign", "/results"
 CONTAINER = "campaign"
+MANAGED_BY, OURS = "app.kubernetes.io/managed-by", "tandem"  # what the chart makes is Helm's
+CAMPAIGN = "tandem-campaign"  # annotation of the Job: the name in the campaign's file
 MAX_FILES_BYTES = 2**20  # of a ConfigMap's data, by the API server
 GRACE_S = 90  # to end a run, write the report and send what there is
 KEPT_S = 86400  # a Job that is over, and its log: a day to look at it, as the chart's load test
@@ -63,7 +65,7 @@ def labels(it: Target) -> dict[str, str]:
         RELEASE: it.release,
         COMPONENT: LOADTEST,
         "app.kubernetes.io/part-of": "tandem",
-        "app.kubernetes.io/managed-by": "tandem",
+        MANAGED_BY: OURS,
     }
 
 
@@ -82,7 +84,7 @@ def job(name: str, target: Target, given: Given, timeout_s: int) -> Object:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels(target)},
+        "metadata": {"name": name, "labels": labels(target), "annotations": {CAMPAIGN: given.name}},
         "spec": {
             "backoffLimit": 0,  # a run that was cut off is void, and is not repeated by itself
             "activeDeadlineSeconds": timeout_s,
@@ -151,7 +153,7 @@ def _container(target: Target, given: Given) -> Object:
 def command(target: Target, given: Given) -> list[str]:
     program = resources.files("serving.cluster.campaign").joinpath("in_the_pod.py").read_text(encoding="utf-8")
     run = ["tandem", "campaign", "run", f"{FOLDER}/{given.file}", f"--url={target.url}", f"--output={RESULTS}"]
-    return ["python", "-c", program, RESULTS, *run, *(f"--fail-if={it}" for it in given.fail_if)]
+    return ["python", "-c", program, RESULTS, target.url, *run, *(f"--fail-if={it}" for it in given.fail_if)]
 
 
 def _away_from_servers(target: Target) -> Object:

@@ -6,7 +6,8 @@ Rule: one try and an end to each, as in `asking`; who wants another try is `foll
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,15 +21,10 @@ from serving.errors import EnvironmentFault
 
 SILENCE_S = 15.0  # of a log, after which the state of the pod is looked at; a guess
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# (group, resource, verb, part): what running a campaign needs.
-RIGHTS = (
-    ("", "configmaps", "create", ""),
-    ("batch", "jobs", "create", ""),
-    ("batch", "jobs", "get", ""),
-    ("batch", "jobs", "delete", ""),
-    ("", "pods", "list", ""),
-    ("", "pods", "get", "log"),
-)
+Right = tuple[str, str, str, str]  # (group, resource, verb, part)
+TO_MAKE: tuple[Right, ...] = (("", "configmaps", "create", ""), ("batch", "jobs", "create", ""))
+TO_FOLLOW: tuple[Right, ...] = (("batch", "jobs", "get", ""), ("", "pods", "list", ""), ("", "pods", "get", "log"))
+TO_DELETE: Right = ("batch", "jobs", "delete", "")
 
 
 class NotTaken(EnvironmentFault):
@@ -51,10 +47,10 @@ def send(connection: Connection, method: str, path: str, what: str, body: Object
         return found
 
 
-def missing_rights(connection: Connection) -> list[str]:
-    """What this user may not, as kubectl would say it. Raises Refused, Unreachable."""
+def missing_rights(connection: Connection, needed: Iterable[Right]) -> list[str]:
+    """What of it this user may not, as kubectl would say it. Raises Refused, Unreachable."""
     missing = []
-    for group, resource, verb, part in RIGHTS:
+    for group, resource, verb, part in needed:
         attributes = {"group": group, "resource": resource, "verb": verb, "namespace": connection.namespace}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -70,24 +66,25 @@ def missing_rights(connection: Connection) -> list[str]:
 def log_lines(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[str]:
     """Lines as they come, until the log ends or says nothing for SILENCE_S. Raises Refused (400: it has not begun), Unreachable."""
     timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=SILENCE_S)
-    with connection.asking("the pod's log"):
+    # A log that is silent is no server that is away: a run takes longer than that, and says nothing meanwhile.
+    with connection.asking("the pod's log"), suppress(http.ReadTimeoutError):
         answer = _request(connection, "GET", f"{path}?{urlencode(query)}", timeout, preload_content=False)
-    try:
-        if answer.status != 200:
-            raise Refused(connection.server, answer.status, "the pod's log")
-        rest = b""
         try:
-            with connection.asking("the pod's log"):
-                for chunk in answer.stream(2**16, decode_content=False):
-                    *whole, rest = (rest + chunk).split(b"\n")
-                    for line in whole:
-                        yield line.decode("utf-8", "replace")
-        except http.ReadTimeoutError:
-            return
-        if rest:
-            yield rest.decode("utf-8", "replace")
-    finally:
-        answer.close()  # what is still to come of it would block the next question
+            if answer.status != 200:
+                raise Refused(connection.server, answer.status, "the pod's log")
+            yield from _lines(answer)
+        finally:
+            answer.close()  # what is still to come of it would block the next question
+
+
+def _lines(answer: BaseHTTPResponse) -> Iterator[str]:
+    rest = b""
+    for chunk in answer.stream(2**16, decode_content=False):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 def _request(

@@ -34,6 +34,8 @@ class Standing:
     says: str = ""  # one sentence, or nothing new
     code: int | None = None  # of the container, once it has ended
     is_timeout: bool = False
+    is_gone: bool = False  # no pod is left, so there is no log
+    is_deleted: bool = False  # nor is the Job
 
 
 def standing(
@@ -108,12 +110,26 @@ def _is_late(ended: tuple[str, str] | None) -> bool:
 
 def _without_pod(job: Object | None, ended: tuple[str, str] | None, events: Sequence[Object]) -> Standing:
     if job is None:
-        return Standing(Phase.OVER, says="the Job is gone: somebody deleted it")
-    if ended is not None:
+        why = "the Job is gone: somebody deleted it, perhaps who followed it as well and has its results"
+        return Standing(Phase.OVER, says=why, is_gone=True, is_deleted=True)
+    if ended is not None or _is_complete(job):
         why = "no pod is left of it: its node went, or somebody deleted it"
-        return Standing(Phase.OVER, says="" if _is_late(ended) else why, is_timeout=_is_late(ended))
+        late = _is_late(ended)
+        return Standing(Phase.OVER, says="" if late else why, is_timeout=late, is_gone=True)
     refused = [one_line(it.get("message")) for it in events if it.get("reason") == "FailedCreate"]
     if refused:
-        said = refused[-1]
-        return Standing(Phase.STUCK, says=f"no pod can be made: {said.partition('is forbidden: ')[2] or said}")
+        return Standing(Phase.STUCK, says=_refused(refused[-1]))
     return Standing(Phase.COMING)
+
+
+def _is_complete(job: Object) -> bool:
+    found = condition(conditions(job), "Complete")
+    return found is not None and found.is_true
+
+
+def _refused(said: str) -> str:
+    """Why no pod is made, in the server's words, and the way out."""
+    why = said.partition("is forbidden: ")[2] or said
+    if "quota" in why:
+        return f"no pod can be made: {why}; have the quota raised, or let the campaign have fewer `processes`"
+    return f"no pod can be made: {why}"

@@ -6,6 +6,7 @@ command, serves its output as a log with stamps, writes how it ended, and sends 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -211,7 +212,8 @@ class Kubelet:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain")
                 self.end_headers()
-                kubelet.write(self, container, asked)
+                with contextlib.suppress(OSError):  # who reads it may go
+                    kubelet.write(self, container, asked)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 pass

@@ -4,12 +4,15 @@ real gateway, and its log comes home through the API server. Images are not pull
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +32,7 @@ from tests.cluster.release import Release
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 KEY = "tandem_not-a-real-key"
 NODE = "real-0"
+NUMBERS = itertools.count(1)
 END_S = 60.0  # the longest takes 15 s; the rest is for a busy machine
 LOAD = {"users": 2, "warmup_s": 0.2, "duration_s": 0.6, "repeats": 1}
 CAMPAIGN: Object = {
@@ -113,16 +117,23 @@ def cordon(bed: Bed, *, is_cordoned: bool) -> None:
 
 
 class Running:
-    """`tandem cluster campaign` as a process, because it is interrupted by signals."""
+    """`tandem cluster campaign` as a process, because it is interrupted by signals. `attach`: to that Job, in place of a file."""
 
     def __init__(
-        self, place: Place, folder: Path, *words: str, campaign: Object = CAMPAIGN, kubeconfig: Path | None = None
+        self,
+        place: Place,
+        folder: Path,
+        *words: str,
+        campaign: Object = CAMPAIGN,
+        attach: str | None = None,
+        kubeconfig: Path | None = None,
     ):
-        self.folder = folder / "results"
+        self.folder = folder / ("results" if attach is None else f"attached-{next(NUMBERS)}")
         file = folder / "mine.yaml"
         file.write_text(yaml.safe_dump(campaign))
+        what = [str(file)] if attach is None else ["--attach", attach]
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig or place.bed.layout.kubeconfig), "NO_PROXY": "*"}
-        command = [sys.executable, "-m", "serving", "cluster", "campaign", str(file), "--namespace", place.namespace]
+        command = [sys.executable, "-m", "serving", "cluster", "campaign", *what, "--namespace", place.namespace]
         self.process = subprocess.Popen(
             [*command, "--output", str(self.folder), *words],
             stdout=subprocess.PIPE,
@@ -139,6 +150,12 @@ class Running:
         with self.process.stderr as output:
             for line in output:
                 self.err += line
+
+    def job(self) -> str:
+        """Its name, from what it said when it began."""
+        found = re.search(r"^tandem: Job (\S+?):? ", self.err, re.MULTILINE)
+        assert found, self.err
+        return found[1]
 
     def says(self, words: str) -> None:
         until(lambda: words in self.err or self.process.poll() is not None, f"it says {words!r}")
@@ -228,10 +245,25 @@ def test_ctrl_c_ends_the_job_and_brings_home_what_ran(place: Place, tmp_path: Pa
     until(lambda: not place.left(), "its Job gone")
 
 
+def test_a_second_ctrl_c_leaves_a_pod_that_does_not_end(place: Place, tmp_path: Path) -> None:
+    running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
+    process = place.kubelet.running[place.is_measuring()].process
+    process.send_signal(signal.SIGSTOP)
+    running.process.send_signal(signal.SIGINT)
+    until(lambda: not place.jobs(), "its Job deleted")
+    time.sleep(0.5)  # and the command has heard so
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    assert running.err.endswith(f"left; Job {running.job()} is deleted, and what ran goes with it\n")
+    process.send_signal(signal.SIGCONT)
+    until(lambda: not place.pods(), "its pod gone")
+
+
 def test_a_campaign_that_is_not_over_in_time_is_ended_with_what_ran(place: Place, tmp_path: Path) -> None:
-    running = Running(place, tmp_path, "--timeout=20", campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
+    # 19.4 s of load: what starts them takes the rest.
+    running = Running(place, tmp_path, "--timeout=20", campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 9.5}})
     assert running.end() == 3, running.err
-    assert "it was not over after 20 s (--timeout)" in running.err.splitlines()[-1]
+    assert "it was not over after 20 s (--timeout): give it more" in running.err.splitlines()[-1]
     assert running.err.splitlines()[-1].endswith(f"what ran is in {running.folder}")
     assert read_manifest(running.folder).is_interrupted
 
@@ -243,6 +275,7 @@ def test_an_evicted_pod_is_told_with_its_nodes_words(place: Place, tmp_path: Pat
     assert running.end() == 3, running.err
     assert "Evicted: The node was low on resource: memory." in running.err
     assert "the log ends before the results" in running.err
+    assert running.err.endswith(f"to delete it: kubectl delete job {running.job()} --namespace {place.namespace}\n")
     for job in place.jobs():
         place.bed.kubectl("delete", "job", job["metadata"]["name"], "-n", place.namespace)
 

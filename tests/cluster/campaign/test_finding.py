@@ -156,7 +156,7 @@ def test_the_command_runs_the_campaign_with_its_conditions() -> None:
     assert words[:2] == ["python", "-c"]
     assert "def lines" in words[2]
     assert words[3:] == [
-        "/results",
+        *("/results", "http://tandem-gateway:80"),
         *("tandem", "campaign", "run", "/campaign/mine.yaml", "--url=http://tandem-gateway:80", "--output=/results"),
         "--fail-if=p99_s > 0.05",
     ]

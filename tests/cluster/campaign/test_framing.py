@@ -75,8 +75,14 @@ def test_a_line_that_is_missing_is_told(sent: list[str], missing: int) -> None:
 
 
 def test_a_first_line_that_is_cut_off_is_no_first_line(sent: list[str]) -> None:
-    with pytest.raises(Incomplete, match="ends before the results"):
+    with pytest.raises(Incomplete, match="lack their beginning"):
         taken([sent[0][:40], *sent[1:]]).archive()
+
+
+@pytest.mark.parametrize("num_lost", [1, 2, 3])
+def test_a_log_that_was_begun_anew_within_the_results_is_told_as_one(sent: list[str], num_lost: int) -> None:
+    with pytest.raises(Incomplete, match="containerLogMaxSize"):
+        taken(sent[num_lost:]).archive()
 
 
 def test_a_changed_line_is_found_by_the_digest(sent: list[str]) -> None:

@@ -22,6 +22,9 @@ def failed(reason: str) -> Object:
     }
 
 
+COMPLETE: Object = {"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+
+
 def pod(phase: str = "Pending", state: Object | None = None, **status: Any) -> Object:
     container = {"name": "campaign", "image": "x/load:1", "restartCount": 0, "state": state or {}}
     statuses = {"containerStatuses": [container]} if state else {}
@@ -103,12 +106,15 @@ def test_a_container_that_ended_is_over_before_its_pod_says_so() -> None:
         (None, Phase.OVER, "somebody deleted it"),
         (JOB, Phase.COMING, ""),
         (failed("BackoffLimitExceeded"), Phase.OVER, "no pod is left of it"),
+        (COMPLETE, Phase.OVER, "no pod is left of it"),
     ],
 )
 def test_without_a_pod_the_job_tells(job: Object | None, phase: Phase, says: str) -> None:
     found = look(job=job)
     assert found.phase is phase
     assert says in found.says
+    assert found.is_gone == (phase is Phase.OVER)
+    assert found.is_deleted == (job is None)
 
 
 def test_time_that_is_over_is_told_as_such_with_and_without_its_pod() -> None:
@@ -120,7 +126,8 @@ def test_time_that_is_over_is_told_as_such_with_and_without_its_pod() -> None:
 def test_a_pod_that_cannot_be_made_is_told_in_the_servers_words() -> None:
     said = 'Error creating: pods "j-x" is forbidden: exceeded quota: team, requested: cpu=1'
     found = look(events=[{"reason": "FailedCreate", "message": said}])
-    assert (found.phase, found.says) == (Phase.STUCK, "no pod can be made: exceeded quota: team, requested: cpu=1")
+    assert found.phase is Phase.STUCK
+    assert found.says.startswith("no pod can be made: exceeded quota: team, requested: cpu=1; have the quota raised")
 
 
 def test_of_several_pods_the_newest_counts() -> None:

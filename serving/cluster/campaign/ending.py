@@ -1,0 +1,166 @@
+"""How does a campaign that is followed end here: its results written, its Job tidied away or left with a word on how to get at it?
+
+Rule: a Job is deleted when its results are home, when it waits for what nobody brings, and when its user ends it; never because it could
+not be seen for a while. Whatever else happens, the last line names the command that brings the results home.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.cluster.campaign import framing, objects
+from serving.cluster.campaign.following import Followed, Stuck
+from serving.cluster.campaign.leaving import Left
+from serving.cluster.campaign.requests import NotTaken, send
+from serving.cluster.campaign.standing import Standing
+from serving.cluster.connection import Connection
+from serving.errors import EnvironmentFault, TandemError
+
+INTERRUPTED = 130
+
+
+class NotWritten(EnvironmentFault):
+    """The results came, and the disk did not take them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Of a campaign that is followed. `timeout_s`: of the Job, from its start."""
+
+    folder: Path
+    timeout_s: int
+    keep: bool
+    left: Left
+
+
+def to_the_end(it: Followed, wanted: Wanted) -> int:
+    """The exit code. Raises EnvironmentFault where the campaign never came to its end, or its results not home."""
+    try:
+        found = it.to_the_end()
+    except KeyboardInterrupt:
+        if it.is_over or it.frames.head is not None:  # deleted now, it would take its results along
+            return _left_at_the_end(wanted)
+        if not wanted.keep:
+            return _interrupted(it, wanted)
+        say(f"Job {it.job} goes on, and ends by itself {wanted.timeout_s} s after its start; {wanted.left.ways}")
+        return INTERRUPTED
+    except Stuck as error:
+        is_gone = _tidied(it, wanted)
+        told = "is deleted" if is_gone else f"is left; {wanted.left.ways}"
+        raise EnvironmentFault(f"{error}; Job {it.job} {told}") from None
+    except TandemError as error:  # it cannot be seen any more, and may well go on
+        raise EnvironmentFault(f"{error}; Job {it.job} is left; {wanted.left.ways}") from None
+    try:
+        return _concluded(it, found, wanted)
+    except KeyboardInterrupt:
+        return _left_at_the_end(wanted)
+
+
+def _left_at_the_end(wanted: Wanted) -> int:
+    say(f"left before its results were home; Job {wanted.left.job} is over, and may be there still; {wanted.left.ways}")
+    return INTERRUPTED
+
+
+def _concluded(it: Followed, found: Standing, wanted: Wanted) -> int:
+    try:
+        code = bring_home(it.frames, wanted.folder)
+    except framing.Incomplete as error:
+        raise EnvironmentFault(f"{_how_it_ended(found, wanted)}; {error}{_whats_left(it, found, wanted)}") from None
+    except NotWritten as error:
+        with_room = "; to bring them home to a folder with room for them"
+        raise EnvironmentFault(f"{error}{with_room}: {wanted.left.to_attach} --output FOLDER") from None
+    if not _tidied(it, wanted):
+        say(f"Job {it.job} is kept for a day; {wanted.left.ways}")
+    if found.is_timeout:
+        raise EnvironmentFault(f"{_how_it_ended(found, wanted)}; what ran is in {wanted.folder}")
+    # Somebody who deletes a campaign that is over takes nothing from it.
+    if found.says and not (found.is_gone and code < INTERRUPTED):
+        raise EnvironmentFault(f"{found.says}; what ran is in {wanted.folder}")
+    return code
+
+
+def _how_it_ended(found: Standing, wanted: Wanted) -> str:
+    if found.is_timeout:
+        return f"it was not over after {wanted.timeout_s} s (--timeout): give it more"
+    return found.says or f"the campaign ended{'' if found.code is None else f' with exit code {found.code}'}"
+
+
+def _whats_left(it: Followed, found: Standing, wanted: Wanted) -> str:
+    left = wanted.left
+    if found.is_gone:
+        return (
+            "" if found.is_deleted else f", and went with its pod; Job {it.job} is left; to delete it: {left.to_delete}"
+        )
+    return (
+        f"; Job {it.job} is left; to read what it said: {left.to_read}; to try again: {left.to_attach}; "
+        f"to delete it: {left.to_delete}"
+    )
+
+
+def _interrupted(it: Followed, wanted: Wanted) -> int:
+    """The pod is told to stop, writes the report of what ran, and is heard to its end; a second Ctrl-C leaves at once."""
+    say("stopping: waiting for what ran until now; Ctrl-C again leaves without it")
+    is_told = False
+    try:
+        delete(it.connection, it.job)
+        is_told = True
+        it.give_up = time.monotonic() + objects.GRACE_S
+        it.to_the_end()
+        bring_home(it.frames, wanted.folder)
+    except KeyboardInterrupt:
+        say(
+            f"left; Job {it.job} {'is deleted, and what ran goes with it' if is_told else f'is left; {wanted.left.ways}'}"
+        )
+    except TandemError as error:
+        say(f"no partial results: {error}{'' if is_told else f'; Job {it.job} is left; {wanted.left.ways}'}")
+    return INTERRUPTED
+
+
+def _tidied(it: Followed, wanted: Wanted) -> bool:
+    if wanted.keep:
+        return False
+    with suppress(TandemError):
+        delete(it.connection, it.job)
+        return True
+    return False
+
+
+def delete(connection: Connection, name: str) -> None:
+    """The Job with its pod and its files. Raises NotTaken, Unreachable."""
+    path = f"/apis/batch/v1/namespaces/{connection.namespace}/jobs/{name}"
+    try:
+        send(connection, "DELETE", path, f"to delete Job {name}", {"propagationPolicy": "Background"})
+    except NotTaken as error:
+        if error.status != 404:
+            raise
+
+
+def bring_home(frames: framing.Frames, folder: Path) -> int:
+    """Writes the results and says where the report is; the campaign's exit code. Raises Incomplete, NotWritten."""
+    archive = frames.archive()
+    assert frames.head is not None  # or there would be no archive
+    try:
+        names = framing.unpack(archive, folder)
+    except OSError as error:
+        raise NotWritten(f"the results cannot be written to {folder}: {error.strerror or error}") from None
+    if frames.head.left_out:
+        rest = f"{len(frames.head.left_out)} files were too large for a log and went with the pod"
+        named = f"{', '.join(frames.head.left_out[:5])}{' …' if len(frames.head.left_out) > 5 else ''}"
+        say(f"{rest}: {named}; the report was made with them")
+    if "report.html" in names:
+        print(f"report: {folder / 'report.html'}")
+    return frames.head.code
+
+
+def say(line: str) -> None:
+    print(f"tandem: {line}", file=sys.stderr, flush=True)
+
+
+def line_of_the_pod(line: str) -> None:
+    """Its own report lies in a place of its own."""
+    if not line.startswith(f"report: {objects.RESULTS}/"):
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,39 @@
+"""What is said and done at an end that the bed cannot bring about at will."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from serving.cluster.campaign.ending import Wanted, to_the_end
+from serving.cluster.campaign.following import Followed
+from serving.cluster.campaign.leaving import Left
+from serving.cluster.campaign.standing import Standing
+from serving.cluster.connection import Connection
+
+
+class Interrupted(Followed):
+    """By Ctrl-C, while the results of a campaign that is over come."""
+
+    def to_the_end(self) -> Standing:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("line", ['tandem-results begin {"code": 0, "lines": 9, "sha256": "", "left_out": []}', None])
+def test_ctrl_c_while_the_results_come_does_not_delete_what_holds_them(
+    line: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with client.ApiClient(client.Configuration(host="http://127.0.0.1:1")) as api:  # whom nobody asks
+        it = Interrupted(Connection("c", "http://127.0.0.1:1", "serve", api), "j", time.monotonic(), print)
+        it.is_over = line is None
+        it.frames.take(line or "")
+        assert to_the_end(it, Wanted(tmp_path, 9, keep=False, left=Left("j", "serve", None))) == 130
+    said = capsys.readouterr().err
+    assert said.endswith(
+        "to bring its results home: tandem cluster campaign --attach j --namespace serve; "
+        "to delete it: kubectl delete job j --namespace serve\n"
+    )
+    assert "stopping" not in said
