@@ -1,6 +1,6 @@
-"""Builds the two images of a slim install, once for all tests, on a base made from Debian's packages.
+"""Builds the images of a slim install and the load test's, once for all tests, on a base made from Debian's packages.
 
-TEST_IMAGES=all builds and tries the three others too: gigabytes of downloads, so CI leaves them out. TEST_IMAGES=built builds nothing
+TEST_IMAGES=all builds and tries the two others too: gigabytes of downloads, so CI leaves them out. TEST_IMAGES=built builds nothing
 and tries all five as they are.
 """
 
@@ -43,7 +43,7 @@ def pip_settings() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Builds both and gives their tag."""
+    """Builds them and gives their tag."""
     if ASKED == "built":
         return serving.__version__
     lacking = [tool for tool in ("buildah", "debootstrap", "unshare", "nsenter", "ip") if not shutil.which(tool)]
@@ -66,7 +66,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> str:
     }
     environment = {name: value for name, value in environment.items() if name not in ("PIP_CERT", "PIP_FIND_LINKS")}
     script = ROOT / "scripts/build_images.sh"
-    targets = [] if ALL else ["gateway", "triton-cpu"]
+    targets = [] if ALL else ["gateway", "triton-cpu", "loadtest"]
     with subprocess.Popen([script, *targets], env=environment, start_new_session=True) as build:
         try:
             assert build.wait() == 0, "building failed; see above"
@@ -86,6 +86,12 @@ def gateway(built: str) -> Iterator[Image]:
 @pytest.fixture(scope="session")
 def triton(built: str) -> Iterator[Image]:
     with opened(f"localhost/tandem-triton-cpu:{built}") as image:
+        yield image
+
+
+@pytest.fixture(scope="session")
+def loadtest(built: str) -> Iterator[Image]:
+    with opened(f"localhost/tandem-loadtest:{built}") as image:
         yield image
 
 

@@ -15,10 +15,11 @@ from .pods import Image
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(TIMEOUT_S)]
 
-AIMS_MB = {"tandem-gateway": 300, "tandem-triton-cpu": 400}  # of issue and docs/images.md: uncompressed, 10^6 bytes
+# Uncompressed, 10^6 bytes. The first two of issue and docs/images.md; the load test's, 349 when it was set, so that it does not grow unseen.
+AIMS_MB = {"tandem-gateway": 300, "tandem-triton-cpu": 400, "tandem-loadtest": 380}
 
 
-@pytest.fixture(params=["gateway", "triton"])
+@pytest.fixture(params=["gateway", "triton", "loadtest"])
 def image(request: pytest.FixtureRequest) -> Image:
     found: Image = request.getfixturevalue(request.param)
     return found
