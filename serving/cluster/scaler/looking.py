@@ -15,6 +15,7 @@ from serving.cluster.scaler.asking import NotHeard, page
 from serving.cluster.scaler.cluster_look import ClusterLook
 from serving.cluster.scaler.names import Names, Place
 from serving.cluster.scaler.published import Heard, NotUsable, heard
+from serving.cluster.scaler.silences import Silences
 from serving.cluster.scaler.starts import Starts
 from serving.cluster.scaler.told import Answer, Told
 from serving.planning.cold_start import ColdStart, Seen, follow
@@ -65,7 +66,7 @@ class Looking:
         self._last_wanted: Mapping[str, int] = {}
         self._cold_starts: tuple[ColdStart, ...] = ()
         self._before = Round({}, {})
-        self._starts = Starts()
+        self._starts, self._silences = Starts(), Silences()
         self._problem = ""
 
     async def go_on(self) -> None:
@@ -125,11 +126,8 @@ class Looking:
         new = self._scaling
         for change in new.changes:
             self._say(f"{change.sentence}: {change.before} -> {change.after}, {change.reason}")
-        for address, why in now.silent.items():
-            if address not in self._before.silent:
-                self._say(f"gateway {address} is not heard: {why}")
-        for address in self._before.silent.keys() & now.heard.keys():
-            self._say(f"gateway {address} is heard again")
+        for line in self._silences.lines(new.at, now.heard.keys(), now.silent):
+            self._say(line)
         if problem != self._problem:
             self._say(problem or "the gateways' names have addresses again")
         self._problem = problem
