@@ -30,9 +30,10 @@ def helm(release: Release, verb: str, *words: str) -> None:
 
 @pytest.fixture
 def release(bed: Bed, namespace: str) -> Iterator[Release]:
-    """Its GPU pool has no node, so Helm is not told to wait."""
+    """Somebody wants a GPU, and there is no node for it yet, so Helm is not told to wait."""
     it = Release(bed, namespace, PROFILES["keda"])
     helm(it, "install")
+    bed.kubectl("scale", "deployment", "tandem-gpu", "--replicas=1", "-n", namespace)  # as KEDA would
     yield it
     it.uninstall()
 
