@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from serving.cluster.scaler import pages
-from serving.cluster.scaler.pages import MAX_TALKS, STUCK_S, Pages
+from serving.cluster.scaler.pages import STUCK_S, Pages
 from serving.cluster.scaler.told import Answer, Told
 from serving.errors import UserError
 from serving.local.launch import free_ports
@@ -156,20 +156,25 @@ def test_both_of_prometheus_formats_are_spoken_and_strictly(bed: Bed, accept: st
     assert {"tandem_wanted_replicas", "tandem_scaler_decisions", "tandem_cold_start_phase_seconds"} <= families
 
 
-def test_neither_many_clients_nor_slow_ones_keep_others_out(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TALK_S", 0.5)
-    port = int(bed.url.rsplit(":", 1)[1])
+def test_no_more_clients_than_there_is_room_for_have_a_thread(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MAX_TALKS", 4)
     before = threading.active_count()
-    talks = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(2 * MAX_TALKS)]
-    try:
-        wait_until(lambda: threading.active_count() >= before + MAX_TALKS, "the room is full")
-        assert threading.active_count() <= before + MAX_TALKS
-        wait_until(lambda: said_a_letter(talks[0]), "who is slow is let go")
-        wait_until(lambda: threading.active_count() <= before + 1, "all of them are")
-        assert bed.get("/metrics")[0] == 200
-    finally:
-        for talk in talks:
-            talk.close()
+    with ExitStack() as talks:
+        others = [talks.enter_context(connected(bed)) for _ in range(8)]
+        wait_until(lambda: threading.active_count() == before + 4, "the room is full")
+        assert [others[-1].recv(1), threading.active_count()] == [b"", before + 4]
+    wait_until(lambda: threading.active_count() == before, "all have left")
+    assert bed.get("/metrics")[0] == 200
+
+
+def test_one_that_trickles_is_let_go(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "TALK_S", 0.3)
+    with connected(bed) as talk:
+        wait_until(lambda: said_a_letter(talk), "it is over")
+
+
+def connected(bed: Bed) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(bed.url.rsplit(":", 1)[1])), 30)
 
 
 def said_a_letter(talk: socket.socket) -> bool:
