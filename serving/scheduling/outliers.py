@@ -2,19 +2,26 @@
 
 A server that fails several times in a row, takes many times as long as the others, or stands still, is left out for a time that doubles;
 then it must prove itself on one request at a time. A request under which two servers died is refused for a minute. Rules: never more
-than half of a pool is left out, because then the fault is elsewhere; everything here forgets.
+than half of a pool is left out by comparing its servers, because then the fault is elsewhere; one that answers nothing at all is left out
+where others, of whatever pool, serve all that it does; everything here forgets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import inf
 from statistics import median
+from typing import TypeVar
 
 MAX_FAILURES = 3  # in a row: one is an accident, and a dead process fails several at once; a guess, not measured
 SLOW_TIMES = 5.0  # the median of the others: beyond that a server is ill, not busy; a guess, not measured
 MIN_TIMED = 5  # answers until a server is compared with others: the first are slow on any; a guess, not measured
 STALLED_S = 1.0  # that nothing comes of a server beyond what its work takes: as long as a crash; a guess, not measured
+ASK_AFTER_S = (
+    0.75  # that nothing comes of a server: its polls are answered every half second, and looked for every quarter
+)
+SILENT_S = 1.75  # a second more, in which a Triton on two cores with 48 busy processes took 0.15 s at most
 FIRST_EJECTION_S = 1.0  # embedded Triton is back about a second after a crash (`make prove`)
 LONGEST_EJECTION_S = 30.0  # somebody may have mended it; a guess, not measured
 MAX_DOUBLINGS = 5  # past these the longest is reached, and 2 to the 1024th is no float
@@ -75,6 +82,19 @@ def stalled(overdue_s: dict[str, float], work_s: dict[str, float]) -> list[str]:
     """
     out = [s for s, late_s in overdue_s.items() if late_s > STALLED_S + SLOW_TIMES * work_s[s]]
     return sorted(out, key=lambda s: -overdue_s[s]) if 2 * len(out) <= len(overdue_s) else []
+
+
+Server = TypeVar("Server")
+
+
+def silent(quiet_s: Mapping[Server, float], serves: Mapping[Server, Set[str]], up: Set[Server]) -> list[Server]:
+    """The servers that answer nothing, by how long nothing came of each, what it serves, and which are up as far as anybody knows.
+
+    Only those that can be done without: all that it serves others serve, of which something comes. Where nothing comes of anybody it is
+    our network, or this process; and who waits for the only one there is loses nothing by waiting.
+    """
+    heard = set[str]().union(*(serves[server] for server in up if quiet_s[server] < ASK_AFTER_S))
+    return [s for s, since_s in quiet_s.items() if since_s >= SILENT_S and serves[s] and serves[s] <= heard]
 
 
 def slow(latencies_s: dict[str, float]) -> list[str]:

@@ -8,7 +8,7 @@ variant has its own: its instances are its own, and the rows of another would fi
 
 from __future__ import annotations
 
-from serving.scheduling.outliers import WELL, Health
+from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Full, Service
 
 LATE_TIMES = (
@@ -131,6 +131,11 @@ class Replica:
         self.epoch += 1
         self.free_at = now
         self.forget_times()
+
+    def fell_silent(self, now: float) -> None:
+        """It answers nothing: when it does again it has to prove itself."""
+        self.health = ejected(self.health, now)
+        self.give_up(now)
 
     def _empty(self) -> None:
         self.num_in_flight, self.in_flight, self.in_flight_s, self.flight_s = 0, 0.0, 0.0, 0.0

@@ -64,6 +64,8 @@ class OddTriton:
         writer.close()
 
     async def _answer(self, path: str, body: bytes) -> tuple[int, Any]:
+        if path == "/v2/health/live":
+            return 200, {}
         if path == "/v2":
             return 200, {"version": "2.51.0"}
         if path == "/v2/repository/index":

@@ -93,6 +93,61 @@ def test_what_a_machine_that_is_gone_without_a_word_worked_on_is_done_elsewhere(
     asyncio.run(run())
 
 
+@pytest.fixture
+def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence is counted in ticks: 0.14 s of them are the 1.75 s; polls are no quicker, so whoever lives has to answer for it."""
+    monkeypatch.setattr(catalogue, "TICK_S", 0.02)
+
+
+@pytest.mark.parametrize("pools", [[2], [1, 1]], ids=["in its pool", "in the other pool"])
+def test_what_a_server_that_fell_silent_worked_on_is_done_where_somebody_answers(
+    short_ticks: None, pools: list[int]
+) -> None:
+    async def run() -> None:
+        tritons = {f"pool{n}": [OddTriton() for _ in range(number)] for n, number in enumerate(pools)}
+        async with gateway_of(tritons, prices={"pool0": 1.0, "pool1": 9.0}) as gateway:
+            servers = [server for pool in gateway.catalogue.pools.values() for server in pool]
+            ill, well = [triton for pool in tritons.values() for triton in pool]
+            ill.hangs = True
+            if pools == [2]:
+                well.hangs = True  # until each works on one
+            replies = [asyncio.create_task(ask(gateway)) for _ in range(sum(pools[:1]))]
+            await until(lambda: ill.asked and servers[0].replica.num_in_flight, "it works on one")
+            if pools == [2]:
+                await until(lambda: servers[1].replica.num_in_flight, "and the other")
+                well.hangs = False
+            assert [(await reply).status for reply in replies] == [200] * len(replies)
+            assert max([(await reply).took_s for reply in replies]) < 4.0  # before: 10.5 s
+            assert [server.alive for server in servers] == [False, True]
+            asked = ill.asked
+            assert (await ask(gateway)).status == 200
+            assert ill.asked == asked
+            ill.hangs = False
+            await until(lambda: servers[0].alive, "it is seen again")
+            assert servers[0].replica.is_on_trial
+
+    asyncio.run(run())
+
+
+def test_a_server_that_works_long_and_one_that_nobody_stands_in_for_are_not_given_up(short_ticks: None) -> None:
+    async def slowly(_: bytes) -> tuple[int, dict[str, Any]]:
+        await asyncio.sleep(0.5)
+        return 200, GOOD
+
+    async def run() -> None:
+        busy, only = OddTriton(slowly), OddTriton(models=["n-fp32"])
+        async with gateway_of({"pool0": [busy], "pool1": [OddTriton()], "pool2": [only]}) as gateway:
+            reply = asyncio.create_task(ask(gateway, tandem_pool="pool0"))
+            only.hangs = True
+            waiting = asyncio.create_task(ask(gateway, model="n"))
+            assert (await reply).headers["tandem-pool"] == "pool0"
+            only.hangs = False
+            assert (await waiting).status == 200
+            assert all(server.alive for servers in gateway.catalogue.pools.values() for server in servers)
+
+    asyncio.run(run())
+
+
 # -- bookings ---------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from serving.scheduling.outliers import (
     ejected,
     failed,
     may_eject,
+    silent,
     slow,
     succeeded,
 )
@@ -78,6 +79,37 @@ def test_half_of_a_pool_at_most_is_left_out(out: int, servers: int, may: bool) -
 )
 def test_a_server_is_ill_only_beside_others_that_are_well(latencies: dict[str, float], out: list[str]) -> None:
     assert slow(latencies) == out
+
+
+DIGITS, ALL = {"digits"}, {"digits", "texts"}
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "serves", "out"),
+    [
+        ({}, {}, []),
+        ({"a": 0.5, "b": 0.0}, {"a": DIGITS, "b": DIGITS}, []),
+        ({"a": 1.5, "b": 0.0}, {"a": DIGITS, "b": DIGITS}, []),  # it is being asked
+        ({"a": 1.75, "b": 0.5}, {"a": DIGITS, "b": DIGITS}, ["a"]),
+        ({"a": 9.0}, {"a": DIGITS}, []),  # nobody else is there
+        ({"a": 9.0, "b": 0.0}, {"a": DIGITS, "b": {"texts"}}, []),  # nor for its models
+        ({"a": 9.0, "b": 0.0}, {"a": ALL, "b": DIGITS}, []),  # nor for one of them
+        ({"a": 9.0, "b": 0.0, "c": 0.0}, {"a": ALL, "b": DIGITS, "c": {"texts"}}, ["a"]),
+        ({"a": 9.0, "b": 9.0, "c": 0.0}, {"a": ALL, "b": ALL, "c": ALL}, ["a", "b"]),  # a zone is gone
+        ({"a": 9.0, "b": 9.0}, {"a": ALL, "b": ALL}, []),  # our own network is
+        ({"a": 1.75, "b": 0.75}, {"a": ALL, "b": ALL}, []),  # or the machine is too busy for anybody to answer
+        ({"a": 9.0, "b": 0.0}, {"a": set(), "b": ALL}, []),  # it has served nothing
+    ],
+)
+def test_a_server_that_answers_nothing_is_given_up_where_others_answer_that_serve_all_it_does(
+    quiet_s: dict[str, float], serves: dict[str, set[str]], out: list[str]
+) -> None:
+    assert silent(quiet_s, serves, quiet_s.keys()) == out
+
+
+def test_a_server_that_is_down_stands_in_for_nobody() -> None:
+    quiet_s = {"a": 9.0, "b": 0.0}
+    assert silent(quiet_s, {"a": ALL, "b": ALL}, {"a"}) == []
 
 
 def test_a_request_is_refused_after_its_second_death_and_for_a_minute() -> None:

@@ -9,6 +9,7 @@ any more may be leaving or may only have failed a probe: it stays for as long as
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,8 +22,10 @@ from serving.gateway.background import forever
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LOOK_S, LookUp, NoAddress
 from serving.gateway.fleet.curves import Facts, read_facts
+from serving.gateway.fleet.silence import TICK_S, Silence
 from serving.gateway.fleet.upstream import Answer, Lost, Target
 from serving.gateway.fleet.variants import KINDS_NOT_SERVED, NotRoutable, read_variant
+from serving.scheduling.outliers import silent
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import NO_PINS, Decision, Fleet, Pins, Pool, Variant, declared_spaces
 from serving.scheduling.routing import decide as decide_in
@@ -30,14 +33,14 @@ from serving.settings import GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
 POLL_DOWN_S = 0.1  # a refused connection costs little, and somebody waits for the server to be back
-POLL_TIMEOUT_S = (
-    5.0  # Triton answers its index in under 2 ms; one that is stopped by a debugger or a dying node does not
-)
-SILENT_POLLS = (
-    2  # then what is in flight there is given up, and tried elsewhere: one may be late; a guess, not measured
-)
+# For a server that nobody else stands in for; one that can be done without is given up sooner (`silence.py`). Triton answers its index in
+# under 2 ms; one that is stopped by a debugger or a dying node does not.
+POLL_TIMEOUT_S = 5.0
+SILENT_POLLS = 2  # then what is in flight there is given up, too: one may be late; a guess, not measured
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
+
+log = logging.getLogger("tandem")
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +73,10 @@ class Server:
     polls: int = 0
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
+    silence: Silence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.silence = Silence(self.target)
 
     def serves(self, name: str, now: float) -> bool:
         return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
@@ -121,6 +128,7 @@ class Catalogue:
         await asyncio.gather(*tasks, return_exceptions=True)
         for servers in (*self.pools.values(), *self.drained.values()):
             for server in servers:
+                server.silence.stop()
                 server.target.close_idle()
 
     def pick(self, pool: str, name: str, tried: Sequence[Server] = ()) -> Server | None:
@@ -269,9 +277,10 @@ class Catalogue:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(
-                0.25
+                TICK_S
             )  # how late a time limit may be noticed; deadlines of clients have timers of their own
             now = perf_counter()
+            self._listen(now)
             for servers in (*self.pools.values(), *self.drained.values()):
                 for server in servers:
                     server.target.sweep(now)
@@ -279,6 +288,22 @@ class Catalogue:
                 for server in servers:
                     server.target.close_idle()
                 self.drained[pool] = [s for s in servers if s.target.busy or s.replica.num_in_flight]
+
+    def _listen(self, now: float) -> None:
+        """Gives up servers that fell silent, once for each silence, and what is in flight there with them."""
+        servers = [server for servers in self.pools.values() for server in servers]
+        for server in servers:
+            server.silence.tick()
+        quiet_s = {server: server.silence.quiet_s for server in servers}
+        serves = {server: {v.model for v in server.variants.values()} for server in servers}
+        for server in silent(quiet_s, serves, {server for server in servers if server.alive}):
+            if server.silence.is_told or not (server.alive or server.target.busy):
+                continue
+            server.silence.is_told = True
+            log.warning("%s answers nothing; what it works on is tried elsewhere", server.target.url)
+            server.replica.fell_silent(now)
+            self.lost(server)
+            server.target.give_up()
 
     async def _poll(self, pool: str, server: Server) -> bool:
         """Asks it what it serves. Returns whether that is another thing than before.

@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio calls these --------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        self.target.num_heard += 1
         try:
             self.parser.feed_data(data)
         except (httptools.HttpParserError, ValueError) as error:
@@ -125,6 +126,7 @@ class Target:
         self.connect_timeout_s = connect_timeout_s  # loopback and cluster networks answer or refuse within it
         self.idle: list[Connection] = []
         self.busy: set[Connection] = set()
+        self.num_heard = 0  # grows whenever anything comes from there
 
     async def ask(
         self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, *, fresh: bool = False
@@ -164,7 +166,8 @@ class Target:
             connection.fail("Triton did not answer in time", timed_out=True)
 
     def give_up(self) -> None:
-        """Fails all that waits: a machine that is gone without a word resets no connection."""
+        """Fails all that waits: a machine that is gone without a word resets no connection. What idles leads there no more either."""
+        self.close_idle()
         for connection in list(self.busy):
             connection.fail("Triton answers nothing any more", silent=True)
 
