@@ -54,95 +54,60 @@ def over(place: Place, job: str) -> str:
     return str(pod["metadata"]["name"])
 
 
-def test_a_command_that_was_killed_in_the_middle_is_taken_up_again_and_loses_nothing(
+def test_a_command_that_was_killed_in_the_middle_is_taken_up_again_by_two_at_once_and_loses_nothing(
     place: Place, tmp_path: Path
 ) -> None:
     first = Running(place, tmp_path, "--fail-if", "fp32-cpu.throughput_rps < 1e9", campaign=TWO)
     place.is_measuring()
     job = killed(first)
     assert f"should this end before the Job does: tandem cluster campaign --attach {job} --namespace" in first.err
-    second = Running(place, tmp_path, attach=job)
-    assert second.end() == 1, second.err  # the campaign's own, for the first one's --fail-if
-    assert second.out == f"report: {second.folder}/report.html\n"
-    assert "goes on, for at most" in second.err
-    told = [line for line in second.err.splitlines() if line.startswith("run ")]
-    assert len(told) == 2, second.err
-    assert [run.state for run in read_manifest(second.folder).runs] == ["done"] * 2
-    assert report.build(second.folder).arms[0].num_ok > 20
+    both = [Running(place, tmp_path, attach=job) for _ in range(2)]
+    for it in both:
+        assert it.end() == 1, it.err  # the campaign's own, for the first one's --fail-if
+        assert it.out == f"report: {it.folder}/report.html\n"
+        assert "goes on, for at most" in it.err
+        told = [line for line in it.err.splitlines() if line.startswith("run ")]
+        assert len(told) == 2, it.err
+        assert [run.state for run in read_manifest(it.folder).runs] == ["done"] * 2
+        assert report.build(it.folder).arms[0].num_ok > 20
     until(lambda: not place.left(), "Job, ConfigMap and NetworkPolicy gone")
 
 
-def test_the_results_of_one_that_is_over_are_brought_home_once_more_and_by_who_may_only_look(
+def test_the_results_of_one_that_was_kept_come_as_often_as_they_are_asked_for_while_its_log_is_there(
     place: Place, tmp_path: Path
 ) -> None:
     first = Running(place, tmp_path, "--keep")
     assert first.end() == 0, first.err
-    assert f"is kept for a day; to bring its results home: tandem cluster campaign --attach {first.job()} " in first.err
-    viewer = SignIn(place.bed, place.namespace, tmp_path).role("view")
-    second = Running(place, tmp_path, attach=first.job(), kubeconfig=viewer)
-    assert second.end() == 3
-    assert "may not delete jobs" in second.err
-    third = Running(place, tmp_path, "--keep", attach=first.job(), kubeconfig=viewer)
-    assert third.end() == 0, third.err
-    assert f"Job {first.job()} is over" in third.err
-    assert (third.folder / "report.json").read_bytes() == (first.folder / "report.json").read_bytes()
+    job, viewer = first.job(), SignIn(place.bed, place.namespace, tmp_path).role("view")
+    assert f"is kept for a day; to bring its results home: tandem cluster campaign --attach {job} " in first.err
+    refused = Running(place, tmp_path, attach=job, kubeconfig=viewer)
+    assert refused.end() == 3
+    assert "may not delete jobs" in refused.err
+
+    pod = over(place, job)
+    container = place.kubelet.running[pod]
+    whole = list(container.log)
+    container.log[:] = whole[-2:]  # as a node that began it anew
+    half = Running(place, tmp_path, attach=job)
+    assert half.end() == 3
+    assert "containerLogMaxSize" in half.err
+    assert f"to try again: tandem cluster campaign --attach {job}" in half.err
+    container.log[:] = whole
+
+    again = Running(place, tmp_path, "--keep", attach=job, kubeconfig=viewer)
+    assert again.end() == 0, again.err
+    assert f"Job {job} is over" in again.err
+    assert (again.folder / "report.json").read_bytes() == (first.folder / "report.json").read_bytes()
+
+    place.bed.kubectl("delete", "pod", pod, "-n", place.namespace)
+    last = Running(place, tmp_path, attach=job)
+    assert last.end() == 3
+    assert "no pod is left of it" in last.err
+    assert last.err.endswith(f"to delete it: kubectl delete job {job} --namespace {place.namespace}\n")
     assert len(place.jobs()) == 1
 
 
-def test_ctrl_c_with_keep_leaves_it_and_the_only_one_needs_no_name(place: Place, tmp_path: Path) -> None:
-    first = Running(place, tmp_path, "--keep", campaign=SOME)
-    first.says("run 1/6")
-    first.process.send_signal(signal.SIGINT)
-    assert first.end() == 130
-    assert "goes on, and ends by itself 1089 s after its start" in first.err
-    assert f"to bring its results home: tandem cluster campaign --attach {first.job()} --namespace" in first.err
-    second = Running(place, tmp_path, attach="")
-    assert second.end() == 0, second.err
-    assert (second.folder / "report.html").exists()
-
-
-def test_two_who_follow_one_both_have_its_results(place: Place, tmp_path: Path) -> None:
-    first = Running(place, tmp_path, campaign=TWO)
-    place.is_measuring()
-    second = Running(place, tmp_path, attach=first.job())
-    assert (first.end(), second.end()) == (0, 0), first.err + second.err
-    pages = [(it.folder / "report.html").read_bytes() for it in (first, second)]
-    assert pages[0] == pages[1]
-
-
-def test_ctrl_c_of_one_ends_it_for_both_with_what_ran(place: Place, tmp_path: Path) -> None:
-    first = Running(place, tmp_path, campaign=LONG)
-    place.is_measuring()
-    second = Running(place, tmp_path, attach=first.job())
-    second.says("goes on")
-    time.sleep(1.0)  # and follows
-    second.process.send_signal(signal.SIGINT)
-    assert second.end() == 130, second.err
-    assert first.end() in (3, 130), first.err  # by whether it still saw the pod
-    assert all(read_manifest(it.folder).is_interrupted for it in (first, second))
-
-
-def test_a_log_that_its_node_began_anew_or_took_along_is_told_and_the_job_stays(place: Place, tmp_path: Path) -> None:
-    first = Running(place, tmp_path, "--keep")
-    assert first.end() == 0, first.err
-    container = place.kubelet.running[over(place, first.job())]
-    whole = list(container.log)
-    container.log[:] = whole[-2:]
-    second = Running(place, tmp_path, attach=first.job())
-    assert second.end() == 3
-    assert "containerLogMaxSize" in second.err
-    assert f"to try again: tandem cluster campaign --attach {first.job()}" in second.err
-    container.log[:] = whole
-    third = Running(place, tmp_path, "--keep", attach=first.job())
-    assert third.end() == 0, third.err
-    place.bed.kubectl("delete", "pod", over(place, first.job()), "-n", place.namespace)
-    last = Running(place, tmp_path, attach=first.job())
-    assert last.end() == 3
-    assert "no pod is left of it" in last.err
-    assert last.err.endswith(f"to delete it: kubectl delete job {first.job()} --namespace {place.namespace}\n")
-
-
-def test_a_wrong_name_is_told_with_those_that_there_are_and_another_s_job_is_left_alone(
+def test_wrong_names_are_told_with_those_that_there_are_and_ctrl_c_of_one_ends_it_for_both(
     place: Place, tmp_path: Path
 ) -> None:
     alone = Running(place, tmp_path, attach="mine.yaml")
@@ -157,20 +122,31 @@ def test_a_wrong_name_is_told_with_those_that_there_are_and_another_s_job_is_lef
     place.bed.api.create(f"/apis/batch/v1/namespaces/{place.namespace}/jobs", others)
     first = Running(place, tmp_path, campaign=LONG)
     place.is_measuring()
-    for name in ("other", "nobodys", "../pods"):
+    for name in ("other", "../pods"):
         wrong = Running(place, tmp_path, attach=name)
         assert wrong.end() == 2
         assert f"there is {first.job()} (goes on)" in wrong.err
-    assert {it["metadata"]["name"] for it in place.jobs()} == {"other", first.job()}
-    killed(first)
+    second = Running(place, tmp_path, attach="")  # ours is the only one
+    second.says("goes on")
+    time.sleep(1.0)  # and follows
+    second.process.send_signal(signal.SIGINT)
+    assert second.end() == 130, second.err
+    assert first.end() in (3, 130), first.err  # by whether it still saw the pod
+    assert all(read_manifest(it.folder).is_interrupted for it in (first, second))
+    assert [it["metadata"]["name"] for it in place.jobs()] == ["other"]
 
 
-def test_a_job_that_could_not_be_seen_for_too_long_is_left_with_the_way_back(
+def test_one_that_was_left_or_could_not_be_seen_for_too_long_goes_on(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Running(place, tmp_path, campaign=SOME)
+    first = Running(place, tmp_path, "--keep", campaign=SOME)
     first.says("run 1/6")
-    job = killed(first)
+    first.process.send_signal(signal.SIGINT)
+    assert first.end() == 130
+    job = first.job()
+    assert "goes on, and ends by itself 1089 s after its start" in first.err
+    assert f"to bring its results home: tandem cluster campaign --attach {job} --namespace" in first.err
+
     monkeypatch.setenv("KUBECONFIG", str(place.bed.layout.kubeconfig))
     monkeypatch.setenv("NO_PROXY", "*")
     connection = connect(None, place.namespace)
@@ -186,6 +162,7 @@ def test_a_job_that_could_not_be_seen_for_too_long_is_left_with_the_way_back(
     assert f"is left; to bring its results home: tandem cluster campaign --attach {job} " in str(error.value)
     second = Running(place, tmp_path, attach=job)
     assert second.end() == 0, second.err
+    assert (second.folder / "report.html").exists()
 
 
 def test_results_that_the_disk_does_not_take_are_not_lost(place: Place, tmp_path: Path) -> None:
