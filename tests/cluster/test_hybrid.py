@@ -18,6 +18,7 @@ import pytest
 
 from tests.cluster.hybrid.chart import CPU, GPU
 from tests.cluster.hybrid.container import ROOT
+from tests.cluster.hybrid.excused import GATEWAY_KILLED, NO_ANSWER, excused, unexcused
 from tests.cluster.hybrid.moments import CONSOLIDATION, ENDED, LET_GO, MAINTENANCE, NOTICE_S, SPOT, TOLD, wrong
 from tests.cluster.hybrid.page import page
 from tests.cluster.hybrid.picture import draw
@@ -25,14 +26,10 @@ from tests.cluster.hybrid.simulated import is_in_order, measured, simulated
 from tests.cluster.hybrid.story import (
     CONSOLIDATED,
     DELETED,
-    GATEWAY_KILLED,
     MAINTAINED,
-    NO_ANSWER,
     RISES,
     SCALER_KILLED,
     SPOT_NOTICE,
-    excused,
-    unexcused,
 )
 
 RUN_S = 570  # it takes half of it on two busy cores

@@ -17,8 +17,9 @@ from tests.cluster.bed.cluster import Bed
 from tests.cluster.hybrid import quick_day
 from tests.cluster.hybrid.alone import NotAlone, go_inside, settle
 from tests.cluster.hybrid.chart import NAMESPACE
+from tests.cluster.hybrid.excused import unexcused
 from tests.cluster.hybrid.names import TTL_S
-from tests.cluster.hybrid.story import Story, play, unexcused
+from tests.cluster.hybrid.story import Story, play
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ from tests.cluster.hybrid.channels import NUM_CHANNELS, Channels, message
 from tests.cluster.hybrid.chart import CPU, GPU, HIGH_RPS, LOW_RPS, NAMESPACE, RELEASE
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.endpoints import Known
+from tests.cluster.hybrid.excused import GATEWAY_KILLED, UPGRADED
 from tests.cluster.hybrid.kubelet import REAL, Kubelet
 from tests.cluster.hybrid.leaving import Leaving
 from tests.cluster.hybrid.load import Load, summary
@@ -44,12 +45,9 @@ from tests.cluster.hybrid.recorder import CLAIMS, Recorder
 from tests.cluster.hybrid.watch import Watch
 from tests.cluster.release import PROFILES, Release
 
-GATEWAY_KILLED, SCALER_KILLED = "a gateway is killed", "the scaler is killed"
+SCALER_KILLED = "the scaler is killed"
 MAINTAINED, DELETED = "a GPU node is drained for maintenance", "a GPU node is deleted"
 CONSOLIDATED, SPOT_NOTICE = "Karpenter moves to a cheaper node", "a spot notice"
-UPGRADED = "an upgrade rolls both gateways and the CPU pool"
-# UNAVAILABLE alone: gRPC's own word for a connection that is lost or refused
-NO_ANSWER = ("ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "IncompleteReadError", "UNAVAILABLE")
 
 
 @dataclass
@@ -256,24 +254,6 @@ class Story:
         seconds = Counter((int(it.due_s + shift_s), "error" if it.is_error else it.pool) for it in list(self.load.rows))
         last = max((at for at, _ in seconds), default=0)
         return [[at, *(seconds[at, kind] for kind in (CPU, GPU, "error"))] for at in range(last + 1)]
-
-
-# What gRPC's own server says to an RPC that reaches it in the milliseconds between its stop and the client's hearing of it, whatever the gateway
-# does; seen once in three runs. One for each gateway that is rolled, and no more.
-CUT_OFF, MOST_CUT_OFF = "CANCELLED", 2
-
-
-def excused(report: Object) -> dict[str, int]:
-    """By phase, the errors that clients have to live with: who is connected to a gateway when it is killed, or is sent there before nodes know;
-    and RPCs that are cut off by a gateway's stop."""
-    said: dict[str, dict[str, int]] = {name: it["said"] for name, it in report["phases"].items()}
-    killed = sum(count for what, count in said.get(GATEWAY_KILLED, {}).items() if what in NO_ANSWER)
-    cut_off = said.get(UPGRADED, {}).get(CUT_OFF, 0)
-    return {GATEWAY_KILLED: killed, UPGRADED: min(cut_off, MOST_CUT_OFF)}
-
-
-def unexcused(report: Object) -> int:
-    return int(report["all"]["errors"]) - sum(excused(report).values())
 
 
 def play(
