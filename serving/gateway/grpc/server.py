@@ -33,7 +33,8 @@ OPTIONS = {
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
     # Clients behind load balancers ping idle connections once or twice a minute, for which gRPC's default of five minutes disconnects them.
-    "grpc.http2.min_recv_ping_interval_without_data_ms": 10_000,
+    "grpc.http2.min_ping_interval_without_data_ms": 10_000,
+    "grpc.keepalive_permit_without_calls": 1,
 }
 
 
