@@ -106,8 +106,7 @@ class Pod:
             yield it
         finally:
             if process.poll() is None:
-                process.kill()  # unshare's child dies with it
-                process.wait()
+                it.kill()
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """A program of this machine in the pod's network."""
@@ -169,6 +168,14 @@ class Container:
 
     def wait_healthy(self) -> None:
         self.wait_for(*self.image.config["Healthcheck"]["Test"][1:])
+
+    def kill(self) -> None:
+        """Process 1, which takes the others along: killed alone, unshare would leave it, because it has become another user since."""
+        with contextlib.suppress(OSError, IndexError, subprocess.TimeoutExpired):
+            os.kill(self.first, signal.SIGKILL)
+            self.process.wait(timeout=START_S)
+        self.process.kill()
+        self.process.wait()
 
     def terminate(self, within_s: float) -> tuple[int, float]:
         """Sends SIGTERM to process 1; its exit code, and how long it took."""

@@ -90,6 +90,8 @@ def test_the_health_checks_fail_where_nothing_serves(gateway: Image, triton: Ima
             with alone.container(image, ["sleep", "60"], mounts, tmp_path / "log") as container:
                 container.wait_for("true")
                 assert not container.check_health()
+                first = Path(f"/proc/{container.first}")
+            assert not first.exists()  # nothing of a container outlives its test
 
 
 def test_the_gateway_without_its_file_of_keys_says_so_and_ends(gateway: Image, tmp_path: Path) -> None:
