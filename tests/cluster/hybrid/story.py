@@ -147,11 +147,11 @@ class Story:
             self.kill(next(it for it in self.kubelet.of("gateway") if it.ip == last))
             until(self.is_every_channel_back, "its gRPC clients are connected again", 30)
         with self.phase("a Triton falls silent"):
-            until(lambda: self.answers_from(GPU, share=0.5), "most answers from the GPU pool", 40)
+            until(lambda: self.answers_from(GPU, share=0.9), "most answers from the GPU pool", 40)
             pod = self.gpu_triton()
             for it in (processes := pod.processes()):
                 it.suspend()
-            until(lambda: self.answers_from(CPU, share=0.9), "the CPU answers alone", 40)
+            until(lambda: self.answers_from(CPU) and not self.answers_from(GPU), "the CPU answers alone", 40)
         with self.phase("and dies"):
             for it in processes:
                 it.kill()  # as when the container's first process crashes; the kubelet starts it again at the same address
