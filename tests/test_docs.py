@@ -67,3 +67,15 @@ def test_constraints_pin_versions_and_name_no_host() -> None:
     assert len(rows) > 50
     for row in rows:
         assert re.fullmatch(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s:/]+( ; .+)?", row), row
+
+
+@pytest.mark.parametrize(
+    ("page", "source"),
+    [("http.md", "serving/gateway/metrics.py"), ("scaler.md", "serving/cluster/scaler/metrics.py")],
+)
+def test_every_metric_is_on_the_page_of_who_publishes_it(page: str, source: str) -> None:
+    """Whole names: `tandem_demand_replicas` is not listed by `tandem_scaler_demand_replicas`, nor a counter without its `_total`."""
+    names = re.findall(r'(Counter)?\w*\(\s*"(tandem_[a-z_]+)"', (ROOT / source).read_text("utf-8"))
+    assert len(names) > 8
+    listed = set(re.findall(r"\btandem_[a-z_]+", (ROOT / "docs" / page).read_text("utf-8")))
+    assert {f"{name}_total" if is_counter else name for is_counter, name in names} <= listed
