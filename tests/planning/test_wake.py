@@ -196,6 +196,26 @@ def test_of_gpus_that_nobody_has_seen_one_is_woken_whatever_they_might_take() ->
     assert changes(looks[1:]) == [(5, 1)]
 
 
+@pytest.mark.parametrize(
+    ("load", "woken"),
+    [
+        (Needed(10.0, 1.0), True),
+        (Needed(10.0, 10.0, gpu_unseen=10.0), False),
+        (Needed(15.0, 15.0, gpu_unseen=15.0), True),
+    ],
+    ids=["seen", "not seen", "not seen, and more than CPUs carry"],
+)
+def test_gpus_that_nobody_has_seen_are_woken_where_cpus_are_too_few_and_not_to_save_money(
+    load: Needed, woken: bool
+) -> None:
+    """A limit, which docs/scaler.md tells: nobody knows whether they would."""
+    card = Supply(price_per_hour=1.2, max_replicas=4, cold_start_s=300)
+    wanted = Wanted(1, 0)
+    for now in range(3600):
+        wanted = want(wanted, float(now), load, CPU, card, 0)
+    assert (wanted.gpu > 0) is woken
+
+
 @pytest.mark.parametrize(("each", "most"), [(0.1, 1), (0.3, 3), (1.0, 4)])
 def test_as_soon_as_one_answers_as_many_are_woken_as_are_needed_and_never_more(each: float, most: int) -> None:
     """`each`: GPUs that the work of a CPU server keeps busy, in truth; what was noted before fades. Four CPU servers take a third of it."""
