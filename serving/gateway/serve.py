@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import errno
 import gc
 import math
 import signal
 import socket
-import struct
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,13 +26,13 @@ from serving.gateway.app import Gateway
 from serving.gateway.http.arriving import Intake
 from serving.gateway.http.connection import ClientConnection
 from serving.gateway.key_watch import KeyWatch
+from serving.gateway.listeners import let_nobody_in, listen
 from serving.keys.own import OWN_KEY, own_key
 from serving.settings import GatewaySettings, is_loopback, read_settings
 
 if TYPE_CHECKING:
     from serving.gateway.grpc.server import GrpcServer
 
-SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
 LAST_S = 0.1  # then nobody new gets in, and whoever just did has this long to send what it came for
 KEEP_ALIVE_S = 75  # longer than the 60 s of common load balancers, which must be the ones to close an idle connection
@@ -87,42 +84,6 @@ def _require_keys_where_others_reach(options: Options) -> None:
                 f"{option} {host} can be reached from other machines and there are no API keys: name a file with --keys "
                 "(`tandem keys add` makes one), listen on 127.0.0.1, or say --insecure-no-auth"
             )
-
-
-def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A listening socket. Raises UserError where the address is taken or not ours."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except OSError as error:
-        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
-        raise UserError(f"port {port} on {host} {why}; choose another with {option}") from None
-    listener.setblocking(False)
-    return listener
-
-
-def let_nobody_in(listener: socket.socket) -> None:
-    """Drops new connections before the socket is closed.
-
-    Closing alone resets those that the kernel has taken and the event loop has not, and their clients have sent a request by
-    then. A filter that drops SYN makes clients try again a second later and be refused; handshakes that have begun are finished,
-    and established connections have sockets of their own. Where the system has no such filter, nothing is done.
-    """
-    instructions = (  # code, jump if true, jump if false, operand; the data begin at the TCP header
-        (0x30, 0, 0, 13),  # load the byte of flags
-        (0x45, 0, 1, 0x02),  # is SYN set?
-        (0x06, 0, 0, 0),  # return 0: drop
-        (0x06, 0, 0, 0xFFFFFFFF),  # return all: keep
-    )
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in instructions))
-    program = struct.pack("HL", len(instructions), ctypes.addressof(code))
-    with contextlib.suppress(OSError, AttributeError):
-        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 class _Server(uvicorn.Server):
@@ -182,6 +143,8 @@ async def _serve(
     gateway.close()
     await _first(hurry.wait(), asyncio.sleep(LINGER_S))
     let_nobody_in(public)
+    if grpc is not None:
+        grpc.let_nobody_in()
     await _first(hurry.wait(), asyncio.sleep(LAST_S))
     for server, _ in servers:
         server.should_exit = True

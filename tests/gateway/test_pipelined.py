@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.serve import _config, _Server, listen
+from serving.gateway.listeners import listen
+from serving.gateway.serve import _config, _Server
 from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, ask, gateway_of, until
 

@@ -80,7 +80,7 @@ def listens(gateway: Running) -> bool:
 def test_once_nobody_gets_in_who_was_in_still_is_and_a_new_connection_is_dropped() -> None:
     import socket
 
-    from serving.gateway.serve import let_nobody_in, listen
+    from serving.gateway.listeners import let_nobody_in, listen
 
     with listen("127.0.0.1", 0) as listener:
         address = listener.getsockname()

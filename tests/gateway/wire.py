@@ -12,7 +12,8 @@ from typing import Any
 import uvloop
 
 from serving.gateway.app import Gateway
-from serving.gateway.serve import _config, _Server, listen
+from serving.gateway.listeners import listen
+from serving.gateway.serve import _config, _Server
 from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, gateway_of
 

@@ -5,6 +5,10 @@ What it answers is in `service.py` and `infer.py`. Rule: every limit that gRPC h
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from math import inf
+
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
@@ -12,9 +16,13 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.grpc.infer import GrpcInfer
 from serving.gateway.grpc.service import Service
+from serving.gateway.listeners import held, let_nobody_in, stop_listening
 from serving.settings import GatewaySettings, is_loopback
 
 OPTION = "--grpc-port"
+LOOK_S = 0.1  # between two looks at whether anybody is connected
+# Without an RPC, before who is still connected is told to go: what comes just then is lost, so only when hardly anything comes. A guess.
+QUIET_S = 1.0
 OPTIONS = {
     "grpc.so_reuseport": 0,  # by default a second gateway would share the port in silence
     "grpc.max_send_message_length": -1,  # an answer is as large as the model makes it
@@ -32,10 +40,23 @@ OPTIONS = {
     # A machine that is gone without a word is noticed within 80 s where a request of its is open; by default within two hours.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
+    # Clients are asked to connect anew so often (give or take a tenth), which costs a round trip and loses nothing: so they spread over new
+    # gateways, and have gone elsewhere when this one stops. A guess, not measured: shorter costs more, longer makes stopping longer.
+    "grpc.max_connection_age_ms": 10_000,
     # Clients behind load balancers ping idle connections once or twice a minute, for which gRPC's default of five minutes disconnects them.
     "grpc.http2.min_ping_interval_without_data_ms": 10_000,
     "grpc.keepalive_permit_without_calls": 1,
 }
+
+
+class _Heard(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Answers nothing, but sees every RPC as it comes."""
+
+    def __init__(self) -> None:
+        self.last_at = -inf  # of the event loop's clock
+
+    def service(self, _: object) -> None:
+        self.last_at = asyncio.get_running_loop().time()
 
 
 class GrpcServer:
@@ -55,9 +76,12 @@ class GrpcServer:
             list(settings.models),
             admin_here=is_loopback(host),
         )
+        self._port = port
+        self._hurry = asyncio.Event()
         limits = {**OPTIONS, "grpc.max_receive_message_length": settings.limits.max_body_bytes}
         self._server = grpc.aio.server(options=list(limits.items()))
-        self._server.add_generic_rpc_handlers(service.handlers())
+        self._heard = _Heard()
+        self._server.add_generic_rpc_handlers((self._heard, *service.handlers()))
         try:
             self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError:
@@ -68,7 +92,27 @@ class GrpcServer:
     async def start(self) -> None:
         await self._server.start()
 
+    def let_nobody_in(self) -> None:
+        """New connections are dropped, those that are there go on."""
+        for it in held(self._port):
+            if it.is_listening:
+                let_nobody_in(it.copy)
+
     async def stop(self, grace_s: float) -> None:
-        """Takes nothing new, and waits as long for what is in flight. A shorter wait may be asked for meanwhile."""
+        """Refuses new connections, and waits as long for clients to go and for what is in flight; less, if that is asked for meanwhile.
+
+        gRPC cancels what reaches a server that stops before the client has heard of it; so it stops when nobody is connected any more, or
+        nothing comes.
+        """
+        stop_listening(self._port)
         self._infer.end_idle_streams()
-        await self._server.stop(grace_s)
+        if grace_s <= 0:
+            self._hurry.set()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        while (
+            loop.time() < min(end, self._heard.last_at + QUIET_S) and not self._hurry.is_set() and any(held(self._port))
+        ):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), LOOK_S)
+        await self._server.stop(0 if self._hurry.is_set() else max(0.0, end - loop.time()))

@@ -1,7 +1,7 @@
-"""gRPC clients of the gateways: channels that are opened once and kept, as such clients keep them, without any second try.
+"""gRPC clients of the gateways: channels that are opened once and kept, as such clients keep them, with gRPC's defaults.
 
-gRPC's own retries are off, those too that it calls transparent: what a client hears is what the gateway said. Rule: an answer that no gateway
-gave is its status alone; one that a gateway gave has the gateway's words after it.
+Those send an RPC again that no server has begun; what one has begun is not tried again. Rule: an answer that no gateway gave is its status
+alone; one that a gateway gave has the gateway's words after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tests.cluster.hybrid.endpoints import Forward, Known
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 NUM_CHANNELS = 2  # one for each gateway
 OPTIONS = (
-    ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),

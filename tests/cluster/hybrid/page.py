@@ -55,8 +55,8 @@ The spot notice is the cloud's. {let_go} the shortest notice of a cloud is {noti
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {phases}
 
-Three of four requests are HTTP, and one is gRPC over channels that are kept for the whole run. Nothing is tried again by the clients. A killed gateway loses what is on its way to it, and gRPC's own server cancels an RPC
-that reaches a gateway in the moment in which it stops ([both are excused](cluster-tests.md#real-processes-behind-simulated-pods), and nothing else).
+Three of four requests are HTTP, and one is gRPC over channels that are kept for the whole run. Clients try nothing again that a gateway has begun. A killed gateway loses what is on its way to it
+([which is excused](cluster-tests.md#real-processes-behind-simulated-pods), and nothing else).
 The GPU pool begins with no Triton (`autoscaling.beginsAtMinReplicas`), and no node is bought before demand rises.
 
 ## What the GPU nodes cost

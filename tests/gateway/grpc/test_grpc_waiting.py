@@ -197,8 +197,7 @@ def test_a_stop_ends_what_outlasts_it_and_refuses_what_is_new(
 ) -> None:
     with hanging(mortal, tmp_path, drain_s=100 if is_hurried else 1) as (both, call):
         both.running.program.send(signal.SIGTERM)
-        with both.stub() as other:
-            wait_until(lambda: _code(other) is grpc.StatusCode.UNAVAILABLE, "nobody new is taken")
+        wait_until(lambda: _code(both) is grpc.StatusCode.UNAVAILABLE, "nobody new is taken")
         if is_hurried:
             assert both.running.program.process.poll() is None  # it waits for the one in flight
             both.running.program.send(signal.SIGTERM)
@@ -207,9 +206,11 @@ def test_a_stop_ends_what_outlasts_it_and_refuses_what_is_new(
     assert not any("Traceback" in line for line in both.running.program.lines())
 
 
-def _code(stub: Any) -> grpc.StatusCode | None:
+def _code(both: Speaking) -> grpc.StatusCode | None:
+    """Of somebody who was not connected before."""
     try:
-        stub.ServerLive(pb.ServerLiveRequest(), timeout=5)
+        with both.stub() as stub:
+            stub.ServerLive(pb.ServerLiveRequest(), timeout=5)
     except grpc.RpcError as error:
         code: grpc.StatusCode = error.code()
         return code

@@ -1,0 +1,94 @@
+"""Listening sockets: bound with a clear error, closed without cutting off who is getting in, found where a library made them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.errors import UserError
+
+SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A listening socket. Raises UserError where the address is taken or not ours."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
+        raise UserError(f"port {port} on {host} {why}; choose another with {option}") from None
+    listener.setblocking(False)
+    return listener
+
+
+def let_nobody_in(listener: socket.socket) -> None:
+    """Drops new connections before the socket is closed.
+
+    Closing alone resets those that the kernel has taken and the event loop has not, and their clients have sent a request by
+    then. A filter that drops SYN makes clients try again a second later and be refused; handshakes that have begun are finished,
+    and established connections have sockets of their own. Where the system has no such filter, nothing is done.
+    """
+    instructions = (  # code, jump if true, jump if false, operand; the data begin at the TCP header
+        (0x30, 0, 0, 13),  # load the byte of flags
+        (0x45, 0, 1, 0x02),  # is SYN set?
+        (0x06, 0, 0, 0),  # return 0: drop
+        (0x06, 0, 0, 0xFFFFFFFF),  # return all: keep
+    )
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in instructions))
+    program = struct.pack("HL", len(instructions), ctypes.addressof(code))
+    with contextlib.suppress(OSError, AttributeError):
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One descriptor of this process. `copy` is another of the same socket: options set on it are the socket's."""
+
+    descriptor: int
+    copy: socket.socket
+    is_listening: bool
+
+
+def held(port: int) -> Iterator[Held]:
+    """This process' own TCP sockets of that local port; each copy is open until the next is asked for. Linux; elsewhere there are none."""
+    try:
+        descriptors = [int(it.name) for it in Path("/proc/self/fd").iterdir()]
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            copy = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # no socket, or gone by now
+            continue
+        with copy, contextlib.suppress(OSError):
+            is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM
+            if is_tcp and copy.getsockname()[1] == port:
+                is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                yield Held(descriptor, copy, is_listening)
+
+
+def stop_listening(port: int) -> None:
+    """New connections are refused from now on, also where a library that owns the listener has no word for that.
+
+    The owner keeps a descriptor, of a socket on which nothing ever comes, and closes that when it is done.
+    """
+    for it in list(_listening(port)):
+        with socket.socket() as nothing:
+            os.dup2(nothing.fileno(), it, inheritable=False)
+
+
+def _listening(port: int) -> Iterator[int]:
+    return (it.descriptor for it in held(port) if it.is_listening)

@@ -1,0 +1,49 @@
+"""A gateway that is stopped under load over gRPC: channels that are kept, as such clients keep them, with gRPC's defaults."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.gateway.grpc.conftest import Speaking, double, speaking_before
+from tests.local.harness import Served, wait_until
+
+NUM_CLIENTS = 20
+pytestmark = pytest.mark.triton
+
+
+def test_a_stop_cuts_no_rpc_off(kinds: Served, tmp_path: Path) -> None:
+    """All that comes is answered until clients have gone; who comes anew is refused, and may ask another gateway."""
+    with speaking_before(tmp_path, {"kinds": [f"http://{kinds.url}"]}) as both:
+        wait_until(lambda: b"double.any" in both.running.ask("/v2/repository/index", b"").body, "its models are seen")
+        said = asyncio.run(busy(both))
+    assert set(said) == {"OK", "UNAVAILABLE"}
+    assert said["OK"] > 500  # it took some while
+
+
+async def busy(both: Speaking) -> Counter[str]:
+    """What clients on one channel hear that ask without a pause, until each has been refused."""
+    said: Counter[str] = Counter()
+    async with grpc.aio.insecure_channel(both.url) as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+        async def client() -> None:
+            while True:
+                try:
+                    await infer(double().SerializeToString(), timeout=20)
+                    said["OK"] += 1
+                except grpc.aio.AioRpcError as error:
+                    said[error.code().name] += 1
+                    return
+
+        clients = [asyncio.create_task(client()) for _ in range(NUM_CLIENTS)]
+        await asyncio.sleep(1)
+        both.running.program.send(signal.SIGTERM)
+        await asyncio.gather(*clients)
+    return said
