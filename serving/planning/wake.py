@@ -151,12 +151,20 @@ def cheapest(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_R
 
 
 def advised(needed: Needed, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRules = WAKE_RULES) -> Mix:
-    """The cheapest mix; of GPUs that nobody has seen one, or as many as are needed for sure. `num_gpu` are asked for already."""
+    """The cheapest mix; of GPUs that nobody has seen one, or as many as are needed for sure. `num_gpu` are asked for already.
+
+    That one is also had where it would save money if it took all of which nobody knows: by the upper bound it never would, and nobody
+    would ever find out. It goes again when it is known and does not.
+    """
     if needed.gpu_unseen <= 0:
         return cheapest(needed, cpu, gpu, rules)
     known = replace(needed, gpu=max(needed.gpu - needed.gpu_unseen, needed.gpu_only), gpu_unseen=0.0)
     most = max(1, num_gpu, gpu.min_replicas, cheapest(known, cpu, gpu, rules).num_gpu)
-    return cheapest(needed, cpu, replace(gpu, max_replicas=min(most, gpu.max_replicas)), rules)
+    careful = cheapest(needed, cpu, replace(gpu, max_replicas=min(most, gpu.max_replicas)), rules)
+    if careful.num_gpu > 0 or gpu.max_replicas == 0:
+        return careful
+    hoped = mix(1, known, cpu, gpu, rules)
+    return min((careful, hoped), key=lambda m: (round(m.short, 6), round(m.price_per_hour, 6), m.num_gpu))
 
 
 def break_even(needed: Needed, cpu: Supply, gpu: Supply, rules: WakeRules = WAKE_RULES) -> float | None:

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.planning.prices import EQUAL_PER_HOUR
-from serving.planning.wake import EPSILON, WAKE_RULES, Needed, Supply, WakeRules, Wanted, break_even, mix, want
+from serving.planning.wake import (
+    EPSILON,
+    WAKE_RULES,
+    Needed,
+    Supply,
+    WakeRules,
+    Wanted,
+    break_even,
+    cheapest,
+    mix,
+    want,
+)
 from serving.settings import PoolSettings, comes_and_goes
 
 GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
@@ -80,6 +91,9 @@ def needed(pair: Pair, demands: Mapping[str, Demand]) -> Needed:
     return Needed(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas, coming.unseen_replicas)
 
 
+Reason = Literal["short", "pays", "might_pay", "does_not_pay", "idle"]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Another number of servers is wanted of a pool. `reason`: what `want` went by, in a word."""
@@ -87,7 +101,7 @@ class Change:
     pool: str
     before: int
     after: int
-    reason: Literal["short", "pays", "does_not_pay", "idle"]
+    reason: Reason
     sentence: str
 
 
@@ -100,16 +114,26 @@ def changes(
         all_of_it = needed(pair, demands)
         pays_from = break_even(all_of_it, pair.supply, pair.coming_supply, rules)
         even = "" if pays_from is None else f", break-even {pays_from:.2g}"
-        sentence = f"{pair.coming}: {_servers(new.gpu)} would pay ({_demand(demands[pair.coming])}{even})"
-        is_short = mix(old.gpu, all_of_it, pair.supply, pair.coming_supply, rules).short > EPSILON
-        reason: Literal["short", "pays", "does_not_pay"] = "short" if is_short else "pays"
-        if new.gpu < old.gpu:
-            reason = "does_not_pay"
+        reason = _reason(old, new, all_of_it, pair, rules)
+        demand = _demand(demands[pair.coming])
+        sentence = f"{pair.coming}: {_servers(new.gpu)} would pay ({demand}{even})"
+        if reason == "might_pay":
+            sentence = f"{pair.coming}: {_servers(new.gpu)} might pay, which shows when it is there ({demand} at most)"
         found.append(Change(pair.coming, old.gpu, new.gpu, reason, sentence))
     if new.cpu != old.cpu:
         sentence = f"{pair.steady}: {_servers(new.cpu)} would do ({_demand(demands[pair.steady])})"
         found.append(Change(pair.steady, old.cpu, new.cpu, "short" if new.cpu > old.cpu else "idle", sentence))
     return found
+
+
+def _reason(old: Wanted, new: Wanted, all_of_it: Needed, pair: Pair, rules: WakeRules) -> Reason:
+    """Of another number of GPUs."""
+    if new.gpu < old.gpu:
+        return "does_not_pay"
+    if mix(old.gpu, all_of_it, pair.supply, pair.coming_supply, rules).short > EPSILON:
+        return "short"
+    is_known = cheapest(all_of_it, pair.supply, pair.coming_supply, rules).num_gpu >= new.gpu
+    return "pays" if is_known else "might_pay"
 
 
 def sentences(

@@ -17,7 +17,7 @@ from tests.cluster.hybrid.adapter import METRIC, most
 from tests.cluster.hybrid.channels import message
 from tests.cluster.hybrid.container import NotImitated, Places
 from tests.cluster.hybrid.endpoints import PROXY_LATE_S, Known
-from tests.cluster.hybrid.excused import GATEWAY_KILLED, UPGRADED, unexcused
+from tests.cluster.hybrid.excused import GATEWAY_KILLED, MOST, UPGRADED, unexcused
 from tests.cluster.hybrid.moments import ALONE, BACK, DOWN, NOTICES, UP, of, wrong
 from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
 from tests.cluster.hybrid.probe import Probing
@@ -324,7 +324,10 @@ def phases(**said: int) -> dict[str, Any]:
     return {"phases": {GATEWAY_KILLED: {"said": said}, UPGRADED: {"said": {}}}, "all": {"errors": errors}}
 
 
-@pytest.mark.parametrize(("said", "left"), [({"OK": 9, "UNAVAILABLE": 2}, 0), ({"UNAVAILABLE": 1, "CANCELLED": 1}, 1)])
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [({"OK": 9, "UNAVAILABLE": 2}, 0), ({"UNAVAILABLE": MOST + 3}, 3), ({"UNAVAILABLE": 1, "CANCELLED": 1}, 1)],
+)
 def test_of_a_killed_gateway_only_lost_connections_are_excused(said: dict[str, int], left: int) -> None:
     assert unexcused(phases(**said)) == left
 

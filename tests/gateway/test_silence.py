@@ -35,7 +35,7 @@ PRICES = {CHEAP: 1.0, DEAR: 10.0}
 POINTS = [(1, 0.02), (32, 0.04)]
 RATE_RPS = 30.0
 STARTED_S = 0.3  # that a healthy answer takes beside the model's time at most, on two busy cores
-BUSY_S = 20.0
+BUSY_S = 10.0
 
 
 class Row(NamedTuple):
@@ -165,8 +165,7 @@ def busy_machine(num_processes: int) -> Iterator[None]:
             process.wait()
 
 
-@pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize(("seconds", "rate_rps"), [(0.02, 30.0), (0.6, 8.0)])
+@pytest.mark.parametrize(("servers", "seconds", "rate_rps"), [(1, 0.02, 30.0), (2, 0.02, 30.0), (2, 0.6, 8.0)])
 def test_requests_do_not_wait_for_a_triton_that_stands_still(
     environment: Environment, tmp_path: Path, servers: int, seconds: float, rate_rps: float
 ) -> None:
@@ -213,7 +212,7 @@ def test_a_gateway_that_stood_still_itself_gives_nobody_up(environment: Environm
     assert not load.lost
 
 
-@pytest.mark.parametrize("seconds", [0.02, 3.0])
+@pytest.mark.parametrize("seconds", [0.02, 1.5])
 def test_a_busy_server_on_a_busy_machine_is_not_given_up(
     environment: Environment, tmp_path: Path, seconds: float
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import exp, inf
 
 import pytest
@@ -196,24 +196,39 @@ def test_of_gpus_that_nobody_has_seen_one_is_woken_whatever_they_might_take() ->
     assert changes(looks[1:]) == [(5, 1)]
 
 
+CARD = Supply(price_per_hour=1.2, max_replicas=4, cold_start_s=300)
+
+
 @pytest.mark.parametrize(
-    ("load", "woken"),
+    ("load", "woken_at"),
     [
-        (Needed(10.0, 1.0), True),
-        (Needed(10.0, 10.0, gpu_unseen=10.0), False),
-        (Needed(15.0, 15.0, gpu_unseen=15.0), True),
+        (Needed(10.0, 1.0), 450),
+        (Needed(10.0, 10.0, gpu_unseen=10.0), 225),
+        (Needed(10.0, 6.0, gpu_unseen=5.5), 225),
+        (Needed(4.0, 4.0, gpu_unseen=4.0), None),
     ],
-    ids=["seen", "not seen", "not seen, and more than CPUs carry"],
+    ids=["seen", "not seen", "seen by some", "not seen, and dearer in any case"],
 )
-def test_gpus_that_nobody_has_seen_are_woken_where_cpus_are_too_few_and_not_to_save_money(
-    load: Needed, woken: bool
+def test_of_gpus_that_nobody_has_seen_one_is_tried_where_it_might_save_money(
+    load: Needed, woken_at: int | None
 ) -> None:
-    """A limit, which docs/scaler.md tells: nobody knows whether they would."""
-    card = Supply(price_per_hour=1.2, max_replicas=4, cold_start_s=300)
-    wanted = Wanted(1, 0)
-    for now in range(3600):
-        wanted = want(wanted, float(now), load, CPU, card, 0)
-    assert (wanted.gpu > 0) is woken
+    """A cold start's worth of what it might save, of 3.0 an hour all but 1.4."""
+    looks = [Wanted(15, 0)]
+    for now in range(1, 3600):
+        looks.append(want(looks[-1], float(now), load, CPU, CARD, 0))
+    assert {it.gpu for it in looks} == {0} | ({1} if woken_at else set())
+    if woken_at:
+        assert looks[-1].gpu_since == pytest.approx(woken_at, abs=3)
+
+
+def test_a_gpu_that_was_tried_goes_when_it_does_not_pay_and_is_not_tried_again() -> None:
+    wanted, numbers = Wanted(15, 0), []
+    for now in range(1, 7200):
+        unseen = 10.0 if not any(numbers) or now < 600 else 0.0
+        wanted = want(wanted, float(now), Needed(10.0, 10.0, gpu_unseen=unseen), CPU, CARD, 0 if unseen else wanted.gpu)
+        numbers.append(wanted.gpu)
+    assert [number for number, _ in groupby(numbers)] == [0, 1, 0]
+    assert numbers.index(0, 600) < 600 + 400  # it has cost as much as its cold start
 
 
 @pytest.mark.parametrize(("each", "most"), [(0.1, 1), (0.3, 3), (1.0, 4)])

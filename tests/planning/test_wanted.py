@@ -75,3 +75,9 @@ def test_what_is_there_at_first_is_taken_for_wanted() -> None:
 
 def test_servers_of_the_steady_pool_are_told_too() -> None:
     assert run({"cpu": Demand(2.5, 2.5, 1), "gpu": NOBODY}, 9)[1] == ["cpu: 3 servers would do (demand 2.5 servers)"]
+
+
+def test_a_gpu_that_nobody_has_seen_is_said_to_be_tried() -> None:
+    """It might save the price of six CPU servers, if it took all of it."""
+    _, said = run({"cpu": Demand(7.0, 0.0, 7), "gpu": Demand(7.0, 0.0, 0, 7.0)}, 900)
+    assert said[0] == "gpu: 1 server might pay, which shows when it is there (demand 7 servers at most)"
