@@ -106,6 +106,10 @@ class Overloaded(RequestError):
     pass
 
 
+class NeverInTime(Overloaded):
+    """However little there is to do: coming again with the same deadline does not help."""
+
+
 class NotReady(RequestError):
     pass
 
@@ -145,6 +149,7 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
     NoSuchPath: (404, "not_found"),
     RateLimited: (429, "rate_limited"),
     Overloaded: (503, "overloaded"),
+    NeverInTime: (503, "overloaded"),
     NotReady: (503, "not_ready"),
     UpstreamLost: (503, "upstream_lost"),
     DeadlineExpired: (504, "deadline_expired"),

@@ -18,6 +18,7 @@ OPENAI_PATHS = ("/v1/embeddings", "/v1/models")
 OUTCOMES = {
     errors.RateLimited: "rate_limited",
     errors.Overloaded: "shed",
+    errors.NeverInTime: "shed",
     errors.NotReady: "shed",
     errors.DeadlineExpired: "expired",
     errors.UpstreamLost: "backend_error",

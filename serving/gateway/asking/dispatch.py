@@ -217,9 +217,10 @@ class Dispatch:
         wait_s = retry_after_s(now, candidates, asked.rows, again, asked.priority, turn=turn)
         left_ms = (asked.deadline - now) * 1000
         if wait_s is None:
-            text = f"'{asked.route.name}' cannot answer this within {left_ms:.0f} ms, however little there is to do"
-        else:
-            text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.0f} ms"
+            return errors.NeverInTime(
+                f"'{asked.route.name}' cannot answer this within {left_ms:.0f} ms, however little there is to do"
+            )
+        text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.0f} ms"
         return errors.Overloaded(text, retry_after_s=wait_s)
 
     async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, client: Client) -> None:

@@ -28,6 +28,7 @@ CODES: dict[type[errors.RequestError], grpc.StatusCode] = {
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.RateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Overloaded: grpc.StatusCode.UNAVAILABLE,
+    errors.NeverInTime: grpc.StatusCode.DEADLINE_EXCEEDED,  # a client that tries again what is UNAVAILABLE would do so in vain
     errors.NotReady: grpc.StatusCode.UNAVAILABLE,
     errors.UpstreamLost: grpc.StatusCode.UNAVAILABLE,
     errors.DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -93,9 +93,9 @@ def test_the_earliest_deadline_counts_and_what_cannot_be_in_time_is_not_waited_f
 ) -> None:
     with slow.stub() as stub:
         code, text, metadata = refused(stub.ModelInfer, request_, **more)
-    assert code is grpc.StatusCode.UNAVAILABLE
-    assert metadata["tandem-error"] == "overloaded"
-    assert "within" in text
+    assert (code, metadata["tandem-error"]) == (grpc.StatusCode.DEADLINE_EXCEEDED, "overloaded")
+    assert "however little there is to do" in text  # so it is not to be tried again
+    assert "retry-after-ms" not in metadata
 
 
 def test_a_refusal_for_load_says_when_to_come_again(slow: Slow) -> None:
