@@ -653,7 +653,7 @@ def test_a_node_that_karpenter_bought_serves(bed: Bed, namespace: str, tandem: T
     node_pool(1, 1)
     install(bed, namespace, pools__gpu__enabled=True)
     until(lambda: "and pool gpu (gpu)" in tandem("status").out, "the GPU pool serves", WAIT_S)
-    assert "coming" not in tandem("status").out
+    until(lambda: "coming" not in tandem("status").out, "its node is said to be there", WAIT_S)
 
 
 def test_what_karpenter_refuses_to_buy_is_told_in_its_words(
