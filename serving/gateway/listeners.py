@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import socket
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,8 +71,10 @@ def held(port: int) -> Iterator[Held]:
         return
     for descriptor in descriptors:
         try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
             copy = socket.socket(fileno=os.dup(descriptor))
-        except OSError:  # no socket, or gone by now
+        except OSError:  # gone by now
             continue
         with copy, contextlib.suppress(OSError):
             is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM
@@ -85,10 +88,6 @@ def stop_listening(port: int) -> None:
 
     The owner keeps a descriptor, of a socket on which nothing ever comes, and closes that when it is done.
     """
-    for it in list(_listening(port)):
+    for descriptor in [it.descriptor for it in held(port) if it.is_listening]:
         with socket.socket() as nothing:
-            os.dup2(nothing.fileno(), it, inheritable=False)
-
-
-def _listening(port: int) -> Iterator[int]:
-    return (it.descriptor for it in held(port) if it.is_listening)
+            os.dup2(nothing.fileno(), descriptor, inheritable=False)
