@@ -40,8 +40,8 @@ OPTIONS = {
     # A machine that is gone without a word is noticed within 80 s where a request of its is open; by default within two hours.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
-    # Clients are asked to connect anew so often (give or take a tenth), which costs a round trip and loses nothing: so they spread over new
-    # gateways, and have gone elsewhere when this one stops. A guess, not measured: shorter costs more, longer makes stopping longer.
+    # Clients are asked to connect anew so often (give or take a tenth), so that they spread over new gateways, and have gone elsewhere when
+    # this one stops. It costs a round trip, and with gRPC's retries loses nothing. A guess: shorter costs more, longer makes a stop longer.
     "grpc.max_connection_age_ms": 10_000,
     # Clients behind load balancers ping idle connections once or twice a minute, for which gRPC's default of five minutes disconnects them.
     "grpc.http2.min_ping_interval_without_data_ms": 10_000,
