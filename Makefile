@@ -5,16 +5,16 @@ PYTHON_HERE := .venv/bin/python
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser), needs Go
 # (make test-cluster), builds images (make test-images) or measures time (make bench, make prove).
-TESTS := not models and not campaigns and not browser and not cluster and not images
+TESTS := not models and not recipes and not campaigns and not browser and not cluster and not images
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
-setup: .venv/.local ## Make .venv/ with `tandem` in it (embedded Triton included, no torch)
+setup: .venv/.local ## Make .venv/ with `tandem` in it and all that README.md shows (no torch)
 
 up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; options by ARGS="--port 8090"
 	@exec .venv/bin/tandem up $(ARGS)
@@ -36,6 +36,15 @@ test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real contro
 
 test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
 	$(PYTHON_HERE) -m pytest -m images -s tests/images $(ARGS)
+
+test-readme: .venv/.dev ## Do what README.md says, word for word, in a clone on a bare Debian 12; needs root, debootstrap and port 8080, minutes
+	@$(PYTHON_HERE) -m scripts.readme $(ARGS)
+
+test-recipes: .venv/.dev ## Export each recipe in the environment that `--yes` makes, from an empty cache (downloads 3.2 GB)
+	$(PYTHON_HERE) -m pytest -m recipes $(ARGS)
+
+test-older-cpu: .venv/.dev ## Test exports and engines as on a processor without AVX-512 and VNNI
+	tests/as_avx2.sh $(PYTHON_HERE) -m pytest -m "$(TESTS)" $(SIDE_BY_SIDE) tests/export tests/local/test_backend.py tests/local/test_engine_choice.py tests/test_repository.py $(ARGS)
 
 lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .
@@ -60,7 +69,7 @@ test-clients: .venv/.dev .venv-clients/.installed .venv-clients-older/.installed
 fuzz: .venv-fuzz/.installed ## Fuzz what reads clients' bytes and a gateway that runs: ten minutes; shorter: ARGS="--seconds 60"
 	.venv-fuzz/bin/python -m tests.fuzz $(ARGS)
 
-loadtest: .venv/.loadtest ## Compare the variants under load for about a minute and write a report
+loadtest: .venv/.local ## Compare the variants under load for about a minute and write a report
 	$(PYTHON_HERE) -m serving campaign run loadtest/campaigns/digits.yaml $(ARGS)
 
 bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, then images, texts and gRPC beside none and beside a peer
@@ -92,13 +101,10 @@ clean: ## Remove environments, results and caches of this clone (not the cache i
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.local: $(SETUP)
-	@scripts/setup.sh .venv local && touch $@
-
-.venv/.loadtest: .venv/.local
-	@scripts/setup.sh .venv local,loadtest && touch $@
+	@scripts/setup.sh .venv quickstart && touch $@
 
 .venv/.dev: $(SETUP)
-	@scripts/setup.sh .venv dev && touch $@ .venv/.local .venv/.loadtest
+	@scripts/setup.sh .venv dev && touch $@ .venv/.local
 
 .venv-export/.export: $(SETUP)
 	@scripts/setup.sh .venv-export export,keras,dev && touch $@

@@ -42,6 +42,8 @@ def settings_page() -> str:
         "",
         "A variable that begins with `TANDEM_` and is not in this table stops the program with a message.",
         "",
+        "Proxies (`http_proxy`, `https_proxy`, `grpc_proxy`, `all_proxy`) are for what is fetched: loopback is always reached without one.",
+        "",
         "| variable | what it is |",
         "| --- | --- |",
         *(f"| `{name}` | {text} |" for name, text in settings.ENVIRONMENT.items()),
@@ -71,6 +73,7 @@ def cli_page() -> str:
         "# Command line",
         "",
         "Exit codes: 0 good, 1 a verdict or gate failed, 2 the user's to fix (one line on stderr that says how), 3 the environment's.",
+        "A group without a verb (`tandem`, `tandem keys`, `tandem campaign`, `tandem cluster`) prints its help and exits with 2.",
     ]
     for path, command in _commands(cli, "tandem"):
         context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes an environment: finds a Python 3.11 or 3.12 that can carry Tandem, or says what to install, and installs the project.
 #
-#   scripts/setup.sh ENVIRONMENT EXTRAS        e.g. scripts/setup.sh .venv local,loadtest
+#   scripts/setup.sh ENVIRONMENT EXTRAS        e.g. scripts/setup.sh .venv quickstart
 #   scripts/setup.sh ENVIRONMENT FOLDER/       what FOLDER/requirements.txt names, pinned by FOLDER/constraints.txt, and not the project
 #
 # PYTHON=/path/to/python3.12 chooses the interpreter. Needs nothing but that and a POSIX shell.
@@ -11,7 +11,7 @@ environment=$1 extras=$2
 
 stop() { printf 'tandem: %s\n' "$1" >&2; exit 3; }
 
-[ "$(uname -s)" = Linux ] || stop "Tandem's set-up runs on Linux only (this is $(uname -s)). Serve from a Linux machine or container, or run 'pip install tandem-serving' and use 'tandem up --pool cpu=http://HOST:8000' with a Triton that runs elsewhere."
+[ "$(uname -s)" = Linux ] || stop "Tandem's set-up runs on Linux only (this is $(uname -s)). Serve from a Linux machine or container, or run 'python3 -m pip install .' in this folder and use 'tandem up --pool cpu=http://HOST:8000' with a Triton that runs elsewhere."
 case $(uname -m) in x86_64 | aarch64) ;; *) stop "no Triton wheel exists for $(uname -m); x86_64 and aarch64 work." ;; esac
 
 # Prints "VERSION|what is missing": an interpreter is usable when nothing is missing.

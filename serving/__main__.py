@@ -1,8 +1,25 @@
-import sys
+"""`tandem` and `python -m serving`: ends in silence where Ctrl-C comes while the first imports are under way.
 
-try:
-    from serving.cli import main
-except KeyboardInterrupt:  # while the first imports are under way
-    sys.exit(130)
+Rule: nothing of this project, nor any library, is imported at the top.
+"""
 
-main()
+import os
+import signal
+
+
+def main() -> None:
+    """The `tandem` command."""
+    is_ours = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # else whoever started it has Ctrl-C ignored
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # nothing is there yet to be cleaned up
+    from serving.cli import main as command
+
+    if is_ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    command()
+
+
+if __name__ == "__main__":
+    main()

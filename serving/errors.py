@@ -44,11 +44,21 @@ class RequestError(TandemError):
     """A request that gets no inference result. `retry_after_s` is None where trying again would not help.
 
     `receipt` are the response headers that say what worked on it, where something did. `param` is the field of the body that is wrong,
-    where a protocol tells it apart from the message.
+    where a protocol tells it apart from the message. `model` and `version` are what was asked for, where the error is about them.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, param: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        param: str | None = None,
+        model: str = "",
+        version: str = "",
+    ) -> None:
         super().__init__(message)
+        self.model = model
+        self.version = version
         self.retry_after_s = retry_after_s
         self.param = param
         self.receipt: list[tuple[bytes, bytes]] = []
@@ -86,12 +96,28 @@ class Forbidden(RequestError):
     pass
 
 
+class LoadRefused(Forbidden):
+    """What a request to load would change is not the network's to change."""
+
+
 class NotFound(RequestError):
     pass
 
 
 class NoSuchPath(NotFound):
     pass
+
+
+class NoSuchModel(NotFound):
+    pass
+
+
+class NoSuchVersion(NotFound):
+    pass
+
+
+class NothingToLoad(NoSuchModel):
+    """No server that answers has it in its repository."""
 
 
 class MethodNotAllowed(BadRequest):
@@ -145,8 +171,12 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
     HeadTooLarge: (431, "too_large"),
     Unauthenticated: (401, "unauthenticated"),
     Forbidden: (403, "forbidden"),
+    LoadRefused: (403, "forbidden"),
     NotFound: (404, "not_found"),
     NoSuchPath: (404, "not_found"),
+    NoSuchModel: (404, "not_found"),
+    NoSuchVersion: (404, "not_found"),
+    NothingToLoad: (404, "not_found"),
     RateLimited: (429, "rate_limited"),
     Overloaded: (503, "overloaded"),
     NeverInTime: (503, "overloaded"),
@@ -160,8 +190,8 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
 
 
 def retry_after_headers(retry_after_s: float) -> list[tuple[str, str]]:
-    """`Retry-After` in whole seconds, rounded up and at least 1, with the exact value beside it in milliseconds."""
+    """`Retry-After` in whole seconds, rounded up, with the exact value beside it in milliseconds; at least 1 of each."""
     return [
         ("Retry-After", str(max(1, math.ceil(retry_after_s)))),
-        ("Retry-After-Ms", str(max(0, math.ceil(retry_after_s * 1000)))),
+        ("Retry-After-Ms", str(max(1, math.ceil(retry_after_s * 1000)))),
     ]

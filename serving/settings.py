@@ -6,11 +6,12 @@ turns a feature off in silence. Seconds inside, unit last in the name; None is u
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -33,11 +34,15 @@ ENVIRONMENT = {
     "TANDEM_ADMIN_PORT": "Port of the admin listener, as `--admin-port`.",
     "TANDEM_GRPC_PORT": "Port of the v2 protocol over gRPC, as `--grpc-port`.",
     "TANDEM_KEYS": "File of API keys, as `--keys`.",
+    "TANDEM_ALLOWED_HOSTS": "Names under which clients reach the gateway, as `--allowed-hosts`.",
     "TANDEM_API_KEY": "The key that Tandem's own load tests and its scaler send to a gateway that wants one.",
     "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+# As urllib, requests, curl and gRPC compare hosts: names with all below them (*.localhost); urllib knows no networks (so
+# `local/news.py` asks around them), and wants an IPv6 address with its brackets.
+LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1", "[::1]")
 EMULATED = "emulated"  # the device of pools whose times follow a file, and how the names of all such pools begin
 
 
@@ -67,6 +72,23 @@ def check_environment(environment: Mapping[str, str] | None = None) -> None:
             raise UserError(f"unknown environment variable {name}{nearest(name, ENVIRONMENT)}")
 
 
+def reach_loopback_directly(environment: MutableMapping[str, str] | None = None) -> None:
+    """Excepts loopback from every proxy that the environment names, for this process and all that it starts.
+
+    `no_proxy` is what urllib, requests, gRPC, pip and curl read; gRPC reads `no_grpc_proxy` before it, and only in lower case.
+    """
+    changed = os.environ if environment is None else environment
+    excepted = changed.get("no_proxy") or changed.get("NO_PROXY") or ""
+    for name, hosts in {
+        "no_proxy": excepted,
+        "NO_PROXY": excepted,
+        "no_grpc_proxy": changed.get("no_grpc_proxy", excepted),
+    }.items():
+        given = [host for part in hosts.split(",") if (host := part.strip())]
+        if given != ["*"] or name == "no_grpc_proxy":  # gRPC does not know that word
+            changed[name] = ",".join(dict.fromkeys((*given, *LOOPBACK)))
+
+
 def _http_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
@@ -80,6 +102,23 @@ def _http_url(url: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_http_url)]
+VariantName = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+HOST_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+
+def host_name(name: str) -> str:
+    """A name or an address as `Host` has it, in small letters; `*.` before a name means all below it. Raises ValueError."""
+    lower = name.lower().removesuffix(".")
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(lower.removeprefix("[").removesuffix("]")))
+    if HOST_NAME.fullmatch(lower) is None:
+        raise ValueError(
+            f"'{name}' is no name of a host: write it without http:// and without a port, as models.example.com"
+        )
+    return lower
+
+
+HostName = Annotated[str, AfterValidator(host_name)]
 
 
 class Strict(BaseModel):
@@ -96,6 +135,12 @@ class PoolSettings(Strict):
     device: Literal["cpu", "gpu", "emulated"] = Field(
         description="The kind of device that every instance in it must run on. `emulated`: times follow a file (docs/emulated.md); "
         "its name begins with `emulated` then."
+    )
+    models: tuple[VariantName, ...] = Field(
+        default=(),
+        description="The variants that its servers load, such as `digits-fp16`: known before any of them has answered, so that what it "
+        "alone serves is `not_ready` until then, and wakes it. Unset: of a pool that comes and goes, those that `--model-repository` has "
+        "for its device.",
     )
     price_per_hour: float | None = Field(
         default=None,
@@ -241,6 +286,11 @@ class ModelSettings(Strict):
     objective: ObjectiveSettings = Field(
         default_factory=ObjectiveSettings, description="What is wanted of its answers."
     )
+    token_ids: bool = Field(
+        default=False,
+        description="Whether /v1/embeddings takes token ids in the place of texts, which must be of this model's own tokenizer: ids of "
+        "another's, such as those that LangChain sends by default, give wrong vectors in silence.",
+    )
 
 
 class GatewaySettings(Strict):
@@ -254,6 +304,21 @@ class GatewaySettings(Strict):
         default_factory=dict, description="Public model name -> what is decided for it."
     )
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on one request.")
+    allowed_hosts: tuple[HostName, ...] = Field(
+        default=(),
+        description="Names that lead to this gateway, beside localhost and the address it listens on, such as those of a proxy before "
+        "it; `*.example.com` means all below it. Without API keys on loopback any other Host is 403; where names are listed, everywhere.",
+    )
+    allow_missing: bool = Field(
+        default=False,
+        description="Whether the gateway is ready without the models that no Triton could load. Where `models` names some, those are "
+        "what it waits for.",
+    )
+    triton_words: bool = Field(
+        default=False,
+        description="Whether clients of v2 that look at texts find Triton's: `triton` as the server's name in its metadata, and Triton's "
+        "words for an unknown model or version, a full queue, an expired deadline and a refused load before Tandem's own sentences.",
+    )
 
 
 # Of a pool: how its Triton is started.

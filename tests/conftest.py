@@ -1,13 +1,30 @@
-"""For all tests: what the tests start has to be interruptible, also where the tests themselves were started in the background.
+"""For all tests: a home of their own (`home.py`), and what they start can be interrupted.
 
-A shell without job control lets what it starts with `&` ignore SIGINT, and children inherit that.
+Files that tests make have the same modes whoever runs them. A shell without job control lets what it starts with `&` ignore SIGINT, and children inherit that.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+
+import pytest
+
+from tests import home
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.umask(0o022)  # a file of API keys that the group may write is refused
+
 collect_ignore = ["clients"]  # outside clients, in an environment of their own: `make test-clients`
+
+home.leave_the_users()  # before test modules are imported, which may look around
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    starts_triton = any(
+        item.get_closest_marker(name) for name in ("triton", "browser", "cluster", "images", "models", "recipes")
+    )
+    home.move_in(str(item.path), has_triton=starts_triton)  # before any fixture

@@ -28,6 +28,7 @@ ROOMS = [
     "settings",
     "document",
     "cores",
+    "installation",
     "errors",
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.
@@ -103,6 +104,7 @@ def test_imports_point_down_the_house(path: Path) -> None:
             assert ROOMS.index(parts[1]) >= ROOMS.index(room), f"{room} may not import {name}"
 
 
+MESSAGES = {"serving.errors", "serving.errors.UserError", "serving.installation", "serving.installation.how_to_add"}
 TRACES = {"serving.replay.traces", "serving.replay.traces.read_trace"}
 BURSTS = {"serving.planning.simulate.bursts", "serving.planning.simulate.bursts.Bursts"}
 
@@ -141,7 +143,7 @@ def test_load_tests_know_the_gateway_by_http_only() -> None:
             path.parts
         ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
-            known = {"serving.errors", "serving.errors.UserError", *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
+            known = {*MESSAGES, *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
             assert {n for n in taken if not n.startswith("serving.planning.machine")} <= known, f"{path}: {taken}"
 
 
@@ -152,4 +154,4 @@ def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:
             a.name for n in top.body if isinstance(n, ast.Import) for a in n.names
         }
         rooms = {n for n in names if n and n.startswith("serving.") and not n.startswith("serving.cli")}
-        assert rooms <= {"serving.errors", "serving.settings"}, file
+        assert rooms <= {"serving.errors", "serving.installation", "serving.settings"}, file

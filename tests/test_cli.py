@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.local.launch import free_ports
+
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +54,7 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["export", FP32, "--example", "README.md"], 2, "README.md is no npz file"),
         (["export", FP32], 2, "no data to judge the variants on"),
         (["export", "digits", "--max-bad-images", "1"], 2, "--max-bad-images"),
-        (["export", "digits"], 2, "tandem-serving[export]"),
+        (["export", "digits"], 2, "pip install -e '.[export]'"),
         (["export", "hf:somewhere"], 2, "no data to judge the variants on"),
         (["export", "hf:somewhere", "--i-accept-ungated"], 2, "--yes"),
         (["verify", "--server", "kserve"], 2, "--server"),
@@ -108,6 +110,25 @@ def test_help_and_version_work_without_any_room() -> None:
     assert tandem("--version").stdout.startswith("tandem, version ")
 
 
+@pytest.mark.parametrize(
+    ("group", "verbs"),
+    [
+        ([], ["up", "export", "verdict"]),
+        (["keys"], ["add", "revoke"]),
+        (["campaign"], ["run", "report"]),
+        (["cluster"], ["preflight", "status", "scaler"]),
+    ],
+)
+def test_a_group_alone_prints_its_help_and_is_exit_code_2_because_nothing_was_done(
+    group: list[str], verbs: list[str]
+) -> None:
+    done = tandem(*group)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout == tandem(*group, "--help").stdout
+    lines = done.stdout.splitlines()
+    assert all(any(line.split()[:1] == [verb] for line in lines) for verb in verbs)
+
+
 def test_models_and_verify_speak_json() -> None:
     models = json.loads(tandem("models", "--json").stdout)
     assert models["version"] == 1
@@ -137,5 +158,43 @@ def test_an_empty_folder_is_nothing_to_verify(tmp_path: Path) -> None:
 def test_a_path_that_triton_cannot_start_from_is_refused(tmp_path: Path) -> None:
     spaced = tmp_path / "with space"
     spaced.mkdir()
-    done = tandem("up", "--model-repository", str(spaced))
+    done = tandem("up", "--model-repository", str(spaced), "--port", str(free_ports(1)[0]))
     assert (done.returncode, "holds ' '" in done.stderr) == (2, True)
+
+
+INTERRUPTED = """
+import importlib, os, signal, sys, tomllib
+wanted, sys.argv = sys.argv[1], ["tandem", *sys.argv[2:]]
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+entry, _, name = tomllib.load(open("pyproject.toml", "rb"))["project"]["scripts"]["tandem"].partition(":")
+getattr(importlib.import_module(entry), name)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("click", ["--version"]),
+        ("serving.cli", ["--version"]),
+        ("serving.cli.serve", ["up"]),
+        ("pydantic", ["verify"]),
+        ("serving.export.options", ["export", "x.onnx"]),
+        ("numpy", ["export", FP32, "--i-accept-ungated"]),
+        ("onnx", ["export", FP32, "--i-accept-ungated"]),
+        ("onnxruntime", ["export", FP32, "--i-accept-ungated"]),
+        ("serving.local.up", ["up"]),
+        ("serving.replay", ["simulate", "docs/scenarios/bert-large.yaml"]),
+        ("loadtest", ["campaign", "run", "none.yaml"]),
+    ],
+)
+def test_ctrl_c_while_something_is_imported_ends_in_silence(module: str, words: list[str]) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

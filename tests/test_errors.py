@@ -25,7 +25,7 @@ def test_words_are_those_of_the_contract() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "header", "exact"),
-    [(0.0, "1", "0"), (0.2, "1", "200"), (1.0, "1", "1000"), (1.0001, "2", "1001"), (59.5, "60", "59500")],
+    [(0.0, "1", "1"), (0.2, "1", "200"), (1.0, "1", "1000"), (1.0001, "2", "1001"), (59.5, "60", "59500")],
 )
 def test_retry_after_is_whole_seconds_rounded_up_with_the_exact_value_beside_it(
     seconds: float, header: str, exact: str

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shlex
 import subprocess
 import sys
 import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import serving
+from serving.installation import how_to_add
 from serving.local.launch import free_ports
 from tests.local.harness import Program
 
@@ -44,8 +49,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
+    subprocess.run([*pip, str(wheel)], check=True, timeout=100)
     return folder
 
 
@@ -61,6 +66,7 @@ def test_the_wheel_carries_the_backend_and_the_small_model_and_nothing_of_this_c
     assert "serving/local/backends/onnxruntime/model.py" in names
     for variant in ("fp32", "fp16", "int8"):
         assert f"serving/model_repo/digits-{variant}/1/model.onnx" in names
+    assert {"serving/py.typed", "loadtest/py.typed"} <= names
     assert {f"serving/ui/{path.name}" for path in (ROOT / "serving" / "ui").iterdir()} <= names
     assert "serving/plan/prices/aws-us-east-1-2026-07-20.yaml" in names
     assert "serving/plan/profiles/resnet50-l40s-mlperf.json" in names
@@ -141,13 +147,55 @@ def test_the_gateway_needs_no_torch_onnxruntime_locust_or_kubernetes(tmp_path: P
     assert done.returncode == 0, done.stderr
 
 
-def test_a_verb_whose_extra_is_missing_names_it(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['filelock'] = None; sys.argv = ['tandem', 'up']; from serving.cli import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+UP_WITHOUT_FILELOCK = (
+    "import sys; sys.modules['filelock'] = None; sys.argv = ['tandem', 'up']; from serving.cli import main; main()"
+)
+
+
+def test_in_a_checkout_the_message_for_a_missing_package_installs_the_checkout_with_its_extra() -> None:
+    done = run(ROOT, ROOT, "-c", UP_WITHOUT_FILELOCK)
     assert done.returncode == 2
-    assert (
-        done.stderr.strip()
-        == "tandem: this needs 'filelock', which is not installed: pip install 'tandem-serving[local]'"
-    )
+    said, _, command = done.stderr.strip().partition("not installed: ")
+    assert said == "tandem: this needs 'filelock', which is "
+    python, *words = shlex.split(command)
+    assert (ROOT / python).samefile(sys.executable)
+    assert words == ["-m", "pip", "install", "-e", ".[local]"]
+
+
+def test_of_a_wheel_the_message_for_a_missing_package_installs_that_wheel_with_its_extra(
+    installed: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """What is advised is what pip does: it would install this very file."""
+    done = run(installed, tmp_path, "-c", UP_WITHOUT_FILELOCK)
+    command = shlex.split(done.stderr.strip().rpartition("not installed: ")[2])
+    assert command[-1] == f"tandem-serving[local] @ {wheel.as_uri()}"
+    tried = [*command, "--dry-run", "--no-deps", "--no-index", "--ignore-installed"]
+    pip = subprocess.run(tried, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert f"Would install tandem-serving-{serving.__version__}" in pip.stdout
+
+
+@pytest.mark.parametrize(
+    ("direct", "said"),
+    [
+        ({"url": "file:///some/where", "dir_info": {}}, "pip install '/some/where[onnx]'"),
+        ({"url": "file:///some/where", "dir_info": {"editable": True}}, "pip install -e '/some/where[onnx]'"),
+        ({"url": "https://h/a.whl", "archive_info": {}}, "pip install 'tandem-serving[onnx] @ https://h/a.whl'"),
+        (
+            {"url": "https://h/a.git", "vcs_info": {"vcs": "git", "commit_id": "c0"}, "subdirectory": "b"},
+            "pip install 'tandem-serving[onnx] @ git+https://h/a.git@c0#subdirectory=b'",
+        ),
+        ({}, "install Tandem again from where this one came from, with the extra [onnx]"),
+    ],
+)
+def test_the_way_to_add_an_extra_is_that_of_this_installation(
+    direct: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No name that an index would look up."""
+    folder = tmp_path / "tandem_serving-0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: tandem-serving\nVersion: 0\n")
+    if direct:
+        (folder / "direct_url.json").write_text(json.dumps(direct))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("serving.installation.ROOT", tmp_path)
+    assert how_to_add("onnx").endswith(said)

@@ -334,6 +334,7 @@ ODD = replace(
     queue_delay_us=200,
     warmup_batch_sizes=(1,),
     labels=None,
+    warmup=(),
     inputs=(Tensor("ids", "INT64", (-1,)), Tensor("text", "BYTES", (1,)), Tensor("flag", "BOOL", ())),
     outputs=(Tensor("a", "FP16", (2,)), Tensor("b", "BF16", (-1, 3))),
     pools={engine: PoolGate("passed", engine, "") for engine in ("cpu", "openvino", "cuda", "tensorrt")},
@@ -400,6 +401,17 @@ def test_a_model_without_a_batch_dimension_gets_no_batcher_and_a_warm_up_that_fi
         "ids": ([1], True),  # a random token id would be out of range
         "text": ([1], True),
         "flag": ([], True),
+    }
+
+
+def test_a_row_that_is_kept_warms_a_model_up_with_the_lengths_that_it_has() -> None:
+    row = (Tensor("ids", "INT64", (7,)), Tensor("text", "BYTES", (1,)), Tensor("flag", "BOOL", ()))
+    config = parse(model_config(replace(ODD, warmup=row), "cpu", num_instances=1, num_threads=1, allow_spinning=False))
+    [warmup] = config.model_warmup
+    assert {name: (list(value.dims), value.input_data_file) for name, value in warmup.inputs.items()} == {
+        "ids": ([7], "0.bin"),
+        "text": ([1], "1.bin"),
+        "flag": ([], "2.bin"),
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import urllib.request
 from pathlib import Path
 
 import pytest
+import requests.utils
 
 from serving import settings
 from serving.errors import UserError
@@ -129,3 +131,26 @@ def test_an_objective_that_is_none_says_why(tmp_path: Path, objective: str, said
     with pytest.raises(UserError) as raised:
         settings.read_settings(file)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, None),
+        ({"NO_PROXY": "example.com"}, "example.com"),
+        ({"no_proxy": "a.example, b.example", "NO_PROXY": "c.example"}, "b.example"),
+        ({"no_grpc_proxy": "g.example"}, None),
+        ({"no_proxy": "*"}, "anything.example"),
+    ],
+)
+def test_loopback_is_reached_without_a_proxy_and_other_exceptions_stay(given: dict[str, str], left: str | None) -> None:
+    environment = {"http_proxy": "http://proxy.example:3128", **given}
+    settings.reach_loopback_directly(environment)
+    proxies = urllib.request.getproxies_environment() | {"no": environment["no_proxy"]}
+    for host in ("127.0.0.1:8080", "localhost", "[::1]:8080", *([left] if left else [])):
+        assert urllib.request.proxy_bypass_environment(host, proxies), host
+    assert bool(urllib.request.proxy_bypass_environment("other.example", proxies)) == (given.get("no_proxy") == "*")
+    for host in ("127.0.0.2:8080", "127.9.8.7", "a.localhost:8080"):
+        assert requests.utils.should_bypass_proxies(f"http://{host}/", environment["no_proxy"]), host
+    assert {"127.0.0.1", "127.0.0.0/8", "::1", "localhost"} <= set(environment["no_grpc_proxy"].split(","))
+    assert ("g.example" in environment["no_grpc_proxy"]) == ("no_grpc_proxy" in given)

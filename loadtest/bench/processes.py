@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from socket import create_server
 
 from loadtest.target import last_line, leashed, stop
+from serving.local.launch import free_ports as free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL_REPOSITORY = ROOT / "model_repo"
@@ -103,15 +103,6 @@ class Moment:
 def _fields(pid: int) -> list[str]:
     """/proc/PID/stat from its third field on: the name before it may hold spaces."""
     return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free now, all different."""
-    listeners = [create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(listener.getsockname()[1]) for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import numpy as np
 from loadtest.errors import PayloadError
 from loadtest.sending.bodies import Array, Arrays, Signature, Tensor
 from loadtest.sending.inputs import Inputs, fitted, num_that_fit
+from serving.installation import how_to_add
 
 if TYPE_CHECKING:
     from serving.repository.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
@@ -152,4 +153,4 @@ def _ours(encode: Callable[..., Arrays]) -> Callable[..., Arrays]:
 
 
 def _lacking(kind: str, error: ModuleNotFoundError) -> PayloadError:
-    return PayloadError(f"{kind} need '{error.name}', which is not installed: pip install 'tandem-serving[onnx]'")
+    return PayloadError(f"{kind} need '{error.name}', which is not installed: {how_to_add('onnx')}")

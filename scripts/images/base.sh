@@ -2,6 +2,7 @@
 # Makes a base image of Debian 12 and its own Python 3.11, for machines that reach Debian's packages and no container registry.
 #
 #   scripts/images/base.sh          prints the image's name, which build_images.sh takes as PYTHON_IMAGE; needs root, debootstrap, buildah
+#   scripts/images/base.sh FOLDER   no image: unpacks its root file system there; needs root and debootstrap
 #   DEBIAN_MIRROR=URL DEBIAN_SECURITY_MIRROR=URL    Debian's packages from there, not from where this machine's apt has them
 #
 # The root file system is kept under ~/.cache/tandem/image-base (TANDEM_CACHE moves it), named by this file's content: change what is installed
@@ -13,7 +14,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 stop() { printf 'tandem: %s\n' "$1" >&2; exit 3; }
 
 [ "$(id -u)" = 0 ] || stop "making a base image needs root, because debootstrap does"
-for tool in buildah debootstrap; do
+folder=${1:-} tools=debootstrap
+[ -n "$folder" ] || tools="buildah debootstrap"
+for tool in $tools; do
   command -v "$tool" > /dev/null || stop "making a base image needs $tool (Debian, Ubuntu: apt-get install buildah debootstrap)"
 done
 
@@ -59,6 +62,11 @@ make_tar() {
 
 mkdir -p "$cache"
 [ -f "$tar" ] || make_tar >&2
+if [ -n "$folder" ]; then
+  mkdir -p "$folder"
+  tar -C "$folder" --numeric-owner -xpf "$tar"
+  exit 0
+fi
 if ! buildah images --quiet "$image" > /dev/null 2>&1; then
   container=$(buildah from scratch)
   buildah add --quiet "$container" "$tar" / > /dev/null

@@ -13,7 +13,7 @@ import serving
 from serving.cli import campaigns, cluster, decisions, keys, models, serve
 from serving.cli.rooms import lacking, stop
 from serving.errors import EnvironmentFault, TandemError, exit_code
-from serving.settings import check_environment
+from serving.settings import check_environment, reach_loopback_directly
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -46,7 +46,11 @@ def main() -> None:
     """The `tandem` command."""
     try:
         check_environment()
+        reach_loopback_directly()
         cli.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:  # a group alone: what it has is told, and nothing was done
+        click.echo(error.ctx.get_help() if error.ctx else error.format_message())
+        sys.exit(2)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.exceptions.Abort:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from serving.cli.interrupts import ending_at_once
 from serving.cli.rooms import repository_at, room
 from serving.cli.words import FILE, JSON, MODEL_REPOSITORY
-from serving.errors import UserError
+from serving.errors import EnvironmentFault, UserError
+from serving.installation import how_to_add
 
 LIMITS = {  # option -> what it limits
     "max_drop": "Most top-1 accuracy that may be lost against FP32.",
@@ -55,6 +59,11 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--calibration", type=FILE, help="What to calibrate INT8 on, in the same forms. Default: a fifth of --data."
 )
 @click.option("--example", type=FILE, help="Inputs by name (.npz), for a source that has none of its own.")
+@click.option("--labels", type=FILE, help="Names of the classes of a FILE.onnx, one a line.")
+@click.option("--preprocessing", type=FILE, help="How images become the input of a FILE.onnx, as preprocessing.json.")
+@click.option(
+    "--layout", type=click.Choice(["NCHW", "NHWC"]), help="Of the images of a FILE.onnx. Default: what its shape says."
+)
 @click.option(
     "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
 )
@@ -115,7 +124,8 @@ def export(
 ) -> None:
     """Export a model, make its variants, prove them, and put them into a repository.
 
-    An option that the kind of source does not read is an error.
+    An option that the kind of source does not read is an error. Exit code 0 if the model is served, also where a variant of it was
+    refused, which is told; 1 if the model itself was.
 
     SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE, or a model that Tandem can build:
     digits, minilm, efficientnet-lite0, speed:NAME.
@@ -123,14 +133,26 @@ def export(
     limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
     needs = room("serving.export.frameworks")
     extra = needs.missing(source)
-    if not needs.is_here("onnx"):
-        _go_on_with(extra, is_yes)
-    command = room("serving.export.command")
+    if source.startswith("speed:") and not needs.is_here("onnx"):
+        _go_on_with(extra, is_yes)  # which nets there are is known with onnx alone
+    checking = room("serving.export.options")
     repository = repository_at(model_repository)
-    asked = command.ExportOptions(source=source, repository=repository, limits=limits or None, **options)
-    command.check(asked)
+    asked = checking.ExportOptions(source=source, repository=repository, limits=limits or None, **options)
+    checking.check(asked)
+    if extra is not None:
+        checking.check_files(asked)
     _go_on_with(extra, is_yes)
-    sys.exit(command.run(asked, _engines(engine_names)))
+    command = room("serving.export.command")
+    is_new = not repository.exists()
+
+    def clean_up() -> None:
+        room("serving.export.scratch").remove_own()
+        if is_new:
+            room("serving.export.publish").remove_abandoned(repository)
+
+    with ending_at_once(clean_up):
+        code = command.run(asked, _engines(engine_names), loader())
+    sys.exit(code)
 
 
 def _go_on_with(extra: str | None, is_yes: bool) -> None:
@@ -139,6 +161,12 @@ def _go_on_with(extra: str | None, is_yes: bool) -> None:
         frameworks = room("serving.local.frameworks")
         python = frameworks.ensure(extra, is_yes=is_yes, say=lambda line: click.echo(line, err=True))
         sys.exit(frameworks.run_there(python, sys.argv[1:]))
+
+
+def loader() -> Any:
+    """What loads a model before it is published: an embedded Triton, started for it."""
+    check = room("serving.local.load_check")
+    return partial(check.load, say=lambda line: click.echo(line, err=True))
 
 
 def _engines(chosen: tuple[str, ...]) -> Any:
@@ -151,11 +179,36 @@ def _engines(chosen: tuple[str, ...]) -> Any:
 
 @click.command()
 @MODEL_REPOSITORY
+@click.option(
+    "--url",
+    metavar="URL",
+    help="A gateway that serves it, as http://127.0.0.1:8080: also say what could not be loaded there. Its admin listener, where it has "
+    "one; with keys, TANDEM_API_KEY holds one.",
+)
 @JSON
-def models(model_repository: Path | None, as_json: bool) -> None:
+def models(model_repository: Path | None, url: str | None, as_json: bool) -> None:
     """Show what is in a repository: variants, gates, sizes, pools, speed on this processor."""
-    found = room("serving.export.inventory").models(repository_at(model_repository))
+    found = room("serving.export.inventory").models(repository_at(model_repository), known=_known_speeds())
+    if url is not None:
+        found = replace(found, not_served=_not_served(url))
     room("serving.export.table").show_models(found, as_json=as_json)
+
+
+def _not_served(url: str) -> dict[str, str]:
+    """Variant -> why no Triton of this gateway could load it."""
+    news = room("serving.local.news")
+    try:
+        status = news.read_status(url.rstrip("/"), key=os.environ.get("TANDEM_API_KEY"))
+        return {failure.name: failure.reason for failure in news.not_loaded(status)}
+    except (OSError, ValueError, LookupError) as error:
+        raise UserError(
+            f"--url {url}: no gateway tells its status there ({error}); give the address of its admin listener"
+        ) from None
+
+
+def _known_speeds() -> Any:
+    """What a server that starts here knows of speeds beside the records; nothing of it in thin images."""
+    return room("serving.local.pool").known_speeds if importlib.util.find_spec("filelock") else None
 
 
 @click.command()
@@ -179,7 +232,10 @@ def models(model_repository: Path | None, as_json: bool) -> None:
 )
 @JSON
 def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None:
-    """Recompute every digest and run the gates again; exit code 1 if something is not what was proven."""
+    """Recompute every digest and run the gates again.
+
+    Exit code 1 if something is not what was proven, 3 if the gates could not be run here.
+    """
     verifying = room("serving.export.verify")
     engines = {} if options["digests_only"] else _answering_engines()
     progress = room("serving.export.progress").lines
@@ -187,6 +243,11 @@ def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None
     if not verification.variants:
         raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
     room("serving.export.table").show_verification(verification, as_json=as_json)
+    if verification.has_passed and verification.lacks is not None:
+        raise EnvironmentFault(
+            f"the files are the ones that were gated, but no gate was run again: {verification.lacks} is not installed here: "
+            f"{how_to_add('onnx')}, or say --digests-only"
+        )
     sys.exit(0 if verification.has_passed else 1)
 
 

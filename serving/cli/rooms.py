@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 
 import click
 
+from serving.cli.interrupts import held
 from serving.errors import UserError
+from serving.installation import how_to_add
 
 EXTRAS = {  # package that may be missing -> extra that brings it
     "filelock": "local", "psutil": "local", "tritonclient": "local", "grpc": "local", "google": "local",
@@ -28,7 +30,8 @@ LOADTEST_TOO = ("numpy", "psutil")  # of these, what that extra brings as well
 def room(module: str) -> Any:
     """A module, or the message that names the extra which brings what it lacks."""
     try:
-        return importlib.import_module(module)
+        with held():
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if (fault := lacking(error, module)) is None:
             raise
@@ -41,7 +44,7 @@ def lacking(error: ModuleNotFoundError, module: str = "") -> UserError | None:
     if package not in EXTRAS:
         return None
     extra = "loadtest" if module.startswith("loadtest") and package in LOADTEST_TOO else EXTRAS[package]
-    return UserError(f"this needs '{package}', which is not installed: pip install 'tandem-serving[{extra}]'")
+    return UserError(f"this needs '{package}', which is not installed: {how_to_add(extra)}")
 
 
 def repository_at(given: Path | None) -> Path:

@@ -18,6 +18,14 @@ GRPC_PORT = click.option(
     "--grpc-port", type=PORT, envvar="TANDEM_GRPC_PORT", help="Port of the v2 protocol over gRPC. Default: none."
 )
 KEYS = click.option("--keys", type=FILE, envvar="TANDEM_KEYS", help="API keys, as `tandem keys` writes them.")
+ALLOWED_HOSTS = click.option(
+    "--allowed-hosts",
+    default="",
+    metavar="NAME,…",
+    callback=lambda _context, _option, value: tuple(name.strip() for name in value.split(",") if name.strip()),
+    envvar="TANDEM_ALLOWED_HOSTS",
+    help="Names that lead here beside localhost, such as a proxy's, with commas between them; adds to those of tandem.yaml.",
+)
 NO_MEASURE = click.option(
     "--no-measure",
     "may_measure",
@@ -58,6 +66,7 @@ NO_MEASURE = click.option(
     help="Where preprocessing, tokenizers and labels of the served models lie: needed for /v1/embeddings and /v1/classify.",
 )
 @NO_AUTH
+@ALLOWED_HOSTS
 def gateway(**options: Any) -> None:
     """Run the gateway alone, in front of Tritons that run already."""
     serve = room("serving.gateway.serve")
@@ -92,8 +101,19 @@ def gateway(**options: Any) -> None:
     help="Port of the v2 protocol over gRPC. Default: the one after --port, where that is free.",
 )
 @MODEL_REPOSITORY
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help="Be ready without the models that Triton could not load, as `allow_missing` in the file.",
+)
+@click.option(
+    "--triton-words",
+    is_flag=True,
+    help="Give Triton's name and its words for errors to clients that look at texts, as `triton_words` in the file.",
+)
 @KEYS
 @NO_AUTH
+@ALLOWED_HOSTS
 @NO_MEASURE
 def up(**options: Any) -> None:
     """Serve a model repository here: embedded Triton for each pool and the gateway, until Ctrl-C."""

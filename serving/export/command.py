@@ -1,15 +1,14 @@
 """What `tandem export SOURCE` does: reads the options, gathers model and data, and says in words what came of it.
 
-The steps themselves are `pipeline`'s. Rule: what can be wrong about the options is said before anything long begins.
+The steps themselves are `pipeline`'s, what can be wrong about the options `options`'.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import sys
+import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,126 +16,33 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from serving.errors import UserError
-from serving.export import data as datasets
 from serving.export import given_data, pipeline, publish, ready_made, recipes, recording, sources
 from serving.export import progress as progressing
 from serving.export.data import Dataset
 from serving.export.data.npz import read_arrays
-from serving.export.exported import DEFAULT_OPSET, Exported, SourceOptions
+from serving.export.exported import Exported, SourceOptions
 from serving.export.gates import Limits, load_metric
+from serving.export.load_check import Load
+from serving.export.options import SIZES, ExportOptions, check, default_name, kind_of, source_options
 from serving.export.pipeline import Asked, Outcome
 from serving.export.progress import Progress
 from serving.export.recipes import Built
 from serving.export.sources import applies
+from serving.export.sources.graphs import examples
 from serving.export.speed import EnginePython
-from serving.repository import PASSED, PRECISIONS, UNTRAINED, Repository, Variant, check_model_name
-
-ALWAYS_JUDGED = "max_row_difference"  # the one limit that asks for no data
-_SIZES = ("image_size", "max_length")
+from serving.repository import PASSED, UNTRAINED, Variant
+from serving.repository.preprocessing import ImagePreprocessing
 
 
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """The command line's words. As it is by default: not said."""
+def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load | None = None) -> int:
+    """`load`: the server that is to load everything before it is published, where there is one.
 
-    source: str
-    repository: Path
-    model: str | None = None
-    variant: str | None = None
-    precisions: tuple[str, ...] = ()
-    data: str | None = None
-    calibration: Path | None = None
-    example: Path | None = None
-    task: str | None = None
-    opset: int | None = None
-    max_batch_size: int | None = None
-    max_length: int | None = None
-    image_size: int | None = None
-    pooling: str | None = None
-    is_normalised: bool | None = None
-    is_trusted: bool = False
-    metric: str | None = None
-    limits: Mapping[str, float] | None = None
-    max_bad_ratio: float | None = None
-    accepts_ungated: bool = False
-    keeps_data: bool | None = None
-    keeps_slow: bool = False
-    queue_delay_us: int | None = None
-    is_for_tensorrt: bool = False
-    int8_range: str | None = None
-    seconds: float = 1.0
-    payload: Path | None = None
-
-
-def check(options: ExportOptions) -> None:
-    """What is wrong about the options by themselves, told before a framework is fetched. Raises UserError."""
-    if options.variant is not None and not options.source.endswith(".onnx"):
-        raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
-    if options.variant is not None and options.model is None:
-        raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
-    check_model_name(default_name(options.source) if options.model is None else options.model)
-    for option, path in (("--data", options.data), ("--calibration", options.calibration)):
-        if path is not None and (path == "" or not (Path(path).exists() or str(path) == datasets.DIGITS)):
-            raise UserError(f"there is nothing at {option} '{path}'")
-    if options.payload is not None and not _is_writable(options.payload):
-        raise UserError(f"--payload {options.payload} cannot be written")
-    kind = _kind(options)
-    applies.refuse(kind, options)
-    _check_together(options, kind)
-    if options.variant is not None:
-        Repository(options.repository).variant(f"{options.model}-fp32")
-        return
-    (recipes if recipes.is_recipe(options.source) else sources).check(options.source, _source_options(options))
-    if not (options.data or options.accepts_ungated or kind in (*recipes.TRAINED, recipes.SPEED)):
-        raise pipeline.NoData
-    with publish.writing(options.repository):
-        pass  # it can be written to, and nobody else does; `run`, which may be another process, holds it from its beginning
-
-
-def _kind(options: ExportOptions) -> str:
-    """Of source, as `applies` has them."""
-    if options.variant is not None:
-        return applies.READY_MADE
-    if recipes.is_recipe(options.source):
-        return options.source.partition(":")[0]
-    return sources.split(options.source)[0]
-
-
-def _check_together(options: ExportOptions, kind: str) -> None:
-    """What an option asks for beside it, or cannot have beside it. Raises UserError."""
-    has_data = options.data is not None or kind in (*recipes.TRAINED, applies.READY_MADE)
-    if not has_data and (asked := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
-        raise UserError(f"{applies.APPLIES[asked[0]][0]} is about the data, and there is none: give some with --data")
-    if not has_data or kind == recipes.SPEED:
-        judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
-        judging += ["--metric"] if options.metric else []
-        if judging:
-            why = "random weights are not judged" if kind == recipes.SPEED else "without --data nothing is judged"
-            raise UserError(f"{judging[0]} does not apply: {why}; leave it off")
-    if options.accepts_ungated and options.data is not None:
-        raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
-    if options.example is not None and (sizes := [name for name in _SIZES if getattr(options, name) is not None]):
-        raise UserError(f"{applies.APPLIES[sizes[0]][0]} is for inputs that are made up, and --example gives them")
-    if options.precisions and "int8" not in options.precisions:
-        for name in ("calibration", "int8_range"):
-            if name in applies.said(options):
-                raise UserError(f"{applies.APPLIES[name][0]} is for INT8, which --precision leaves out")
-    folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]
-    if options.max_bad_ratio is not None and not folders:
-        raise UserError("--max-bad-images is for a folder of images, as --data or --calibration")
-
-
-def _is_writable(path: Path) -> bool:
-    folder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
-    return folder.is_dir() and os.access(path if path.exists() else folder, os.W_OK) and not path.is_dir()
-
-
-def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
-    """0, or 1 where a variant that was made did not pass. Raises GateRefused, UserError or EnvironmentFault."""
+    0: the model is served, also where a variant of it was refused. Raises GateRefused, UserError or EnvironmentFault."""
     check(options)
-    with publish.writing(options.repository), _Shown() as shown:
+    model = default_name(options.source) if options.model is None else options.model
+    with publish.writing(options.repository, model), _Shown() as shown:
         way = _whole if options.variant is None else _ready_made
-        outcome = way(options, engines, shown)
+        outcome = way(options, engines, shown, load)
     for variant in outcome.published:
         print(_sentence(variant))
     for warning in outcome.warnings:
@@ -145,10 +51,12 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython]) -> int:
         print(f"{precision}: not made: {reason}")
     for precision, reason in outcome.refused.items():
         print(f"{precision}: not written: {reason}")
-    return 1 if outcome.refused else 0
+    return 0
 
 
-def _ready_made(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress) -> Outcome:
+def _ready_made(
+    options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None
+) -> Outcome:
     """A file as one variant of a model whose FP32 the repository has."""
     assert options.variant is not None
     assert options.model is not None
@@ -163,10 +71,11 @@ def _ready_made(options: ExportOptions, engines: Mapping[str, EnginePython], sho
         keeps_slow=options.keeps_slow,
         engines=engines,
         progress=shown,
+        load=load,
     )
 
 
-def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress) -> Outcome:
+def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None) -> Outcome:
     """A model with all its variants."""
     asked = _asked(options, default_name(options.source) if options.model is None else options.model)
     built = _build(options, asked.model, shown)
@@ -178,18 +87,32 @@ def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: P
         given_data.check_limits(asked.limits, exported, data)
     if options.calibration is not None:
         calibration = given_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
-    outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown)
+    outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown, load)
     if options.payload is not None and data is not None:
         write_payload(options.payload, data)
     return outcome
 
 
 def _build(options: ExportOptions, model: str, shown: Progress) -> Built:
-    source_options = _source_options(options)
+    how = _with_rows(source_options(options), options)
     if recipes.is_recipe(options.source):
-        built = recipes.build(options.source, source_options, shown)
+        built = recipes.build(options.source, how, shown)
         return Built(options.model or built.model, built.exported, built.data, built.calibration)
-    return Built(model, sources.load(options.source, source_options, shown), None, None)
+    return Built(model, sources.load(options.source, how, shown), None, None)
+
+
+def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
+    """The data's own rows to try an ONNX file on, where it has arrays: made-up inputs are for where nobody gave any."""
+    is_sized = any(getattr(options, name) is not None for name in SIZES)
+    if source.example is not None or options.data is None or is_sized or kind_of(options) != "onnx":
+        return source
+    if Path(options.data).is_dir() and isinstance(source.preprocessing, ImagePreprocessing):
+        return replace(
+            source, example=given_data.first_images(Path(options.data), source.preprocessing), example_name="--data"
+        )
+    if not zipfile.is_zipfile(options.data):
+        return source
+    return replace(source, example=examples.first_rows(read_arrays(Path(options.data))), example_name="--data")
 
 
 def _check_fit(options: ExportOptions, exported: Exported) -> None:
@@ -208,20 +131,6 @@ def _check_fit(options: ExportOptions, exported: Exported) -> None:
             raise UserError(f"{applies.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
 
 
-def _source_options(options: ExportOptions) -> SourceOptions:
-    return SourceOptions(
-        opset=DEFAULT_OPSET if options.opset is None else options.opset,
-        max_batch_size=options.max_batch_size,
-        is_trusted=options.is_trusted,
-        task=options.task,
-        max_length=options.max_length,
-        image_size=options.image_size,
-        pooling=options.pooling,
-        is_normalised=options.is_normalised,
-        example=read_arrays(options.example) if options.example else None,
-    )
-
-
 def _asked(options: ExportOptions, model: str) -> Asked:
     return Asked(
         model=model,
@@ -235,21 +144,6 @@ def _asked(options: ExportOptions, model: str) -> Asked:
         int8_range=options.int8_range or pipeline.AUTO,
         seconds=options.seconds,
     )
-
-
-def default_name(source: str) -> str:
-    """The public name that a source suggests: what clients may be given, in lower case, without a precision at its end."""
-    if recipes.is_recipe(source):
-        return recipes.public_name(source)
-    kind, rest = sources.split(source)
-    last = rest.rpartition(":")[2] if kind == "module" else Path(rest).name
-    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras)$", "", last)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.").lower()
-    for precision in PRECISIONS:
-        name = name.removesuffix(f"-{precision}")
-    if not name:
-        raise UserError(f"'{source}' suggests no name; give one with --model")
-    return name
 
 
 def write_payload(path: Path, data: Dataset) -> None:

@@ -34,6 +34,10 @@ class SourceOptions:
     pooling: str | None = None
     is_normalised: bool | None = None
     example: Arrays | None = None  # inputs [n, …] for a source that has none of its own
+    labels: tuple[str, ...] | None = None  # names of the classes, for a file that has none
+    preprocessing: Preprocessing | None = None
+    layout: str | None = None  # of its images, "NCHW" or "NHWC"
+    example_name: str = "the example"  # what messages call them
 
     @property
     def max_rows(self) -> int:

@@ -5,7 +5,11 @@ The forms are read by `data`. Rule: the handwritten digits that Tandem knows go 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from serving.errors import GateRefused, UserError
 from serving.export import data as datasets
@@ -15,6 +19,8 @@ from serving.export.gates import Limits, answers
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES
 from serving.export.gates.tasks import measure
 from serving.export.progress import Progress, silent
+from serving.export.sources.graphs.examples import NUM_ROWS, first_rows
+from serving.repository.preprocessing import ImagePreprocessing
 
 _NUM_ROWS = 4  # tell which numbers there are, not what they are
 
@@ -34,6 +40,7 @@ def to_judge(
         labels=exported.labels,
         max_bad_ratio=datasets.MAX_BAD_RATIO if max_bad_ratio is None else max_bad_ratio,
         progress=progress,
+        has_batch=exported.max_batch_size > 0,
     )
 
 
@@ -44,6 +51,21 @@ def to_calibrate(
     if str(path) == datasets.DIGITS:
         return _digits(exported)[0].inputs
     return to_judge(path, exported, max_bad_ratio, progress).inputs
+
+
+def first_images(folder: Path, how: ImagePreprocessing) -> Arrays | None:
+    """Some images of a folder to try a file on; None where none decodes, which the reader of the whole folder tells."""
+    from serving.export.data import folders
+    from serving.preprocessing import images
+    from serving.preprocessing.containers import BadImage
+
+    found: list[NDArray[np.float32]] = []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in folders.SUFFIXES):
+        with contextlib.suppress(BadImage, OSError):
+            found.append(images.decode(path.read_bytes(), how))
+        if len(found) == NUM_ROWS:
+            break
+    return first_rows({how.input: np.stack(found)}) if found else None
 
 
 def check_limits(limits: Limits, exported: Exported, data: Dataset) -> None:

@@ -6,7 +6,7 @@ works beside a server in a thin image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,7 +53,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Models:
     """The object that `tandem models --json` prints. `ungated`: directories without a record, which are never served;
-    `unreadable`: those whose record says nothing, each with why: no server starts on such a repository.
+    `unreadable`: those whose record says nothing, each with why: no server starts on such a repository;
+    `not_served`: variants that a gateway's Tritons could not load, each with why, where one was asked.
     """
 
     version: int
@@ -63,19 +64,32 @@ class Models:
     variants: tuple[Row, ...]
     ungated: tuple[str, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    not_served: Mapping[str, str] = field(default_factory=dict)
 
 
-def models(path: Path) -> Models:
+# (variant, engine) -> what a server that starts here knows of its speed: of all that are installed here, also if that is nothing
+Known = Callable[[Sequence[Variant]], Mapping[tuple[str, str], Sequence[Speed]]]
+
+
+def models(path: Path, known: Known | None = None) -> Models:
+    """`known`: without it, speeds are the records' alone."""
     repository, processor = Repository(path), processor_key()
     variants, unreadable = repository.readable()
     kept = {variant.record.model for variant in variants if GATE_DATA_FILE in variant.record.files}
     here = {variant.name for variant in variants}
-    rows = tuple(_row(variant, processor, here, variant.record.model in kept) for variant in variants)
+    speeds = known(variants) if known else {}
+    rows = tuple(_row(variant, _speeds(variant, processor, speeds), here, kept) for variant in variants)
     cards = sorted({speed.processor for row in rows for speed in row.speed if POOL[speed.engine] == "gpu"})
     return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()), unreadable)
 
 
-def _row(variant: Variant, processor: str, here: set[str], is_data_kept: bool) -> Row:
+def _speeds(variant: Variant, processor: str, known: Mapping[tuple[str, str], Sequence[Speed]]) -> tuple[Speed, ...]:
+    recorded = [it for it in variant.record.speed if POOL[it.engine] == "gpu" or it.processor == processor]
+    kept = [it for it in recorded if (variant.name, it.engine) not in known]
+    return (*(it for (name, _), rows in known.items() if name == variant.name for it in rows), *kept)
+
+
+def _row(variant: Variant, speed: tuple[Speed, ...], here: set[str], kept: set[str]) -> Row:
     record = variant.record
     not_made = {other: why for other, why in record.not_made.items() if f"{record.model}-{other}" not in here}
     return Row(
@@ -90,9 +104,9 @@ def _row(variant: Variant, processor: str, here: set[str], is_data_kept: bool) -
         is_untrained=record.is_untrained,
         is_ungated=record.gate.basis == NOTHING,
         not_made=not_made,
-        is_data_kept=is_data_kept,
+        is_data_kept=record.model in kept,
         pools=record.pools,
-        speed=tuple(one for one in record.speed if POOL[one.engine] == "gpu" or one.processor == processor),
+        speed=speed,
         max_batch_size=record.max_batch_size,
         source=record.source,
         created=record.created,

@@ -17,6 +17,8 @@ from serving.export import gates, variants
 from serving.export.data import Dataset
 from serving.export.exported import Arrays, Exported, Run
 from serving.export.gates import Limits, Metric
+from serving.export.gates.file import row_limit
+from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE
 from serving.export.gates.session import Session
 from serving.export.progress import Progress
 from serving.export.speed import EnginePython
@@ -82,6 +84,20 @@ class Judge:
         if engine != OPENVINO or candidate.precision == "fp32":
             return gate
         return self._on_openvino.get(candidate.model, gate)
+
+    def answers(self, candidate: Candidate, engine: str, inputs: Arrays) -> list[NDArray[Any]]:
+        """Of the engine that a CPU pool is to have it on, as the gate computed them."""
+        size = self._exported.max_batch_size
+        if engine == PLAIN:
+            return gates.answers(candidate.model, inputs, size, f"{self._model}-{candidate.precision}")
+        with running(self._engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
+            return gates.in_batches(run, inputs, size)
+
+    def row_limit(self, candidate: Candidate, engine: str, gate: Gate) -> float:
+        """How far a row may differ on a server, whose threads are others: as far as its gate lets it depend on its batch."""
+        own = ROUGH_ROWS if engine != PLAIN or self._exported.is_untrained else row_limit(candidate.model)
+        check = gate.check(ROW_DIFFERENCE)
+        return own if check is None or check.limit is None else max(own, check.limit)
 
     def _also_on_openvino(self, candidate: Candidate) -> None:
         """An engine that computes this file wrongly does not get it; the others may be right all the same."""

@@ -7,20 +7,23 @@ it was; what did not pass is named in the outcome and never written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from serving.errors import GateRefused, UserError
+from serving.errors import EnvironmentFault, GateRefused, UserError
 from serving.export import allowed, gates, recording, variants
 from serving.export.data import Dataset
 from serving.export.dividing import divide
 from serving.export.exported import Arrays, Exported
 from serving.export.gates import Limits, Metric
 from serving.export.judging import Judge, Judged
+from serving.export.load_check import Load, Loaded, some_rows, why_refused
+from serving.export.options import NoData
 from serving.export.progress import Progress, silent
-from serving.export.publish import next_version, publish_all
+from serving.export.publish import Publication, next_version, publish_all
 from serving.export.recording import Proven
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import EnginePython, Entrant, Results, contest
@@ -40,17 +43,16 @@ from serving.repository.processor import has, has_bf16
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
 AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
 _UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
+Publications = Callable[[Path, Sequence[Proven]], list[Publication]]  # as they are to lie in that repository
 _ACCEPTED = "accepted without data: nothing proves it"
 
 
-class NoData(UserError):
-    """Nothing could be proven, and nobody said that it may go unproven."""
+class NotServed(GateRefused):
+    """A server does not load it, or gives other answers than the gate measured."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "there is no data to judge the variants on: give some with --data, "
-            "or serve them unproven, and marked so, with --i-accept-ungated"
-        )
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} refused: {reason}")
+        self.name, self.reason = name, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +89,20 @@ def export(
     repository: Path,
     engines: Mapping[str, EnginePython],
     progress: Progress = silent,
+    load: Load | None = None,
 ) -> Outcome:
-    """Call it inside `publish.writing`. Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked."""
+    """Call it inside `publish.writing`. Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked.
+
+    `load`: a server that is to load everything before it is published; None: nobody has one, and the record says so.
+    """
     check_model_name(asked.model)
     if data is None and not (asked.accepts_ungated or exported.is_untrained):
         raise NoData
     run = _Run(exported, data, calibration, asked, engines, progress)
-    proven = run.all()
-    not_made = {**run.left_out, **run.refused}
-    written = _publish(repository, exported, run.data, asked, proven, not_made)
+    trying = partial(_publications, exported=exported, data=run.data, asked=asked, not_made={})
+    proven = run.served(run.all(), load, trying)
+    publishing = partial(trying, not_made={**run.left_out, **run.refused})
+    written = publish_all(repository, publishing(repository, proven))
     return Outcome(tuple(written), run.refused, run.left_out, (*run.warnings, *_outdated(repository, written)))
 
 
@@ -106,10 +113,15 @@ def prove(
     model: bytes,
     asked: Asked,
     engines: Mapping[str, EnginePython],
-    progress: Progress = silent,
+    progress: Progress,
+    load: Load | None,
+    publications: Publications,
 ) -> Proven:
     """One file that somebody else made, beside the FP32 of `exported`. Raises GateRefused; writes nothing."""
-    return _Run(exported, data, {}, asked, engines, progress).one(Candidate(variant, model, ""))
+    run = _Run(exported, data, {}, asked, engines, progress)
+    if served := run.served([run.one(Candidate(variant, model, ""))], load, publications):
+        return served[0]
+    raise NotServed(f"{asked.model}-{variant}", run.refused[variant])
 
 
 class _Run:
@@ -145,6 +157,43 @@ class _Run:
             judged += self._made(precision)
         return self._timed(judged)
 
+    def served(self, proven: Sequence[Proven], load: Load | None, publications: Publications) -> list[Proven]:
+        """Those that a server loads and that answer there as their gate saw, or of which none could be asked, each with what
+        the record says of it. Raises NotServed where FP32 is not among them.
+        """
+        if load is None:
+            return [replace(one, load_check="not loaded by any server before it was published") for one in proven]
+        self._step("loading it in Triton")
+        rows = some_rows(self._judge.inputs, self._exported.max_batch_size)
+        with scratch("load") as folder:
+            try:
+                publish_all(folder, publications(folder, proven))
+                loaded = load(folder, rows)
+            except EnvironmentFault as fault:
+                self.warnings.append(f"no Triton loaded it before it was published: {fault}")
+                return [replace(one, load_check=f"no Triton could be asked: {fault}") for one in proven]
+        good = [checked for one in proven if (checked := self._checked(one, loaded, rows))]
+        self._step("loading it in Triton", done=True)
+        return good
+
+    def _checked(self, one: Proven, loaded: Loaded, rows: Arrays) -> Proven | None:
+        """None where it is refused, with the reason kept."""
+        pool, name = one.pools["cpu"], f"{self._asked.model}-{one.variant}"
+        if not pool.is_loadable:
+            return replace(one, load_check="not loaded by any server before it was published: no pool for it was here")
+        candidate = Candidate(one.variant, one.model, "")
+        expected = self._judge.answers(candidate, pool.engine, rows)
+        reason = why_refused(loaded, name, expected, self._judge.row_limit(candidate, pool.engine, one.gate))
+        if reason is None:
+            num_rows = len(next(iter(rows.values())))
+            return replace(
+                one, load_check=f"{loaded.server} on {pool.engine}: {num_rows} rows answered as its gate saw"
+            )
+        if one.variant == "fp32":
+            raise NotServed(name, reason)
+        self.refused[one.variant] = reason
+        return None
+
     def one(self, candidate: Candidate) -> Proven:
         return self._timed([self._judge.baseline(), (candidate, self._judge.made(candidate))])[1]
 
@@ -178,7 +227,10 @@ class _Run:
             if not passed and precision == "int8":
                 passed = self._passing_int8_otherwise()
         except (NothingToQuantise, NotMade) as reason:
-            self.left_out[precision] = str(reason)
+            if precision in self.refused:  # the gate's reason counts; this is why nothing else could be tried
+                self.warnings.append(str(reason))
+            else:
+                self.left_out[precision] = str(reason)
             return []
         except CalibrationMissing as reason:
             if self._asked.precisions is not None:  # asked for by name: the user's to give
@@ -251,7 +303,7 @@ class _Run:
             engines={entrant.engine: self._engines[entrant.engine] for entrant in entrants},
             batch_sizes=sorted({1, some} if is_short else {1, some, most}),
             num_rounds=MIN_ROUNDS if is_short else NUM_ROUNDS,
-            inputs=self._judge.inputs if self._exported.max_batch_size else _first(self._judge.inputs),
+            inputs=self._judge.inputs,
             seconds=self._asked.seconds,
             progress=self._progress,
         )
@@ -308,11 +360,6 @@ def _file(folder: Path, candidate: Candidate, number: int = 0) -> Path:
     return path
 
 
-def _first(inputs: Arrays) -> Arrays:
-    """The first row, for a model without a batch dimension."""
-    return {name: values[0] for name, values in inputs.items()}
-
-
 def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:
     """A sentence for each variant of an earlier version that this export made no new one of."""
     new = written[0].record
@@ -324,18 +371,18 @@ def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:
     ]
 
 
-def _publish(
+def _publications(
     repository: Path,
+    proven: Sequence[Proven],
     exported: Exported,
     data: Dataset | None,
     asked: Asked,
-    proven: Sequence[Proven],
     not_made: Mapping[str, str],
-) -> list[Variant]:
-    shared = recording.belongings(exported, data)
+) -> list[Publication]:
+    shared = recording.belongings(exported, data, keeps_data=asked.keeps_data)
     version = next_version(repository, asked.model, exported.model)
     fp32_digest = sha256(exported.model).hexdigest()
-    publications = []
+    publications: list[Publication] = []
     for one in proven:
         record = recording.record(
             exported,
@@ -349,4 +396,4 @@ def _publish(
         )
         kept = data if asked.keeps_data else None
         publications.append((record, recording.files(shared, one, record.model_file, kept)))
-    return publish_all(repository, publications)
+    return publications

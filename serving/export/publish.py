@@ -1,7 +1,8 @@
 """How the variants of a model get into a repository: whole or not at all, whatever interrupts it.
 
 They are built in hidden siblings, flushed to disk, and then change places with the old ones, one step each; a journal
-lets the next writer finish what a killed one began. A lock keeps a second writer out. Gates are not here. Rule: nothing
+lets the next writer finish what a killed one began. A lock keeps a second writer of the same model out for the length of an
+export, and one of the whole repository every other writer for the moment of writing. Gates are not here. Rule: nothing
 outside a hidden name is ever written to, only renamed.
 """
 
@@ -19,13 +20,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import TextIO
 
 from serving.errors import EnvironmentFault, UserError
 from serving.repository import MODEL_NAME, RECORD_FILE, Record, Repository, Variant, file_digest
-from serving.repository.layout import config_files
+from serving.repository.layout import JOURNAL_FILE, config_files
 
+# In JOURNAL_FILE: {variant: SHA-256 of its new record}, while they change places.
 LOCK_FILE = ".tandem-lock"
-JOURNAL_FILE = ".tandem-journal"  # {variant: SHA-256 of its new record}, while they change places
 NUM_KEPT_VERSIONS = 1  # of a model's earlier ones: enough to go back by hand, and disks are finite
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # linux/fs.h: swap two names atomically
@@ -35,40 +37,76 @@ Publication = tuple[Record, Mapping[str, bytes]]
 
 
 @contextmanager
-def writing(repository: Path) -> Iterator[None]:
-    """The only writer of this repository, for as long as the block runs. Finishes what a killed writer left.
+def writing(repository: Path, *models: str) -> Iterator[None]:
+    """The only writer of these models, for as long as the block runs; others may write other models meanwhile.
 
-    A repository that it makes, and in which nothing was published, is gone afterwards.
+    Finishes what a killed writer left. A repository that it makes, and in which nothing was published, is gone afterwards.
     """
     is_new = not repository.exists()
-    with _locked(repository):
-        _recover(repository)
+    with contextlib.ExitStack() as locks:
+        with _locked(repository):
+            _recover(repository)
+            for model in models:
+                locks.enter_context(_lock_of(repository, model))
         try:
             yield
         finally:
-            if is_new:
-                _remove_unused(repository)
+            with _locked(repository):
+                for model in models:
+                    _lock_file(repository, model).unlink(missing_ok=True)
+                if is_new:
+                    _remove_unused(repository)
+
+
+def _lock_of(repository: Path, model: str) -> TextIO:
+    """Opened, locked and removed inside the repository's own lock alone, so that nobody locks a file that has no name."""
+    lock = _lock_file(repository, model).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UserError(
+            f"another process is exporting {model} into {repository}: wait for it, or give another --model"
+        ) from None
+    return lock
+
+
+def _lock_file(repository: Path, model: str) -> Path:
+    return repository / f"{LOCK_FILE}-{model}"
 
 
 @contextmanager
 def _locked(repository: Path) -> Iterator[None]:
+    """The only one who changes names in the repository, for the moment that it takes. Waits for the moments of others."""
     if repository.is_file() or (repository.is_symlink() and not repository.exists()):
         kind = "a link to nothing" if repository.is_symlink() else "a file"
         raise UserError(f"cannot write to the repository {repository}: it is {kind}, not a folder")
-    try:
-        repository.mkdir(parents=True, exist_ok=True)
-        lock = (repository / LOCK_FILE).open("w")
-    except OSError as error:
-        raise UserError(f"cannot write to the repository {repository}: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = os.path.samestat(os.fstat(lock.fileno()), (repository / LOCK_FILE).stat())
-        except (BlockingIOError, FileNotFoundError):
-            is_ours = False
-        if not is_ours:  # or it was removed with an unused repository, between our opening and our locking it
-            raise UserError(f"another process is writing to {repository}; wait for it, then run this again")
+    with _lock(repository):
         yield
+
+
+def _lock(repository: Path) -> TextIO:
+    """Of the repository itself. One that was removed with an unused repository while we waited for it is made anew."""
+    while True:
+        try:
+            repository.mkdir(parents=True, exist_ok=True)
+            lock = (repository / LOCK_FILE).open("w")
+        except FileNotFoundError:
+            continue  # removed between the two
+        except OSError as error:
+            raise UserError(f"cannot write to the repository {repository}: {error.strerror}") from None
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), (repository / LOCK_FILE).stat()):
+                return lock
+        lock.close()
+
+
+def remove_abandoned(repository: Path) -> None:
+    """Of a new repository, for a process that ends without unwinding. One in which anything is published, or another works, stays."""
+    files = list(repository.iterdir()) if repository.is_dir() else []
+    if len(files) <= 2 and all(path.name.startswith(LOCK_FILE) for path in files):  # its own, and of its model
+        shutil.rmtree(repository, ignore_errors=True)
 
 
 def _remove_unused(repository: Path) -> None:
@@ -98,9 +136,14 @@ def publish_all(repository: Path, publications: Sequence[Publication]) -> list[V
 
     A model file of an earlier version stays in its folder beside the new one. Call it inside `writing`.
     """
+    with _locked(repository):
+        _write_all(repository, publications)
+    return [Repository(repository).variant(record.name) for record, _ in publications]
+
+
+def _write_all(repository: Path, publications: Sequence[Publication]) -> None:
     names, journal = [record.name for record, _ in publications], repository / JOURNAL_FILE
-    for name in names:
-        _check_replaceable(repository / name)
+    check_replaceable(repository, names)
     try:
         made = {record.name: _prepare(repository, record, files) for record, files in publications}
         _write_file(journal.with_suffix(".new"), json.dumps(made).encode())
@@ -119,7 +162,12 @@ def publish_all(repository: Path, publications: Sequence[Publication]) -> list[V
     finally:
         if not journal.exists():
             _remove_unfinished(repository)
-    return [Repository(repository).variant(name) for name in names]
+
+
+def check_replaceable(repository: Path, names: Sequence[str]) -> None:
+    """Raises UserError for a folder of one of these names that Tandem did not write."""
+    for name in names:
+        _check_replaceable(repository / name)
 
 
 def _check_replaceable(target: Path) -> None:

@@ -6,7 +6,7 @@ that nothing is measured against a file that changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from serving.errors import GateRefused, UserError
 from serving.export import given_data, pipeline, recording
 from serving.export.data import Dataset
 from serving.export.exported import Exported
+from serving.export.load_check import Load
 from serving.export.pipeline import Asked, Outcome
 from serving.export.progress import Progress
-from serving.export.publish import publish
+from serving.export.publish import Publication, publish_all
 from serving.export.recording import Belongings, Proven
 from serving.export.speed import EnginePython
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
@@ -48,6 +49,7 @@ def export(
     queue_delay_us: int | None = None,
     engines: Mapping[str, EnginePython],
     progress: Progress,
+    load: Load | None = None,
 ) -> Outcome:
     """Call it inside `publish.writing`. `data` None: what FP32 was judged on, kept beside it. `queue_delay_us` None: FP32's."""
     check_model_name(asked.model)
@@ -60,10 +62,15 @@ def export(
     judging = _data(data, baseline, exported, max_bad_ratio, progress)
     given_data.check_limits(asked.limits, exported, judging)
     baseline.verify()
-    proven = pipeline.prove(exported, judging, variant, source.read_bytes(), asked, engines, progress)
+
+    def publications(_: Path, proven: Sequence[Proven]) -> list[Publication]:
+        return [_publication(baseline, exported, one, queue_delay_us) for one in proven]
+
+    model = source.read_bytes()
+    proven = pipeline.prove(exported, judging, variant, model, asked, engines, progress, load, publications)
     if not keeps_slow and proven.is_slower:
         raise Slower(f"{asked.model}-{variant}", proven.pools["cpu"].reason)
-    return Outcome((_publish(repository, baseline, exported, proven, queue_delay_us),), {}, {})
+    return Outcome(tuple(publish_all(repository, publications(repository, [proven]))), {}, {})
 
 
 def _exported(baseline: Variant, source: Path) -> Exported:
@@ -103,12 +110,12 @@ def _data(
     return replace(given_data.to_judge(kept, exported), name=baseline.record.gate.dataset)
 
 
-def _publish(
-    repository: Path, baseline: Variant, exported: Exported, proven: Proven, queue_delay_us: int | None
-) -> Variant:
+def _publication(baseline: Variant, exported: Exported, proven: Proven, queue_delay_us: int | None) -> Publication:
     """Beside the same files as FP32, under its version."""
     record = baseline.record
-    shared = Belongings(exported.files, record.labels, record.preprocessing, record.sample)
+    rows = [record.warmup_file(index) for index in range(len(record.warmup))]
+    files = {**exported.files, **{path: (baseline.directory / path).read_bytes() for path in rows}}
+    shared = Belongings(files, record.labels, record.preprocessing, record.sample, record.warmup)
     made = recording.record(
         exported,
         proven,
@@ -119,4 +126,4 @@ def _publish(
         vector_space=recording.space_of(record.model, record.digest, proven, record.task),
     )
     made = replace(made, warmup_batch_sizes=record.warmup_batch_sizes)
-    return publish(repository, made, recording.files(shared, proven, made.model_file, None))
+    return made, recording.files(shared, proven, made.model_file, None)

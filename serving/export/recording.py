@@ -10,9 +10,10 @@ import datetime
 import io
 import json
 import platform
+import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import metadata
 from typing import Any
@@ -56,6 +57,7 @@ class Proven:
     pools: Mapping[str, PoolGate]
     speed: tuple[Speed, ...]
     needs: tuple[str, ...] = ()
+    load_check: str = ""
 
     @property
     def is_slower(self) -> bool:
@@ -71,9 +73,11 @@ class Belongings:
     labels: str | None
     preprocessing: str | None
     sample: Sample | None
+    warmup: tuple[Tensor, ...] = ()
 
 
-def belongings(exported: Exported, data: Dataset | None) -> Belongings:
+def belongings(exported: Exported, data: Dataset | None, *, keeps_data: bool = True) -> Belongings:
+    """`keeps_data` False: the row for the warm-up is of the examples, not of the data."""
     files = dict(exported.files)
     if exported.labels:
         files[LABELS_FILE] = ("\n".join(exported.labels) + "\n").encode()
@@ -84,12 +88,30 @@ def belongings(exported: Exported, data: Dataset | None) -> Belongings:
     if len(body := request(exported.inputs, inputs, has_batch=exported.max_batch_size > 0)) <= MAX_SAMPLE_BYTES:
         files[SAMPLE_FILE] = body
         sample = _sample(exported.labels, data)
+    rows = data.inputs if data is not None and keeps_data else exported.example
+    warmup = _warmup(exported.inputs, rows)
+    files |= {Record.warmup_file(index): _row_bytes(row) for index, (_, row) in enumerate(warmup)}
     return Belongings(
         files=files,
         labels=LABELS_FILE if exported.labels else None,
         preprocessing=PREPROCESSING_FILE if exported.preprocessing else None,
         sample=sample,
+        warmup=tuple(tensor for tensor, _ in warmup),
     )
+
+
+def _warmup(inputs: Sequence[Tensor], rows: Arrays) -> list[tuple[Tensor, NDArray[Any]]]:
+    """The first row of each input, as a server is given it: without the batch dimension, every length known."""
+    first = {tensor.name: np.asarray(rows[tensor.name][0]) for tensor in inputs}
+    return [(replace(tensor, shape=first[tensor.name].shape), first[tensor.name]) for tensor in inputs]
+
+
+def _row_bytes(row: NDArray[Any]) -> bytes:
+    """As Triton reads them from a file: text with its length before it."""
+    if row.dtype.kind not in "OSU":
+        return row.tobytes()
+    texts = [item if isinstance(item, bytes) else str(item).encode() for item in row.ravel().tolist()]
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
 def _sample(labels: tuple[str, ...] | None, data: Dataset | None) -> Sample:
@@ -190,6 +212,8 @@ def record(
         speed=proven.speed,
         not_made=dict(not_made or {}) if proven.variant == "fp32" else {},
         files={},
+        warmup=shared.warmup,
+        load_check=proven.load_check,
     )
 
 

@@ -21,6 +21,15 @@ from serving.errors import EnvironmentFault
 PREFIX = "tandem-scratch-"
 
 
+_own: set[Path] = set()  # of this process, in use
+
+
+def remove_own() -> None:
+    """For a process that ends without unwinding."""
+    for folder in list(_own):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def scratch(name: str) -> Iterator[Path]:
     """Raises EnvironmentFault where there is no place for one."""
@@ -31,8 +40,10 @@ def scratch(name: str) -> Iterator[Path]:
         raise _fault(Path(tempfile.tempdir or "/tmp"), error) from None
     try:
         with folder as path:
+            _own.add(Path(path))
             yield Path(path)
     finally:
+        _own.discard(Path(folder.name))
         os.close(lock)
 
 

@@ -41,6 +41,8 @@ def show_models(models: Models, *, as_json: bool) -> None:
             console.print(f"{row.model}-{variant}: not made: {reason}", markup=False)
     for name, reason in models.unreadable.items():
         console.print(f"{name}: cannot be read: {reason}", markup=False)
+    for name, reason in models.not_served.items():
+        console.print(f"{name}: not served: {reason}", markup=False)
     for name in models.ungated:
         console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
 

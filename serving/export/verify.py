@@ -1,7 +1,7 @@
 """Is a repository still what was proven? `tandem verify`: every digest again, and every gate again where its data was kept.
 
-Running gates is `rerun`'s, which needs NumPy and ONNX Runtime; without them the digests are checked all the same, and what was
-not run is said. Rules: standard library only at import, because it guards servers in thin images; what is not proven again
+Running gates is `rerun`'s, which needs NumPy and ONNX Runtime; without them the digests are checked all the same, and `lacks` says
+what is missing. Rules: standard library only at import, because it guards servers in thin images; what is not proven again
 is a note, what is disproven a problem.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
+from serving.installation import how_to_add
 from serving.repository import GATE_DATA_FILE, NOTHING, PRECISIONS, Check, DigestMismatch, Repository, Variant
 from serving.repository.processor import has
 from serving.repository.record import nearest
@@ -57,6 +58,7 @@ class Verification:
     server: str
     variants: tuple[Verified, ...]
     unread: Mapping[str, str] = field(default_factory=dict)
+    lacks: str | None = None  # the package without which no gate could be run again
 
     @property
     def has_passed(self) -> bool:
@@ -99,7 +101,10 @@ def verify(
     results = {name: result for name, result in found.items() if name in wanted}
     results |= {name: Verified(name, False, NOT_RUN, (), (reason,), ()) for name, reason in without.items()}
     unread = {name: reason for name, reason in unreadable.items() if name not in without}
-    return Verification(VERSION, str(path), server, tuple(results[name] for name in sorted(results)), unread)
+    lacks = None if digests_only else _lacks()
+    if lacks is not None and not any(_not_installed(lacks) in result.notes for result in results.values()):
+        lacks = None  # nothing would have been run
+    return Verification(VERSION, str(path), server, tuple(results[name] for name in sorted(results)), unread, lacks)
 
 
 def _chosen(
@@ -188,6 +193,10 @@ def _gates(
         reason = _why_not(fp32, found, data)
         if f"{model}-fp32" in unreadable:
             reason = f"gate not run again: the record of {model}-fp32 cannot be read"
+        if reason is None and (lacks := _lacks()) is not None:
+            if data is not None:
+                raise EnvironmentFault(f"--data cannot be used: {lacks} is not installed here: {how_to_add('onnx')}")
+            reason = _not_installed(lacks)
         if fp32 is not None and reason is None:
             changed |= _rerun(family, fp32, found, data, engines, progress)
             continue
@@ -207,6 +216,19 @@ def _why_not(fp32: Variant | None, found: Mapping[str, Verified], data: Path | N
     return None
 
 
+def _lacks() -> str | None:
+    """The package without which no gate runs here; None where all are there."""
+    try:
+        from serving.export import rerun  # noqa: F401
+    except ImportError as error:
+        return (error.name or "a package").partition(".")[0]
+    return None
+
+
+def _not_installed(package: str) -> str:
+    return f"gate not run again: {package} is not installed here"
+
+
 def _why_not_this(variant: Variant) -> str | None:
     if variant.record.is_untrained:
         return "gate not run again: untrained, so that there is nothing to be right about"
@@ -223,13 +245,8 @@ def _rerun(
     engines: Mapping[str, EngineRun],
     progress: Progress,
 ) -> dict[str, Verified]:
-    try:
-        from serving.export import rerun
-    except ImportError as error:
-        reason = f"{(error.name or 'a package').partition('.')[0]} is not installed here"
-        if data is not None:
-            raise EnvironmentFault(f"--data cannot be used: {reason}: pip install 'tandem-serving[onnx]'") from None
-        return {variant.name: _noted(found[variant.name], f"gate not run again: {reason}") for variant in family}
+    from serving.export import rerun
+
     run = rerun.Rerun(fp32, data, engines, progress)
     changed = {}
     for variant in family:

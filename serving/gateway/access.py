@@ -67,7 +67,7 @@ def require_name(caller: Caller, asked: str, fleet: Fleet) -> None:
 
     Raises Forbidden. As long as the gateway has seen no model at all, only a public name can be judged, and whoever looks for it says so.
     """
-    if fleet.known and not is_allowed(caller, asked, fleet):
+    if fleet.is_told and not is_allowed(caller, asked, fleet):
         raise errors.Forbidden(NOT_THIS_MODEL.format(asked))
 
 
@@ -78,8 +78,7 @@ def is_allowed(caller: Caller, name: str, fleet: Fleet) -> bool:
 
 def public_name(fleet: Fleet, name: str) -> str | None:
     """The model that a name belongs to, which may be a variant's; None for one that was never seen."""
-    variants = (v for pool in fleet.pools for v in (*pool.variants, *pool.known))
-    return next((v.model for v in variants if name in (v.model, v.name)), None)
+    return next((names[0] for pool in fleet.pools for names in pool.names if name in names), None)
 
 
 class _Known(NamedTuple):
@@ -117,13 +116,15 @@ class Access:
     def caller(self, authorization: bytes | None, x_api_key: bytes | None) -> Caller:
         """The values of the headers `authorization` and `x-api-key`, None where absent. Raises Unauthenticated, or BadRequest for two keys.
 
+        Authorization that holds no key of ours is somebody else's, such as a proxy's, where X-API-Key is sent as well.
+
         One look-up, one SHA-256 and one comparison whose time does not depend on where texts differ, for an id that nobody has too.
         """
         table = self.table
         if table is None:
             return ANYBODY
         text = _sent(authorization, x_api_key)
-        if len(text) != LENGTH or text[:4] != START:
+        if not _has_form(text):
             raise errors.Unauthenticated(NO_FORM)
         known = table.get(text[4:ID_END], NOBODY)
         if not compare_digest(sha256(text).digest(), known.digest):
@@ -146,11 +147,15 @@ def _sent(authorization: bytes | None, x_api_key: bytes | None) -> bytes:
             raise errors.Unauthenticated(NO_KEY)
         return x_api_key
     scheme, _, text = authorization.partition(b" ")
-    if scheme.lower() != b"bearer":
-        if x_api_key is not None:
+    is_bearer, text = scheme.lower() == b"bearer", text.strip(b" ")
+    if x_api_key is not None:
+        if is_bearer and _has_form(text) and x_api_key != text:
             raise errors.BadRequest(TWO_KEYS)
+        return x_api_key
+    if not is_bearer:
         raise errors.Unauthenticated(NO_BEARER)
-    text = text.strip(b" ")
-    if x_api_key is not None and x_api_key != text:
-        raise errors.BadRequest(TWO_KEYS)
     return text
+
+
+def _has_form(text: bytes) -> bool:
+    return len(text) == LENGTH and text[:4] == START

@@ -50,28 +50,28 @@ class Gateway:
     ) -> None:
         self._settings = settings
         self.state = State()
-        self.catalogue = Catalogue(settings, self._fleet_changed, look_up)
+        self.assets = Assets(repository)
+        self.catalogue = Catalogue(settings, self._fleet_changed, look_up, self.assets.loadable())
         self.candidates = Candidates(settings, self.catalogue)
         self.dispatch = Dispatch(self.catalogue, self.candidates)
         self._keys = keys
         self.metrics = Metrics(self._pool_gauges, None if keys is None else lambda: keys.is_readable)
         self.access = Access() if keys is None else keys.access
-        self.assets = Assets(repository)
         self.preparing = Preparing()
         self.loading = Loading(self.catalogue, self.assets, self.preparing)
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits, self.preparing)
-        self.embeddings = embeddings.Embeddings(
-            self.inference, self.access, self.assets, self.preparing, settings.limits
-        )
+        self.embeddings = embeddings.Embeddings(self.inference, self.access, self.assets, self.preparing, settings)
         classifiers = Classifiers(self.assets, self.preparing)
         self.classify = Classify(self.inference, self.access, classifiers, self.preparing, settings.limits)
         required = list(settings.models)
-        public = build_public(self.catalogue, self.state, required, admin_here=admin_here)
+        public = build_public(self.catalogue, self.state, required, admin_here=admin_here, has_keys=keys is not None)
         add_openai(public, lambda: self.catalogue.fleet, self.assets, self.preparing)
         if admin_here:
-            add_admin(public, public, self.catalogue, self.metrics, self.state, self.loading)
-        admin = build_admin(public, self.catalogue, self.metrics, self.state, self.loading, required)
+            add_admin(public, public, self.catalogue, self.metrics, self.state, self.loading, has_keys=keys is not None)
+        admin = build_admin(
+            public, self.catalogue, self.metrics, self.state, self.loading, required, has_keys=keys is not None
+        )
         self._public = self._guarded(public)
         self.admin = self._guarded(admin)
 
@@ -138,4 +138,5 @@ class Gateway:
             share=self.candidates.share(pool),
             price_per_hour=self._settings.pools[pool].price_per_hour,
             num_ready=self.candidates.num_answering(pool),
+            digest_conflicts=self.catalogue.digest_conflicts(pool),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from serving import errors
 from serving.repository import PREPROCESSING_FILE, DigestMismatch, Record, Repository, Variant
@@ -61,11 +62,35 @@ class Beside:
         return tuple(self.file(self.record.labels).decode("utf-8", "replace").splitlines())
 
 
+class Exported(NamedTuple):
+    """What the repository has as a variant."""
+
+    digest: str
+    pools: frozenset[str]  # that may serve it
+
+
 class Assets:
     """`repository` is None where the gateway was given none. Reads from disk: not on the event loop."""
 
     def __init__(self, repository: Path | None) -> None:
         self._repository = repository
+
+    def exported(self, model: str) -> dict[str, Exported]:
+        """By variant, of a public name or a variant's, as the repository has it now."""
+        own = [v for v in self._readable() if model in (v.record.model, v.name)]
+        return {v.name: Exported(v.digest, frozenset(v.loadable_pools)) for v in own}
+
+    def loadable(self) -> dict[str, tuple[str, ...]]:
+        """Device -> names of the variants that may run on it."""
+        variants = self._readable()
+        devices = {device for variant in variants for device in variant.loadable_pools}
+        return {device: tuple(v.name for v in variants if device in v.loadable_pools) for device in devices}
+
+    def _readable(self) -> list[Variant]:
+        try:
+            return [] if self._repository is None else Repository(self._repository).readable()[0]
+        except errors.UserError:
+            return []
 
     def prove(self, name: str, digest: str) -> None:
         """Raises Forbidden unless all files of this variant are what passed the gate, with this digest of its model."""
@@ -81,7 +106,7 @@ class Assets:
             ) from None
         if variant.digest != digest:
             raise errors.Forbidden(
-                f"'{name}' is not loaded: it was exported again since; start the server again that shall serve the new one"
+                f"'{name}' is not loaded: it was exported again since, and its server has not taken it"
             )
         try:
             variant.verify()

@@ -18,6 +18,35 @@ from serving.errors import UserError
 SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
 
 
+def listen_all(host: str, port: int, option: str = "--port") -> list[socket.socket]:
+    """A listening socket for each address of `host`: `localhost` has two, `::` takes IPv4 as well. Raises UserError as `listen`.
+
+    An address that this machine has not is left out where it has another: IPv6 may be switched off.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise UserError(f"{host} is no address to listen on ({error.strerror or error})") from None
+    addresses = list(dict.fromkeys(str(it[4][0]) for it in found))
+    if "::" in addresses:
+        addresses = ["::"]
+    here = [address for address in addresses if _is_here(address)]
+    return [listen(address, port, option) for address in here or addresses[:1]]
+
+
+def _is_here(address: str) -> bool:
+    try:
+        with socket.socket(_family(address), socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """A listening socket. Raises UserError where the address is taken or not ours."""
     try:
@@ -26,6 +55,8 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         listener.bind(address)
         listener.listen(2048)
     except OSError as error:
@@ -33,6 +64,17 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         raise UserError(f"port {port} on {host} {why}; choose another with {option}") from None
     listener.setblocking(False)
     return listener
+
+
+@contextlib.contextmanager
+def ipv4_alone(address: str, port: int) -> Iterator[None]:
+    """gRPC takes 0.0.0.0 for every address of IPv6 as well, unless somebody has that port there: while this holds, we do."""
+    with socket.socket(socket.AF_INET6 if address == "0.0.0.0" else socket.AF_INET) as place:
+        if address == "0.0.0.0":
+            with contextlib.suppress(OSError):  # taken by another, or there is no IPv6: as good
+                place.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                place.bind(("::", port))
+        yield
 
 
 def let_nobody_in(listener: socket.socket) -> None:

@@ -1,24 +1,85 @@
 """Everything the gateway counts, in one object that is built once.
 
 On the inference path counting is one append, because prometheus_client's own observation would cost 1 to 2 µs each; what was
-appended is counted at a scrape or every thousand requests, and the library turns the counts into text.
+appended is counted at a scrape or every thousand requests. Rule: a scrape never keeps the loop for longer than a slice, however many models
+there are; what is few the library turns into text, what is many is written here.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from itertools import accumulate
+from time import perf_counter
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 
 import serving
 
 # Seconds. From a tenth of what a tiny model takes (0.3 ms at one connection) to what no client waits for.
 BUCKETS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BOUNDS = [*(str(b) for b in BUCKETS_S), "+Inf"]
+REQUESTS = "Inference requests by how they ended."
+TIMED = {
+    "request": "From arrival to the answer handed over.",
+    "queue": "From arrival until sent to Triton.",
+    "backend": "From sent to Triton until it answered.",
+}
+SLICE_S = 0.0005  # of the loop, that a scrape takes at once: 20 models' lines; a guess, not measured
 OUTCOMES = ("ok", "client_error", "rate_limited", "shed", "expired", "cancelled", "backend_error")
+
+
+class Rendering(Enum):
+    """How metrics are written down: the media types that scrapers ask for."""
+
+    TEXT_0 = "text/plain; version=0.0.4"
+    TEXT_1 = "text/plain; version=1.0.0"
+    OPENMETRICS_0 = "application/openmetrics-text; version=0.0.1"
+    OPENMETRICS_1 = "application/openmetrics-text; version=1.0.0"
+
+    @property
+    def media_type(self) -> str:
+        return f"{self.value}; charset=utf-8"
+
+    @property
+    def is_openmetrics(self) -> bool:
+        return self in (Rendering.OPENMETRICS_0, Rendering.OPENMETRICS_1)
+
+
+# What is named without a version is its newest; what nobody named is the text that every scraper reads.
+NAMED = {rendering.value: rendering for rendering in Rendering} | {
+    "text/plain": Rendering.TEXT_1,
+    "application/openmetrics-text": Rendering.OPENMETRICS_1,
+}
+
+
+def rendering_for(accept: str) -> Rendering:
+    """What an `Accept` header likes best, of equals the first; text where it names nothing that is here."""
+    best, liked = Rendering.TEXT_0, 0.0
+    for part in accept.lower().split(","):
+        kind, *given = (word.strip() for word in part.split(";"))
+        parameters = {key.strip(): value.strip(' "') for key, _, value in (word.partition("=") for word in given)}
+        version = parameters.get("version")
+        rendering = NAMED.get(kind if version is None else f"{kind}; version={version}")
+        quality = _quality(parameters.get("q", "1"))
+        if rendering is not None and quality > liked:
+            best, liked = rendering, quality
+    return best
+
+
+def _quality(text: str) -> float:
+    """0, so that it counts for nothing, where it cannot be read."""
+    try:
+        quality = float(text)
+    except ValueError:
+        return 0.0
+    return quality if 0 <= quality <= 1 else 0.0
 
 
 class Histogram:
@@ -32,12 +93,11 @@ class Histogram:
         self.counts[bisect_left(BUCKETS_S, value_s)] += 1
         self.total += value_s
 
-    def cumulative(self) -> list[tuple[str, float]]:
-        total, rows = 0, []
-        for bound, count in zip(BOUNDS, self.counts, strict=True):
-            total += count
-            rows.append((bound, float(total)))
-        return rows
+    def lines(self, name: str, labels: str) -> str:
+        """As Prometheus' text has it; `labels` without braces."""
+        up_to = list(accumulate(self.counts))
+        rows = [f'{name}_bucket{{le="{le}",{labels}}} {count}.0\n' for le, count in zip(BOUNDS, up_to, strict=True)]
+        return "".join(rows) + f"{name}_count{{{labels}}} {up_to[-1]}.0\n{name}_sum{{{labels}}} {self.total!r}\n"
 
 
 @dataclass(slots=True)
@@ -65,6 +125,16 @@ class Series:
             self.backend.observe(backend_s)
             self.request.observe(request_s)
 
+    def lines(self) -> tuple[str, ...]:
+        """Of each of `_families`, as of this moment."""
+        self.settle()
+        model, variant, pool = map(_label, ("model", "variant", "pool"), self.labels)
+        outcomes = self.outcomes.items()
+        return (
+            "".join(f'tandem_requests_total{{{model},outcome="{o}",{pool},{variant}}} {n}.0\n' for o, n in outcomes),
+            *(getattr(self, name).lines(f"tandem_{name}_seconds", f"{model},{pool},{variant}") for name in TIMED),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PoolGauge:
@@ -81,6 +151,9 @@ class PoolGauge:
     share: float = 1.0  # of the traffic, that may go there now
     price_per_hour: float | None = None
     num_ready: int = 0  # its servers that answer and serve something
+    digest_conflicts: Mapping[tuple[str, str], bool] = field(
+        default_factory=dict
+    )  # (model, variant) -> whether its servers serve different files as that
 
 
 POOL_STATES = ("cold", "waking", "warming", "ready", "draining", "down")
@@ -95,80 +168,52 @@ class Metrics:
         self.pools = pools
         self._are_keys_readable = are_keys_readable
         self._series: dict[tuple[str, str, str], Series] = {}
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._counting: asyncio.Task[list[list[bytes]]] | None = None  # while a scrape is made
         self.unresolved = self.series("", "", "")  # requests refused before a model was found: its name is the client's
 
     def series(self, model: str, variant: str, pool: str) -> Series:
         labels = (model, variant, pool)
         return self._series.setdefault(labels, Series(labels))
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    async def text(self, rendering: Rendering = Rendering.TEXT_0) -> bytes:
+        """All of it. Scrapes that come while one is made share its counting, and the loop has its turn every SLICE_S meanwhile."""
+        if self._counting is None:
+            self._counting = asyncio.ensure_future(self._lines())
+        counted = await asyncio.shield(self._counting)
+        parts: list[bytes] = []
+        for family, lines in zip(_families(), counted, strict=True):
+            parts += [_written([family], rendering), *lines]
+        parts.append(_written([*_of_pools(self.pools()), *self._of_gateway()], rendering))
+        return b"".join(parts) + (b"# EOF\n" if rendering.is_openmetrics else b"")
 
-    def collect(self) -> Iterator[Metric]:
-        """prometheus_client calls this at a scrape."""
-        labels = ["model", "variant", "pool"]
-        requests = CounterMetricFamily(
-            "tandem_requests", "Inference requests by how they ended.", labels=[*labels, "outcome"]
-        )
-        families = {
-            "request": HistogramMetricFamily(
-                "tandem_request_seconds", "From arrival to the answer handed over.", labels=labels
-            ),
-            "queue": HistogramMetricFamily("tandem_queue_seconds", "From arrival until sent to Triton.", labels=labels),
-            "backend": HistogramMetricFamily(
-                "tandem_backend_seconds", "From sent to Triton until it answered.", labels=labels
-            ),
-        }
+    def demand(self) -> bytes:
+        """What the scaler reads of all this, every second: a few lines for each pool, requests summed over models and variants."""
+        pools = self.pools()
+        good = {pool.name: 0 for pool in pools}
         for series in self._series.values():
-            series.settle()
-            for outcome, count in series.outcomes.items():
-                requests.add_metric([*series.labels, outcome], count)
-            for name, family in families.items():
-                histogram: Histogram = getattr(series, name)
-                family.add_metric(list(series.labels), histogram.cumulative(), histogram.total)
-        yield requests
-        yield from families.values()
-        in_flight = GaugeMetricFamily("tandem_in_flight", "Requests that Triton is working on.", labels=["pool"])
-        queued = GaugeMetricFamily("tandem_queued", "Requests that wait in this gateway's queue.", labels=["pool"])
-        demand = GaugeMetricFamily(
-            "tandem_demand_replicas",
-            "Servers that this gateway's traffic would keep busy, were it all in this pool; gateways add up.",
-            labels=["pool"],
-        )
-        only = GaugeMetricFamily(
-            "tandem_demand_only_replicas",
-            "Of these, by traffic that no other pool may answer, or not in time.",
-            labels=["pool"],
-        )
-        unseen = GaugeMetricFamily(
-            "tandem_demand_unseen_replicas",
-            "Of these, an upper bound by traffic that came while this gateway had never seen the pool.",
-            labels=["pool"],
-        )
-        ready = GaugeMetricFamily(
-            "tandem_ready_servers",
-            "Servers that answer this gateway and serve something; gateways do not add up.",
-            labels=["pool"],
-        )
-        states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
-        for pool in self.pools():
-            in_flight.add_metric([pool.name], pool.in_flight)
-            queued.add_metric([pool.name], pool.num_waiting)
-            demand.add_metric([pool.name], pool.demand_replicas)
-            only.add_metric([pool.name], pool.demand_only_replicas)
-            unseen.add_metric([pool.name], pool.demand_unseen_replicas)
-            ready.add_metric([pool.name], pool.num_ready)
-            for state in POOL_STATES:
-                states.add_metric([pool.name, state], float(state == pool.state))
-        yield in_flight
-        yield queued
-        yield demand
-        yield only
-        yield unseen
-        yield ready
-        yield states
+            if (pool := series.labels[2]) in good:
+                good[pool] += series.outcomes["ok"] + len(series.waiting)
+        requests = CounterMetricFamily("tandem_requests", REQUESTS, labels=["pool", "outcome"])
+        for pool, count in good.items():
+            requests.add_metric([pool, "ok"], count)
+        return _written([requests, *_of_pools(pools)], Rendering.TEXT_0)
+
+    async def _lines(self) -> list[list[bytes]]:
+        """Of each of `_families`, written here: the library takes 20 times as long, and the loop would stand still."""
+        counted: list[list[bytes]] = [[] for _ in _families()]
+        try:
+            until = perf_counter() + SLICE_S
+            for series in list(self._series.values()):
+                for lines, more in zip(counted, series.lines(), strict=True):
+                    lines.append(more.encode())
+                if perf_counter() >= until:
+                    await asyncio.sleep(0)
+                    until = perf_counter() + SLICE_S
+        finally:
+            self._counting = None
+        return counted
+
+    def _of_gateway(self) -> Iterator[Metric]:
         if self._are_keys_readable is not None:
             yield GaugeMetricFamily(
                 "tandem_keys_readable",
@@ -178,3 +223,76 @@ class Metrics:
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)
         yield build
+
+
+def _families() -> tuple[Metric, ...]:
+    """Of what is counted, without the counts."""
+    labels = ["model", "variant", "pool"]
+    return (
+        CounterMetricFamily("tandem_requests", REQUESTS, labels=[*labels, "outcome"]),
+        *(HistogramMetricFamily(f"tandem_{name}_seconds", text, labels=labels) for name, text in TIMED.items()),
+    )
+
+
+def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
+    in_flight = GaugeMetricFamily("tandem_in_flight", "Requests that Triton is working on.", labels=["pool"])
+    queued = GaugeMetricFamily("tandem_queued", "Requests that wait in this gateway's queue.", labels=["pool"])
+    demand = GaugeMetricFamily(
+        "tandem_demand_replicas",
+        "Servers that this gateway's traffic would keep busy, were it all in this pool; gateways add up.",
+        labels=["pool"],
+    )
+    only = GaugeMetricFamily(
+        "tandem_demand_only_replicas",
+        "Of these, by traffic that no other pool may answer, or not in time.",
+        labels=["pool"],
+    )
+    unseen = GaugeMetricFamily(
+        "tandem_demand_unseen_replicas",
+        "Of these, an upper bound by traffic that came while this gateway had never seen the pool.",
+        labels=["pool"],
+    )
+    ready = GaugeMetricFamily(
+        "tandem_ready_servers",
+        "Servers that answer this gateway and serve something; gateways do not add up.",
+        labels=["pool"],
+    )
+    states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
+    conflicts = GaugeMetricFamily(
+        "tandem_digest_conflict",
+        "1 while servers of a pool serve different files as one variant, of which one gets the requests, else 0.",
+        labels=["model", "variant", "pool"],
+    )
+    for pool in pools:
+        for (model, variant), is_conflict in pool.digest_conflicts.items():
+            conflicts.add_metric([model, variant, pool.name], float(is_conflict))
+        in_flight.add_metric([pool.name], pool.in_flight)
+        queued.add_metric([pool.name], pool.num_waiting)
+        demand.add_metric([pool.name], pool.demand_replicas)
+        only.add_metric([pool.name], pool.demand_only_replicas)
+        unseen.add_metric([pool.name], pool.demand_unseen_replicas)
+        ready.add_metric([pool.name], pool.num_ready)
+        for state in POOL_STATES:
+            states.add_metric([pool.name, state], float(state == pool.state))
+    return [in_flight, queued, demand, only, unseen, ready, states, conflicts]
+
+
+class _Families(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        """prometheus_client calls this."""
+        return self._families
+
+
+def _written(families: list[Metric], rendering: Rendering) -> bytes:
+    """By the library, without the end that OpenMetrics has."""
+    write = openmetrics.generate_latest if rendering.is_openmetrics else generate_latest
+    text: bytes = write(_Families(families))
+    return text.removesuffix(b"# EOF\n")
+
+
+def _label(name: str, value: str) -> str:
+    escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f'{name}="{escaped}"'

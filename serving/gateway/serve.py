@@ -25,10 +25,11 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.http.arriving import Intake
 from serving.gateway.http.connection import ClientConnection
+from serving.gateway.http.origin import OriginPolicy
 from serving.gateway.key_watch import KeyWatch
-from serving.gateway.listeners import let_nobody_in, listen
+from serving.gateway.listeners import let_nobody_in, listen_all
 from serving.keys.own import OWN_KEY, own_key
-from serving.settings import GatewaySettings, is_loopback, read_settings
+from serving.settings import GatewaySettings, host_name, is_loopback, read_settings
 
 if TYPE_CHECKING:
     from serving.gateway.grpc.server import GrpcServer
@@ -54,22 +55,34 @@ class Options:
     keys: Path | None = None
     model_repository: Path | None = None
     insecure_no_auth: bool = False
+    allowed_hosts: tuple[str, ...] = ()  # beside those of the settings
 
 
 def run(options: Options) -> int:
     """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
-    settings = read_settings(options.config)
+    settings = _with_allowed_hosts(read_settings(options.config), options.allowed_hosts)
     _require_keys_where_others_reach(options)
     own = own_key()
     if options.keys is None and own is not None:
         raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
     keys = None if options.keys is None else KeyWatch(options.keys, own)
-    public = listen(options.host, options.port)
-    admin = listen(options.admin_host, options.admin_port, "--admin-port") if options.admin_port is not None else None
+    public = listen_all(options.host, options.port)
+    admin = []
+    if options.admin_port is not None:
+        admin = listen_all(options.admin_host, options.admin_port, "--admin-port")
     if options.grpc_port is not None:  # gRPC binds it itself, and says little about why it cannot
-        listen(options.host, options.grpc_port, "--grpc-port").close()
+        for listener in listen_all(options.host, options.grpc_port, "--grpc-port"):
+            listener.close()
     uvloop.run(_serve(options, settings, keys, public, admin))
     return 0
+
+
+def _with_allowed_hosts(settings: GatewaySettings, more: tuple[str, ...]) -> GatewaySettings:
+    """Raises UserError for one that cannot be a name."""
+    try:
+        return settings.model_copy(update={"allowed_hosts": (*settings.allowed_hosts, *map(host_name, more))})
+    except ValueError as error:
+        raise UserError(f"--allowed-hosts: {error}") from None
 
 
 def _require_keys_where_others_reach(options: Options) -> None:
@@ -94,11 +107,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
+def _server(app: object, settings: GatewaySettings, host: str, keys: KeyWatch | None) -> _Server:
+    return _Server(_config(app, settings, OriginPolicy(host, settings.allowed_hosts, has_keys=keys is not None)))
+
+
+def _config(app: object, settings: GatewaySettings, origin: OriginPolicy | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="none",
-        http=partial(ClientConnection, intake=Intake(settings.limits)),  # type: ignore[arg-type]
+        http=partial(ClientConnection, intake=Intake(settings.limits, origin)),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -115,13 +132,13 @@ async def _serve(
     options: Options,
     settings: GatewaySettings,
     keys: KeyWatch | None,
-    public: socket.socket,
-    admin: socket.socket | None,
+    public: list[socket.socket],
+    admin: list[socket.socket],
 ) -> None:
     gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
-    servers = [(_Server(_config(gateway, settings)), public)]
-    if admin is not None:
-        servers.append((_Server(_config(gateway.admin, settings)), admin))
+    servers = [(_server(gateway, settings, options.host, keys), public)]
+    if admin:
+        servers.append((_server(gateway.admin, settings, options.admin_host, keys), admin))
     told = asyncio.Event()
     hurry = asyncio.Event()
 
@@ -131,18 +148,19 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    grpc = _grpc_server(gateway, options, settings)
+    grpc = _grpc_server(gateway, options, settings, [str(listener.getsockname()[0]) for listener in public])
     gateway.start()
     if grpc is not None:
         await grpc.start()
     gc.collect()
     gc.freeze()  # what was made so far stays: looking through all of it took 40 ms, in which nobody was answered
-    tasks = [asyncio.create_task(server.serve([listener])) for server, listener in servers]
+    tasks = [asyncio.create_task(server.serve(listeners)) for server, listeners in servers]
     stopping = asyncio.create_task(told.wait())
     await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
     gateway.close()
     await _first(hurry.wait(), asyncio.sleep(LINGER_S))
-    let_nobody_in(public)
+    for listener in public:
+        let_nobody_in(listener)
     if grpc is not None:
         grpc.let_nobody_in()
     await _first(hurry.wait(), asyncio.sleep(LAST_S))
@@ -155,12 +173,14 @@ async def _serve(
     await gateway.stop()
 
 
-def _grpc_server(gateway: Gateway, options: Options, settings: GatewaySettings) -> GrpcServer | None:
+def _grpc_server(
+    gateway: Gateway, options: Options, settings: GatewaySettings, addresses: list[str]
+) -> GrpcServer | None:
     if options.grpc_port is None:
         return None
     from serving.gateway.grpc.server import GrpcServer  # gRPC takes 0.4 s to import
 
-    return GrpcServer(gateway, settings, options.host, options.grpc_port)
+    return GrpcServer(gateway, settings, addresses, options.grpc_port, admin_here=is_loopback(options.host))
 
 
 async def _hurry(hurry: asyncio.Event, servers: list[_Server], grpc: GrpcServer | None) -> None:

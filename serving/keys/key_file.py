@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from serving.errors import UserError
 from serving.keys.key import ID, SCOPES, Key, hidden
+from serving.keys.owners import require_ours_alone
 from serving.repository import check_model_name
 from serving.scheduling.admission import HIGHEST, LOWEST
 from serving.settings import nearest
@@ -59,10 +60,11 @@ def look(path: Path) -> Stamp:
 
 
 def read(path: Path) -> Reading:
-    """Raises UserError with the place and the way out."""
+    """Raises UserError with the place and the way out, also where others could change the file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would keep us waiting
             raise UserError(f"the API keys {path} are no regular file; {WAY_OUT}")
+        require_ours_alone(path)
         with path.open("rb") as file:
             stamp = _stamp(os.fstat(file.fileno()))
             text = file.read()

@@ -1,21 +1,36 @@
 """Tells a running Triton what to serve, over gRPC.
 
 gRPC and not HTTP, because an HTTP load holds one of Triton's HTTP threads and every connection that lives on it. This is
-the one place where the client's exceptions become ours. Not here: inference, which the gateway forwards by itself.
+the one place where the client's exceptions become ours. Not here: clients' inference, which the gateway forwards by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import InferInput  # type: ignore[import-untyped]
 from tritonclient.grpc.aio import InferenceServerClient  # type: ignore[import-untyped]
 from tritonclient.utils import InferenceServerException  # type: ignore[import-untyped]
 
 from serving.errors import EnvironmentFault
+from serving.protocol.triton_reason import plain_reason
+from serving.repository import Tensor
 
 ANSWER_S = 5.0  # Triton answers its index in under 2 ms; one that is stopped does not
+REFUSING = """
+import triton_python_backend_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        raise triton_python_backend_utils.TritonModelException({reason!r})
+"""
 LIVE_POLL_S = 0.02  # a start takes about 0.3 s; a finer look gains nothing
 
 
@@ -74,6 +89,47 @@ class Control:
         except InferenceServerException as error:
             raise self._ours(error, model) from None
 
+    async def refuse(self, model: str, version: int, reason: str) -> None:
+        """Lets Triton fail to load this version of it for this reason, so that its index says so. Nothing of the model's files is read."""
+        config = {
+            "name": model,
+            "backend": "python",
+            "input": [{"name": "none", "data_type": "TYPE_FP32", "dims": [1]}],
+            "output": [{"name": "none", "data_type": "TYPE_FP32", "dims": [1]}],
+            "instance_group": [{"kind": "KIND_CPU", "count": 1}],
+            "version_policy": {"specific": {"versions": [version]}},
+        }
+        files = {f"file:{version}/model.py": REFUSING.format(reason=reason).encode()}
+        try:
+            await self._client.load_model(model, config=json.dumps(config), files=files)
+        except InferenceServerException as error:
+            failure = self._ours(error, model)
+            if not isinstance(failure, LoadFailed):
+                raise failure from None
+
+    async def server(self) -> str:
+        """Its name and version."""
+        try:
+            answer = await self._client.get_server_metadata(client_timeout=ANSWER_S)
+        except InferenceServerException as error:
+            raise self._ours(error, "") from None
+        return f"{answer.name} {answer.version}"
+
+    async def infer(
+        self, model: str, inputs: Sequence[Tensor], rows: Mapping[str, NDArray[Any]], outputs: Sequence[Tensor]
+    ) -> list[NDArray[Any]]:
+        """The outputs in their order; text as text. For the check before a model is published: clients' requests are the gateway's."""
+        given = []
+        for tensor in inputs:
+            values = rows[tensor.name]
+            given.append(InferInput(tensor.name, list(values.shape), tensor.datatype))
+            given[-1].set_data_from_numpy(values.astype(object) if tensor.datatype == "BYTES" else values)
+        try:
+            answer = await self._client.infer(model, given)
+        except InferenceServerException as error:
+            raise self._ours(error, model) from None
+        return [_text(answer.as_numpy(tensor.name)) for tensor in outputs]
+
     async def unload(self, model: str) -> None:
         try:
             await self._client.unload_model(model)
@@ -108,9 +164,9 @@ class Control:
         return LoadFailed(model, plain_reason(str(error.message())))
 
 
-def plain_reason(message: str) -> str:
-    """Triton's reason in one line: without the path that it took, and without the stub's Python traceback."""
-    text = " ".join(message.split()).split(" At: ")[0]
-    for marker in ("TritonModelException: ", "UNAVAILABLE state: "):
-        text = text.rpartition(marker)[2]
-    return text.rstrip(" ;")
+def _text(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind != "O":
+        return values
+    text = np.empty(values.shape, object)
+    text.ravel()[:] = [item.decode() for item in values.ravel()]
+    return text

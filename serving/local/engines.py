@@ -16,10 +16,11 @@ from serving.planning.engines import PLAIN, EnginePython
 
 
 def installed() -> dict[str, EnginePython]:
-    """Engine -> its Python; `cpu` is always among them."""
-    engines = {"cpu": EnginePython("cpu", Path(sys.executable), metadata.version("onnxruntime"))}
+    """Engine -> its Python; `cpu` is always among them. Raises PackageNotFoundError where nothing here has ONNX Runtime."""
     if environment := find(ENGINES["cpu"]):
-        engines["cpu"] = EnginePython("cpu", environment.python, environment.engine_version)
+        engines = {"cpu": EnginePython("cpu", environment.python, environment.engine_version)}
+    else:
+        engines = {"cpu": EnginePython("cpu", Path(sys.executable), metadata.version("onnxruntime"))}
     if environment := find(ENGINES["openvino"]):
         engines["openvino"] = EnginePython("openvino", environment.python, environment.engine_version)
     if gpu_name() is not None and (environment := find(ENGINES["gpu"])):

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,15 +27,20 @@ import filelock
 
 import serving
 from serving.errors import EnvironmentFault, UserError
+from serving.installation import PROJECT, how_to_add
 from serving.local import environments
 from serving.local.handover import hand_over
 from serving.local.places import cache_dir
 from serving.local.processes import leashed
 
-PROJECT = "tandem-serving"
 # Installed, in MB, summed over the files of all packages with Python 3.11 and torch 2.15 from PyPI, which brings CUDA.
 SIZES_MB = {"onnx": 590, "export": 6200, "keras": 6300}
+# To download, in MB: the wheels for Python 3.11 on x86_64, counted with `pip download` (2026-11-22).
+DOWNLOADS_MB = {"onnx": 146, "export": 3160, "keras": 3168}
 _SHOWN = ("Downloading ", "Using cached ", "Installing collected packages")  # of pip's words, while the user waits
+
+_SIZE = re.compile(r"\((\d+(?:\.\d+)?) (B|kB|MB|GB)\)\s*$")
+_KNOWN_RATIO = 0.02  # of the download: before that its speed says nothing (guess)
 
 Say = Callable[[str], None]
 
@@ -47,6 +53,7 @@ class Frameworks:
     requirements: tuple[str, ...]
     constraints: str = ""
     size_mb: int | None = None
+    download_mb: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -68,12 +75,40 @@ class Frameworks:
     def size(self) -> str:
         if self.size_mb is None:
             return "size unknown"
-        return f"{self.size_mb / 1000:.1f} GB" if self.size_mb >= 1000 else f"{self.size_mb} MB"
+        download = f", {_told(self.download_mb)} to download" if self.download_mb else ""
+        return f"{_told(self.size_mb)}{download}"
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The packages that this Python lacks. Those whose marker says that they are for another system count too."""
         return tuple(name for name in map(_name, self.requirements) if not _is_installed(name))
+
+
+def _told(megabytes: float) -> str:
+    return f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes:.0f} MB"
+
+
+class Downloads:
+    """How far pip is, by its own words: it names each file and its size when it begins with it."""
+
+    def __init__(self, total_mb: int | None) -> None:
+        self._total_mb = total_mb
+        self._begun_mb = self._done_mb = 0.0
+
+    def progress(self, line: str, elapsed_s: float) -> str:
+        """What is said behind the line: '' where nothing is known yet."""
+        size = _SIZE.search(line) if line.startswith("Downloading ") else None
+        if size is None:
+            return ""
+        self._done_mb = self._begun_mb
+        self._begun_mb += float(size[1]) * {"B": 1e-6, "kB": 1e-3, "MB": 1, "GB": 1e3}[size[2]]
+        if not self._total_mb:
+            return ""
+        left_mb = max(0.0, self._total_mb - self._done_mb)
+        if self._done_mb < _KNOWN_RATIO * self._total_mb:
+            return f", {_told(self._done_mb)} of {_told(self._total_mb)} done"
+        left_s = round(elapsed_s * left_mb / self._done_mb)
+        return f", {_told(self._done_mb)} of {_told(self._total_mb)} done, about {left_s} s left"
 
 
 # -- which packages ---------------------------------------------------------------------------------------------------
@@ -85,9 +120,9 @@ def frameworks(extra: str) -> Frameworks:
         said = metadata.requires(PROJECT) or []
     except metadata.PackageNotFoundError:
         raise EnvironmentFault(
-            f"this Tandem is not installed, so nothing says what [{extra}] needs: pip install '{PROJECT}[{extra}]'"
+            f"this Tandem is not installed, so nothing says what [{extra}] needs: {how_to_add(extra)}"
         ) from None
-    return Frameworks(extra, requirements(extra, said), _constraints(), SIZES_MB.get(extra))
+    return Frameworks(extra, requirements(extra, said), _constraints(), SIZES_MB.get(extra), DOWNLOADS_MB.get(extra))
 
 
 def requirements(extra: str, said: Sequence[str]) -> tuple[str, ...]:
@@ -179,8 +214,7 @@ def _ask(wanted: Frameworks) -> None:
         if click.confirm(question, default=False, err=True):
             return
     raise UserError(
-        f"{needs}: pip install '{PROJECT}[{wanted.name}]', "
-        f"or say --yes and Tandem makes an environment of its own ({wanted.size})"
+        f"{needs}: {how_to_add(wanted.name)}, or say --yes and Tandem makes an environment of its own ({wanted.size})"
     )
 
 
@@ -237,6 +271,7 @@ def _run(command: list[str], output: TextIO, wanted: Frameworks, log: Path, say:
     """Runs a step; its words go to the log, those that show how far it is to the user too."""
     output.write(f"$ {' '.join(command)}\n")
     words: list[str] = []
+    downloads, began_s = Downloads(wanted.download_mb), time.monotonic()
     outside = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     with subprocess.Popen(
         leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=outside
@@ -246,7 +281,8 @@ def _run(command: list[str], output: TextIO, wanted: Frameworks, log: Path, say:
                 words.append(line)
                 output.write(line)
                 if line.strip().startswith(_SHOWN):
-                    say(f"  {line.strip()[:100]}")
+                    told = downloads.progress(line.strip(), time.monotonic() - began_s)
+                    say(f"  {line.strip()[:100]}{told}")
         except BaseException:  # Ctrl-C: it has a session of its own and would go on
             process.terminate()
             raise

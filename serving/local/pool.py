@@ -7,18 +7,21 @@ configuration names the engine that really computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from serving.cores import usable_cores
 from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name
-from serving.local.environments import Say
+from serving.local.engines import of_pool
+from serving.local.environments import ENGINES, Say, find
 from serving.local.limits import NOTHING_ASKED, Asked, crowded, share
 from serving.local.measure import Place
 from serving.planning.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
 from serving.planning.preference import best_engine, clear_ratio, gains
 from serving.repository import DigestMismatch, Repository, Speed, Variant
+from serving.repository.layout import Stamp
 from serving.repository.processor import has, has_bf16
 from serving.repository.triton_config import ModelConfig
 
@@ -27,8 +30,16 @@ HOW_TO_INSTALL = {"openvino": ": tandem environment openvino"}
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a variant of the repository is not loaded although this pool may serve it. `version` 1 where its record cannot be read."""
+
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """`configs` maps a model's name in Triton to the configuration (JSON) that it is loaded with.
+    """`configs` maps a model's name in Triton to the configuration (JSON) that it is loaded with, `refused` one to why it is not.
 
     `prove` raises UserError where the files of a model are not what passed the gate; it is asked before every load.
     """
@@ -36,6 +47,10 @@ class PoolPlan:
     pool: str
     configs: Mapping[str, str]
     prove: Callable[[str], None]
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    repository: Repository | None = None  # that is looked at for later exports
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)  # of its variants, from before the plan was made
+    again: Callable[[], PoolPlan] | None = None  # the plan of what the repository holds now. Raises UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +61,58 @@ class Choice:
     ratio: str
 
 
-def loadable(repository: Repository, pool: str, say: Say) -> list[Variant]:
-    """The variants that passed on this pool and are still what passed. Says why others are left out."""
-    return _some(whole(repository, lambda variant: pool in variant.loadable_pools, say), repository, pool)
+def known_speeds(variants: Sequence[Variant]) -> dict[tuple[str, str], tuple[Speed, ...]]:
+    """(name, engine) -> what a CPU pool that starts here with nothing asked knows without measuring: of every engine that is
+    installed here and that may run the variant, also where that is nothing.
+    """
+    environment = find(ENGINES["cpu"])
+    if environment is None:
+        return {}
+    place = measure.place_here("cpu", of_pool("cpu", environment), share("cpu", usable_cores()).num_threads)
+    found: dict[tuple[str, str], tuple[Speed, ...]] = {}
+    for model in {variant.record.model for variant in variants}:
+        members = {v.record.variant: v for v in variants if v.record.model == model and "cpu" in v.record.pools}
+        known = measure.speeds(members, place, may_measure=False, say=lambda _: None)
+        for precision, variant in members.items():
+            found |= {(variant.name, it): known.get((precision, it), ()) for it in place.engines_of(variant)}
+    return found
 
 
-def whole(repository: Repository, is_wanted: Callable[[Variant], bool], say: Say) -> list[Variant]:
-    """Those that are wanted, of FP32's version, and still what passed. Says why others are left out."""
-    good, everything = [], repository.variants()
+def loadable(repository: Repository, pool: str, say: Say) -> tuple[list[Variant], dict[str, Refusal]]:
+    """The variants that passed on this pool and are still what passed, and why others are left out, which is said as well."""
+    good, refused = whole(repository, lambda variant: pool in variant.loadable_pools, say)
+    if refused and not good:
+        reasons = "; ".join(f"{name}: {refusal.reason}" for name, refusal in refused.items())
+        raise UserError(f"no variant in {repository.path} may be served on the {pool} pool: {reasons}")
+    return _some(good, repository, pool), refused
+
+
+def whole(
+    repository: Repository, is_wanted: Callable[[Variant], bool], say: Say
+) -> tuple[list[Variant], dict[str, Refusal]]:
+    """Those that are wanted, of FP32's version, and still what passed; and why others are left out, which is said as well."""
+    everything, unreadable = repository.readable()
+    good, refused = [], {name: Refusal(1, reason) for name, reason in unreadable.items()}
     newest = {v.record.model: v.record.model_version for v in everything if v.record.variant == BASELINE}
     for variant in everything:
         if not variant.loadable_pools or not is_wanted(variant):
             continue
         version, fp32_version = variant.record.model_version, newest.get(variant.record.model, 0)
         if version < fp32_version:
-            say(
-                f"not loaded: {variant.name} is version {version} of {variant.record.model}, whose FP32 is version "
-                f"{fp32_version}; export it again"
-            )
+            reason = f"it is of version {version}, and FP32 is of version {fp32_version}; export it again"
+            refused[variant.name] = Refusal(version, reason)
             continue
         try:
             variant.verify()
         except DigestMismatch as error:
-            say(f"not loaded: {error}")
+            refused[variant.name] = Refusal(version, str(error).removeprefix(f"{variant.name}: "))
             continue
         good.append(variant)
+    for name, refusal in refused.items():
+        say(f"not loaded: {name}: {refusal.reason}")
     for name in repository.ungated():
         say(f"not loaded: {name} has no gate record (tandem.json)")
-    return good
+    return good, refused
 
 
 def plan_pool(
@@ -94,7 +133,8 @@ def plan_pool(
     if warning := crowded(each, num_cores):
         say(warning)
     place = measure.place_here(pool, engines, each.num_threads)
-    variants = _some(runnable(loadable(repository, pool, say), place, say), repository, pool)
+    proven, refused = loadable(repository, pool, say)
+    variants = _some(runnable(proven, place, say), repository, pool)
     if engine is not None:
         variants = _some(on_engine(variants, engine, pool, say), repository, pool)
     require_batches(variants, asked)
@@ -119,7 +159,7 @@ def plan_pool(
             }
             configs[variant.name] = config.with_parameters(ours).to_json()
     proofs = {variant.name: variant.verify for variant in variants}
-    return PoolPlan(pool, configs, lambda name: proofs[name]())
+    return PoolPlan(pool, configs, lambda name: proofs[name](), refused)
 
 
 def require_engine(engine: str, pool: str, engines: Mapping[str, EnginePython]) -> None:

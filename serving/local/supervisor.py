@@ -1,7 +1,8 @@
 """Keeps one tritonserver and its models up: starts, watches, mends, stops.
 
 The thin shell around `watch.py`, which decides when: this looks at processes, starts them, and talks gRPC to the server.
-A model that somebody unloads is left alone until somebody loads it, or the server starts again.
+A model that somebody unloads is left alone until somebody loads it or exports it again, or the server starts again. What is
+exported while it runs is proven and loaded like at the start (`_take_exports`); what does not load leaves its earlier version serving.
 Keep: after `stop` no process of ours and no segment in /dev/shm is left, whatever happened before.
 """
 
@@ -22,9 +23,11 @@ from serving.errors import EnvironmentFault, UserError
 from serving.local import launch as launching
 from serving.local.environments import Say
 from serving.local.launch import Launch
-from serving.local.pool import PoolPlan
+from serving.local.pool import PoolPlan, Refusal
 from serving.local.processes import Child, Nursery, Stub, exit_text, is_alive, stubs_of
 from serving.local.watch import POLL_S, Recovery, Seen, what_happened
+from serving.repository import Repository
+from serving.repository.layout import Stamp
 
 if TYPE_CHECKING:
     from serving.local.control import Control
@@ -32,8 +35,33 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 60.0  # 0.4 s is usual; a machine that needs a minute has another trouble (guess, not measured)
 KILL_MARGIN_S = 5.0  # what tritonserver may take beyond its own exit timeout before it is killed (guess, not measured)
 DRAIN_POLL_S = 0.1  # Triton itself looks once a second
+LOOK_S = 1.0  # how soon an export is noticed; a look costs a `stat` for each variant
 LOAD = "tandem_load"  # the parameter that only our configurations have
 SERVER = ""  # the server's name in a Recovery: no model has it
+
+
+def start_server(launch: Launch, nursery: Nursery, log: Path | None = None) -> tuple[Child, Control]:
+    """A tritonserver that is not live yet. `log` None: it speaks on our standard error."""
+    server = nursery.start(
+        launching.command(launch), launching.variables(launch, os.environ), folder=Path("/"), log=log
+    )
+    from serving.local.control import Control  # gRPC takes 0.5 s to import; tritonserver starts meanwhile
+
+    return server, Control(f"{launch.host}:{launch.ports.grpc}")
+
+
+async def wait_live(server: Child, control: Control) -> None:
+    """Raises EnvironmentFault where it ends before it is, or is not for too long."""
+    live = asyncio.ensure_future(control.wait_live(START_TIMEOUT_S))
+    ended = asyncio.ensure_future(server.wait())
+    try:
+        await asyncio.wait({live, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise EnvironmentFault(f"tritonserver ended while it started ({exit_text(ended.result())}); see its log")
+        live.result()
+    finally:
+        live.cancel()
+        ended.cancel()
 
 
 class Supervisor:
@@ -42,14 +70,23 @@ class Supervisor:
     def __init__(self, launch: Launch, plan: PoolPlan, nursery: Nursery, say: Say) -> None:
         self._launch = launch
         self._configs = dict(plan.configs)
-        self._prove = plan.prove
+        self._prove = dict.fromkeys(plan.configs, plan.prove)
+        self._plan = plan
+        self._stamps = dict(plan.stamps)  # of the repository that is served
+        self._refused: dict[str, Stamp] = {}  # of one that no plan could be made of
+        self._refusals = dict(plan.refused)
+        self._told: dict[str, Refusal] = {}  # those that this Triton's index tells of
+        self._taken_s = 0.0
+        self._taking: asyncio.Task[None] | None = None
+        self._again: set[str] = set()  # models that could not be loaded because tritonserver was away
+        self._changing: set[str] = set()  # models that are being loaded from another export
         self._nursery = nursery
         self._say = say
         self._server: Child | None = None
         self._control: Control | None = None
         self._stubs: dict[str, frozenset[Stub]] = {}
         self._unloaded: set[str] = set()  # models, by somebody else
-        self._withheld: set[str] = set()  # models that are not loaded because their files changed
+        self._withheld: dict[str, Refusal] = {}  # models that are not loaded because their files changed
         self._recovery = Recovery()
         self._num_loads = 0
         self._has_served = False
@@ -69,31 +106,19 @@ class Supervisor:
         """Starts the server and loads every model. One that cannot be loaded is left out; none at all is an error."""
         await self._start_server()
         failures = [failure for failure in await self._load_all(self._configs) if failure is not None]
-        if failures and len(failures) == len(self._configs):
-            raise failures[0]
         for failure in failures:
             self._say(f"not served: {failure}")
+        if failures and len(failures) == len(self._configs):
+            raise failures[0]
         self._configs = {model: config for model, config in self._configs.items() if model in self._stubs}
+        self._refusals |= self._withheld
+        await self._tell_refusals()
+        self._taken_s = time.monotonic()
         self._has_served = True
 
     async def _start_server(self) -> None:
-        variables = launching.variables(self._launch, os.environ)
-        self._server = self._nursery.start(launching.command(self._launch), variables, folder=Path("/"), log=None)
-        from serving.local.control import Control  # gRPC takes 0.5 s to import; tritonserver starts meanwhile
-
-        self._control = Control(f"{self._launch.host}:{self._launch.ports.grpc}")
-        live = asyncio.ensure_future(self._control.wait_live(START_TIMEOUT_S))
-        ended = asyncio.ensure_future(self._server.wait())
-        try:
-            await asyncio.wait({live, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                raise EnvironmentFault(
-                    f"tritonserver ended while it started ({exit_text(ended.result())}); see its log"
-                )
-            live.result()
-        finally:
-            live.cancel()
-            ended.cancel()
+        self._server, self._control = start_server(self._launch, self._nursery)
+        await wait_live(self._server, self._control)
 
     async def _load_all(self, models: Iterable[str]) -> list[EnvironmentFault | None]:
         async def load(model: str) -> EnvironmentFault | None:
@@ -105,28 +130,51 @@ class Supervisor:
 
         return await asyncio.gather(*(load(model) for model in models))
 
+    async def _tell_refusals(self) -> None:
+        """Lets Triton's index say of each variant that is refused, and not served as it was before, why."""
+        control = self._control
+        if control is None:
+            return
+        new = {
+            name: it for name, it in self._refusals.items() if name not in self._configs and self._told.get(name) != it
+        }
+        self._told |= new
+        calls = (control.refuse(name, refusal.version, refusal.reason) for name, refusal in new.items())
+        for name, failure in zip(new, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(failure, EnvironmentFault):
+                self._told.pop(name, None)
+            elif failure is not None:
+                raise failure
+
     async def _load(self, model: str) -> None:
         """Loads, or loads again, and remembers the stubs that came up with it: those before them are on their way out."""
         assert self._server is not None
         assert self._control is not None
         try:
-            self._prove(model)
+            self._prove[model](model)
         except UserError as error:
-            self._withheld.add(model)
+            self._withheld[model] = refusal = _refusal(model, self._configs[model], error)
             with contextlib.suppress(EnvironmentFault):
                 await self._control.unload(model)  # else Triton calls it ready, whatever became of its stub
+                await self._control.refuse(model, refusal.version, refusal.reason)
             raise EnvironmentFault(f"not loaded: {error}") from None
+        await self._load_as(model, self._configs[model])
+
+    async def _load_as(self, model: str, config: str) -> None:
+        if self._server is None or self._control is None:
+            raise EnvironmentFault(f"{model} is not loaded: tritonserver does not run")
         before = stubs_of(self._server.pid)
-        await self._control.load(model, self._next_config(model))
+        self._told.pop(model, None)  # Triton's index has its own word on it from here on
+        await self._control.load(model, self._numbered(config))
         after = stubs_of(self._server.pid) - before
         self._stubs[model] = frozenset(stub for stub in after if stub.model == model)
         self._unloaded.discard(model)
-        self._withheld.discard(model)
+        self._withheld.pop(model, None)
 
-    def _next_config(self, model: str) -> str:
-        """The model's configuration with a number that was never used: Triton ignores a load that changes nothing."""
+    def _numbered(self, text: str) -> str:
+        """A configuration with a number that was never used: Triton ignores a load that changes nothing."""
         self._num_loads += 1
-        config = json.loads(self._configs[model])
+        config = json.loads(text)
         config.setdefault("parameters", {})[LOAD] = {"string_value": str(self._num_loads)}
         return json.dumps(config)
 
@@ -139,6 +187,7 @@ class Supervisor:
                 await asyncio.wait_for(stop.wait(), POLL_S)
                 return
             await self._look()
+            self._look_for_exports()
             for name in self._due():
                 mending = asyncio.ensure_future(self._mend(name))
                 stopping = asyncio.ensure_future(stop.wait())
@@ -151,7 +200,7 @@ class Supervisor:
 
     def _due(self) -> tuple[str, ...]:
         """While the server is down nothing else can be mended; its models come up with it."""
-        due = self._recovery.due(time.monotonic())
+        due = tuple(name for name in self._recovery.due(time.monotonic()) if name not in self._changing)
         if self._server is not None and self._server.exit_code is None:
             return due
         return tuple(name for name in due if name == SERVER)
@@ -164,7 +213,9 @@ class Supervisor:
                 self._say(f"tritonserver died ({how}); starting it again")
                 await self._clear_away()
             return
-        for model, stubs in self._stubs.items():
+        for model, stubs in list(self._stubs.items()):
+            if model in self._changing:
+                continue
             is_whole = bool(stubs) and all(is_alive(stub) for stub in stubs)
             if not is_whole and not self._recovery.is_down(model) and not await self._is_explained(model):
                 self._recovery.found_dead(model, now_s)
@@ -193,7 +244,7 @@ class Supervisor:
         assert self._control is not None
         self._unloaded.discard(model)
         try:
-            self._prove(model)
+            self._prove[model](model)
         except UserError:
             return False  # loading it ourselves tells why, and unloads it
         if LOAD not in await self._control.parameters(model):
@@ -230,6 +281,7 @@ class Supervisor:
     async def _mend_server(self) -> None:
         await self._clear_away()
         await self._start_server()
+        await self._tell_refusals()
         models = list(self._configs)
         for model, failure in zip(models, await self._load_all(models), strict=True):
             if failure is None:
@@ -238,10 +290,93 @@ class Supervisor:
                 self._say(str(failure))
                 self._recovery.found_dead(model, time.monotonic())  # so it is tried again by itself
 
+    # -- later exports ------------------------------------------------------------------------------------------------
+
+    def _look_for_exports(self) -> None:
+        """Begins to take what was exported since, one export at a time, beside the watching."""
+        now_s, repository = time.monotonic(), self._plan.repository
+        is_busy = self._taking is not None and not self._taking.done()
+        if repository is None or is_busy or now_s - self._taken_s < LOOK_S or self._recovery.is_down(SERVER):
+            return
+        self._taken_s = now_s
+        self._taking = asyncio.create_task(self._take_exports(repository))
+
+    async def _take_exports(self, repository: Repository) -> None:
+        assert self._plan.again is not None
+        stamps: dict[str, Stamp] = {}
+        try:
+            stamps = await asyncio.to_thread(repository.stamps, self._refusals.keys() - self._configs.keys())
+            if not stamps or stamps in (self._stamps, self._refused):
+                return
+            plan = await asyncio.to_thread(self._plan.again)
+        except UserError as error:
+            if stamps:
+                self._refused = stamps
+                self._say(f"what is in the repository now is not taken: {error}")
+            return
+        except OSError:  # it changes at this moment
+            return
+        changed = {name for name in stamps.keys() | self._stamps.keys() if stamps.get(name) != self._stamps.get(name)}
+        changed |= self._refusals.keys() - self._configs.keys()
+        self._refusals = dict(plan.refused)
+        failed = [name for name in sorted(changed & plan.configs.keys()) if not await self._take(name, plan)]
+        models = {_model(plan.configs[name]) for name in changed & plan.configs.keys()}
+        for name in sorted(self._configs.keys() - plan.configs.keys()):
+            is_older = _model(self._configs[name]) in models - {_model(plan.configs[each]) for each in failed}
+            if name not in stamps or is_older:
+                await self._drop(name)
+        for name in self._told.keys() - self._refusals.keys():  # it is in the repository no more
+            await self._unload(name)
+        await self._tell_refusals()
+        lost = {name: self._stamps[name] for name in self._again & self._stamps.keys()}
+        self._stamps = {name: stamp for name, stamp in stamps.items() if name not in self._again} | lost
+        self._again.clear()
+
+    async def _take(self, name: str, plan: PoolPlan) -> bool:
+        """Whether it is served as it is in the repository now."""
+        from serving.local.control import LoadFailed
+
+        config = plan.configs[name]
+        self._changing.add(name)
+        try:
+            await asyncio.to_thread(plan.prove, name)
+            await self._load_as(name, config)
+        except (UserError, EnvironmentFault) as failure:
+            still = "; what was loaded before is served" if name in self._configs else ""
+            self._say(f"not served: {failure}{still}")
+            if isinstance(failure, UserError):
+                self._refusals[name] = _refusal(name, config, failure)
+            elif not isinstance(failure, LoadFailed):
+                self._again.add(name)
+            return False
+        finally:
+            self._changing.discard(name)
+        self._configs[name], self._prove[name] = config, plan.prove
+        self._recovery.started(name)
+        self._say(f"{name} was exported and is served")
+        return True
+
+    async def _drop(self, name: str) -> None:
+        """It is in the repository no more, or belongs to an earlier version of its model."""
+        del self._configs[name]
+        self._stubs.pop(name, None)
+        self._recovery.started(name)
+        self._say(f"{name} was taken out of the repository, or is of an earlier version; it is unloaded")
+        await self._unload(name)
+
+    async def _unload(self, name: str) -> None:
+        self._told.pop(name, None)
+        with contextlib.suppress(EnvironmentFault):
+            if self._control is not None:
+                await self._control.unload(name)
+
     # -- stopping -----------------------------------------------------------------------------------------------------
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Lets requests in flight finish, unless in a hurry, and leaves nothing behind."""
+        if self._taking is not None and not self._taking.done():
+            self._taking.cancel()
+            await asyncio.wait({self._taking})
         await self._close_control()
         if self._server is not None and self._has_served:  # before that nobody can wait for an answer
             self._server.send(signal.SIGTERM)
@@ -269,8 +404,20 @@ class Supervisor:
         launching.remove_shared_memory(self._launch.region_prefix)
         self._stubs = dict.fromkeys(self._stubs, frozenset())
         self._unloaded.clear()
+        self._told.clear()
 
     async def _close_control(self) -> None:
         if self._control is not None:
             control, self._control = self._control, None
             await control.close()
+
+
+def _refusal(model: str, config: str, error: UserError) -> Refusal:
+    version = json.loads(config)["version_policy"]["specific"]["versions"][0]
+    return Refusal(version, str(error).removeprefix(f"{model}: "))
+
+
+def _model(config: str) -> str:
+    """The public name in a configuration."""
+    parameters = json.loads(config).get("parameters", {})
+    return str(parameters.get("tandem_model", {}).get("string_value", ""))

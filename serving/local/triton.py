@@ -13,7 +13,8 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from serving.cores import usable_cores
@@ -97,9 +98,16 @@ def prepare(
     repository = _readable(model_repository)
     environment = ensure(ENGINES[pool], say)
     engines = of_pool(pool, environment)
-    plan = plan_pool(
-        repository, pool, engines, usable_cores(), may_measure=may_measure, say=say, asked=asked, engine=engine
-    )
+
+    def made(*, may_measure: bool) -> PoolPlan:
+        return plan_pool(
+            repository, pool, engines, usable_cores(), may_measure=may_measure, say=say, asked=asked, engine=engine
+        )
+
+    # Later exports were measured by themselves: to measure here would slow down what is being served.
+    again = partial(made, may_measure=False)
+    stamps = repository.stamps()
+    plan = replace(made(may_measure=may_measure), repository=repository, stamps=stamps, again=again)
     return Prepared(environment, repository, plan)
 
 
@@ -111,7 +119,7 @@ def _readable(model_repository: Path | None) -> Repository:
             f"Triton cannot start its processes from {repository.path}: the path holds {found[0]!r}; move or link the repository "
             "to a path without spaces, quotes and the shell's own characters"
         )
-    repository.variants()  # a broken repository is told before the long part
+    repository.readable()  # that there is none is told before the long part
     return repository
 
 
@@ -128,7 +136,9 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, a
     curves = emulated.read_curves(file)
     environment = ensure(ENGINES["cpu"], say)
     engines = {name: engine for name, engine in of_pool("cpu", environment).items() if name == PLAIN["cpu"]}
-    plan = emulated.plan_emulated(repository, pool, curves, engines, say, asked)
+    again = partial(emulated.plan_emulated, repository, pool, curves, engines, say, asked)
+    stamps = repository.stamps()
+    plan = replace(again(), repository=repository, stamps=stamps, again=again)
     return Prepared(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
 
 

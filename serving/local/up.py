@@ -23,12 +23,13 @@ from rich.console import Console
 from rich.status import Status
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
+from serving.gateway.fleet.variants import read_failures
 from serving.keys.key_file import read
 from serving.keys.own import OWN_KEY, make_own
 from serving.local import news, welcome
 from serving.local.devices import device_name, gpu_name
 from serving.local.launch import free_ports, require_free
-from serving.local.pool import loadable
+from serving.local.news import NotLoaded, read_index
 from serving.local.pools import Pool, read_pools
 from serving.local.probe import status
 from serving.local.processes import Child, Nursery, exit_text
@@ -36,7 +37,7 @@ from serving.local.runs import last_line, run_folder
 from serving.local.told import Told, asked_of, for_gateway
 from serving.local.triton import prepare
 from serving.repository import Repository, Variant, default_repository
-from serving.settings import EMULATED, is_loopback
+from serving.settings import is_loopback
 
 PROGRAM = (sys.executable, "-m", "serving")  # the command line of `tandem`, whatever is on PATH
 READY_POLL_S = 0.05  # how late we may notice that it is ready
@@ -64,7 +65,10 @@ class UpOptions:
     grpc_port: int | None = None
     keys: Path | None = None
     insecure_no_auth: bool = False
+    allowed_hosts: tuple[str, ...] = ()
     may_measure: bool = True
+    allow_missing: bool = False
+    triton_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,10 @@ class Session:
         if options.keys is not None:
             self._key, self._for_gateway[OWN_KEY] = make_own()
         self._folder = run_folder()
+        self._started: list[str] = []  # addresses of our Tritons
+        self._is_ready = False
+        self._not_loaded: list[NotLoaded] | None = None
+        self._served: set[str] = set()  # variants, as the gateway saw them
 
     async def run(self, console: Console) -> int:
         loop = asyncio.get_running_loop()
@@ -251,7 +259,12 @@ class Session:
                 command += asked_of(settings, pool.name).flags()
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
+        self._started = list(started.values())
         self._settings = for_gateway(self._told.settings(self._pools, started))
+        if self._options.allow_missing:
+            self._settings = self._settings.model_copy(update={"allow_missing": True})
+        if self._options.triton_words:
+            self._settings = self._settings.model_copy(update={"triton_words": True})
         config = self._folder / "tandem.yaml"
         config.write_text(yaml.safe_dump(self._settings.model_dump(mode="json", exclude_unset=True), sort_keys=False))
         log = self._folder / "gateway.log"
@@ -262,6 +275,7 @@ class Session:
         command += [] if self._grpc.port is None else ["--grpc-port", str(self._grpc.port)]
         command += [] if self._options.keys is None else ["--keys", str(self._options.keys)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
+        command += [f"--allowed-hosts={','.join(self._options.allowed_hosts)}"] if self._options.allowed_hosts else []
         environment = os.environ | self._for_gateway
         self._parts.gateway = Part("gateway", nursery.start(command, environment, folder=here, log=log), log)
 
@@ -270,8 +284,11 @@ class Session:
         said_s = time.monotonic()
         while not self._stop.is_set():
             self._raise_if_ended()
-            if await status(f"{self._url}/health/ready") == 200 and await self._all_served():
-                return True
+            if await self._all_served():
+                self._is_ready = await status(f"{self._url}/health/ready") == 200
+                self._not_loaded = await asyncio.to_thread(self._seen_failures)
+                if self._not_loaded is not None and (self._is_ready or any(f.is_missed for f in self._not_loaded)):
+                    return True
             if not self._parts.tritons and time.monotonic() - self._began_s > REMOTE_READY_S:
                 raise await asyncio.to_thread(self._nothing_routable)
             names = ", ".join(part.name for part in self._parts)
@@ -285,12 +302,12 @@ class Session:
 
     def _nothing_routable(self) -> UserError:
         """Why no model of Tritons that run already gets a request: the gateway knows."""
-        pools = news.read_pools_status(self._admin_url, REMOTE_READY_S, self._key)
+        pools = news.read_status(self._admin_url, REMOTE_READY_S, self._key)["pools"]
         refused = {
             name: why
             for pool in pools.values()
             for server in pool["servers"]
-            for name, why in server["refused"].items()
+            for name, why in (server["refused"] | server["not_loaded"]).items()
         }
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items())) or "it serves no model"
         return UserError(
@@ -308,6 +325,20 @@ class Session:
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
         return all([await status(url, key=self._key) == 200 for url in urls])
 
+    def _seen_failures(self) -> list[NotLoaded] | None:
+        """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
+        try:
+            told = news.read_status(self._admin_url, key=self._key)
+            for url in self._started:
+                seen = [s for pool in told["pools"].values() for s in pool["servers"] if s["url"] == url]
+                if not seen or read_failures(read_index(url)).keys() != seen[0]["not_loaded"].keys():
+                    return None
+        except (OSError, ValueError):
+            return None
+        self._served = {v["name"] for model in told["models"].values() for v in model["variants"]}
+        is_any_served = any(model["public"] for model in told["models"].values())
+        return news.not_loaded(told) if is_any_served else None
+
     def _welcome(self) -> list[str]:
         described = [(pool.name, self._describe(pool)) for pool in self._pools]
         took_s = time.monotonic() - self._began_s
@@ -318,7 +349,10 @@ class Session:
             self._folder,
             took_s,
             grpc=self._grpc.said,
+            page=f"{self._admin_url}/",
             wants_key=self._key is not None,
+            is_ready=self._is_ready,
+            not_loaded=[str(failure) for failure in self._not_loaded or []],
         )
 
     def _describe(self, pool: Pool) -> str:
@@ -328,9 +362,8 @@ class Session:
 
     def _variants(self) -> list[Variant]:
         """What the samples come from; a repository that is not served from here need not exist."""
-        device = self._pools[0].device
         with contextlib.suppress(TandemError):
-            return loadable(Repository(self._repository), "cpu" if device == EMULATED else device, lambda _: None)
+            return [v for v in Repository(self._repository).readable()[0] if v.name in self._served]
         return []
 
     # -- running and stopping -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 from serving.repository import Variant
 
 MAX_INLINE_BYTES = 4096  # a longer body makes a command that nobody wants in a terminal; it is sent from its file then
+
+CURL_PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")  # that curl would ask for an http:// address
 
 
 def base_url(host: str, port: int) -> str:
@@ -20,6 +23,7 @@ def base_url(host: str, port: int) -> str:
 
 def curl_command(url: str, variants: Iterable[Variant], *, wants_key: bool = False) -> str:
     """A real input of the first model that has one; else a question that every server answers."""
+    direct = " --noproxy '*'" if any(os.environ.get(name) for name in CURL_PROXIES) else ""
     key = ' -H "Authorization: Bearer $TANDEM_API_KEY"' if wants_key else ""
     for variant in variants:
         sample = variant.record.sample
@@ -30,16 +34,17 @@ def curl_command(url: str, variants: Iterable[Variant], *, wants_key: bool = Fal
         compact = json.dumps(json.loads(body), separators=(",", ":"))
         data = compact if len(compact) <= MAX_INLINE_BYTES else f"@{file}"
         target = f"{url}/v2/models/{variant.record.model}/infer"
-        return f"curl -s {target}{key} -H 'Content-Type: application/json' -d {shlex.quote(data)}"
-    return f"curl -s {url}/v2{key}"
+        return f"curl -s{direct} {target}{key} -H 'Content-Type: application/json' -d {shlex.quote(data)}"
+    return f"curl -s{direct} {url}/v2{key}"
 
 
 def expected_answer(variants: Iterable[Variant]) -> str | None:
-    """What is right, so that whoever tries it can tell."""
-    for variant in variants:
-        if sample := variant.record.sample:
-            return f"right is '{sample.label}': the largest score is number {sample.index}, counted from 0"
-    return None
+    """What is right, so that whoever tries it can tell; None where nobody labelled the sample."""
+    sample = next((it for variant in variants if (it := variant.record.sample)), None)
+    if sample is None or sample.index is None:
+        return None
+    name = "" if sample.label is None else f"'{sample.label}': "
+    return f"right is {name}the largest score is number {sample.index}, counted from 0"
 
 
 def lines(
@@ -50,10 +55,23 @@ def lines(
     took_s: float,
     *,
     grpc: str = "",
+    page: str = "",
     wants_key: bool = False,
+    is_ready: bool = True,
+    not_loaded: Iterable[str] = (),
 ) -> list[str]:
-    """`grpc`: where it is spoken, or why it is not."""
-    said = [f"ready in {took_s:.1f} s: {url}", *([f"  {grpc}"] if grpc else [])]
+    """`grpc`: where it is spoken, or why it is not. `page`: the address of the page. `not_loaded`: a line for each."""
+    said = [
+        f"ready in {took_s:.1f} s: {url}" if is_ready else f"not ready: {url}",
+        *(f"  {line}" for line in not_loaded),
+    ]
+    said += (
+        []
+        if is_ready
+        else ["  the others are served; export what is missing again, or be ready without it: --allow-missing"]
+    )
+    said += [f"  {grpc}"] if grpc else []
+    said += [f"  page: {page}"] if page else []
     said += [f"  {name} pool: {what}" for name, what in pools]
     said += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
     said.append(f"  {curl_command(url, variants, wants_key=wants_key)}")

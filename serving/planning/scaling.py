@@ -7,7 +7,7 @@ whoever scales leaves things as they are. Rule: values in, values out; a number 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -49,6 +49,11 @@ def lanes_of(pools: Mapping[str, PoolSettings]) -> tuple[Lane, ...]:
     first = _pair(steady[:1], coming[:1], supplies)
     rest = [_pair([name], [], supplies) for name in steady[1:]] + [_pair([], [name], supplies) for name in coming[1:]]
     return (Lane(first, True), *(Lane(pair, False) for pair in rest))
+
+
+def unweighed(lanes: Sequence[Lane]) -> tuple[str, ...]:
+    """Pools that come and go and are not weighed, because another comes first: wanted only for what no other pool may answer."""
+    return tuple(lane.pair.coming for lane in lanes if not lane.is_first and lane.pair.coming != NO_POOL)
 
 
 def _pair(steady: list[str], coming: list[str], supplies: Mapping[str, Supply]) -> Pair:

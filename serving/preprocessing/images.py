@@ -18,7 +18,7 @@ from PIL import PngImagePlugin as _Png  # noqa: F401
 from PIL import WebPImagePlugin as _Webp  # noqa: F401
 
 from serving.preprocessing.containers import BadImage, check_parts
-from serving.repository.preprocessing import ImagePreprocessing
+from serving.repository.preprocessing import NCHW, ImagePreprocessing
 
 # Pillow reads more: EPS starts a program, and rare formats have had most of its holes
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -48,7 +48,7 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """float32 [channels, height, width], in `out` where one is given. `max_pixels` is MAX_PIXELS or less. Raises BadImage."""
+    """float32 of the preprocessing's shape, in `out` where one is given. `max_pixels` is MAX_PIXELS or less. Raises BadImage."""
     check_parts(data)
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
@@ -114,10 +114,15 @@ def _normalised(
     """Channels first and then in place: a sixth of the time of doing it pixel by pixel, and the same bits."""
     mean, std = (np.asarray(v, np.float32)[:, None, None] for v in (preprocessing.mean, preprocessing.std))
     planes = np.ascontiguousarray(pixels.transpose(2, 0, 1))
-    scaled: NDArray[np.float32] = np.divide(planes, np.float32(255), out=out, dtype=np.float32)
+    is_first = preprocessing.layout == NCHW
+    scaled: NDArray[np.float32] = np.divide(planes, np.float32(255), out=out if is_first else None, dtype=np.float32)
     scaled -= mean
     scaled /= std
-    return scaled
+    if is_first:
+        return scaled
+    last = np.empty(preprocessing.shape, np.float32) if out is None else out
+    last[...] = scaled.transpose(1, 2, 0)
+    return last
 
 
 def _check_size(width: int, height: int, max_pixels: int) -> None:

@@ -6,6 +6,8 @@ gigabyte. Whether it is JSON at all is the parser's to say. Rule: never says tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from serving.errors import BadRequest
 
 PIECE_BYTES = (
@@ -18,7 +20,18 @@ def require_few_values(body: bytes, most: int, way_out: str) -> None:
     """Raises BadRequest. Texts count twice, or three times in an array."""
     if len(body) <= most:
         return
-    found, is_text, half = 0, False, b""
+    found = 0
+    for piece in outside_texts(body):
+        found += piece.count(b'"') + sum(map(piece.count, BEGINS))
+        if found > most:
+            raise BadRequest(
+                f"the body, read as JSON, holds more values than any right request has ({most}); {way_out}"
+            )
+
+
+def outside_texts(body: bytes) -> Iterator[bytes]:
+    """What stands outside of texts, in pieces, with both marks of each text."""
+    is_text, half = False, b""
     for start in range(0, len(body), PIECE_BYTES):
         piece = half + body[start : start + PIECE_BYTES]
         if b"\\" in piece:
@@ -28,10 +41,5 @@ def require_few_values(body: bytes, most: int, way_out: str) -> None:
         else:
             half = b""
         parts = piece.split(b'"')
-        outside = b"".join(parts[is_text::2])
+        yield b"".join(parts[is_text::2]) + b'"' * (len(parts) - 1)
         is_text ^= not len(parts) % 2
-        found += len(parts) - 1 + sum(map(outside.count, BEGINS))
-        if found > most:
-            raise BadRequest(
-                f"the body, read as JSON, holds more values than any right request has ({most}); {way_out}"
-            )

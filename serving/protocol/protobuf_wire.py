@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 LENGTH_DELIMITED = 2
 SIZES = {1: 8, 5: 4}  # wire type -> bytes, of those with a fixed size
-# A request has one for each tensor, output and parameter. Millions of empty ones fit into a message and would hold up everybody else:
-# each takes 0.3 µs here. A guess at what nobody needs.
-MAX_FIELDS = 10_000
+# A request has one for each tensor (two where it is raw), output and parameter, each of which has its own bound (`bounds.py`). Millions of
+# empty ones fit into a message and would hold up everybody else: each takes 0.3 µs here.
+MAX_FIELDS = 4096
 
 
 class Malformed(ValueError):
@@ -44,6 +44,22 @@ def take_out(message: bytes | memoryview, numbers: Sequence[int]) -> tuple[bytes
         else:
             at = _after(view, at, tag & 7)
     raise Malformed(f"it has {MAX_FIELDS} fields or more")
+
+
+def require_few_fields(message: bytes | memoryview, most: int) -> None:
+    """Before a message of small fields is parsed. Raises Malformed."""
+    view = memoryview(message)
+    at, end = 0, len(view)
+    for _ in range(most + 1):
+        if at >= end:
+            return
+        tag, at = _varint(view, at)
+        if tag & 7 == LENGTH_DELIMITED:
+            size, at = _varint(view, at)
+            at += size
+        else:
+            at = _after(view, at, tag & 7)
+    raise Malformed(f"it has more than {most} elements")
 
 
 def only_field(message: bytes | memoryview, number: int) -> memoryview | None:

@@ -2,7 +2,8 @@
 
     <model>-<variant>/{config.pbtxt, configs/<pool>.pbtxt, <version>/model.onnx, tandem.json}
 
-and, where a model has them, labels.txt, sample.json, preprocessing.json with a tokenizer's file, and gate.npz (in FP32's).
+and, where a model has them, warmup/<input>.bin, labels.txt, sample.json, preprocessing.json with a tokenizer's file, and
+gate.npz (in FP32's).
 
 A directory without tandem.json has no proof and is never served. Writing is `export/publish.py`'s. Rule: a public
 name is read from a record, never split off a directory's name.
@@ -10,9 +11,10 @@ name is read from a record, never split off a directory's name.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +23,13 @@ from serving.repository.record import UNTRAINED, Record, nearest
 from serving.repository.triton_config import CUDA_PARAMETERS, ModelConfig
 
 RECORD_FILE = "tandem.json"
+JOURNAL_FILE = ".tandem-journal"  # there while a writer's variants change places (`export/publish.py`)
 CONFIG_FILE = "config.pbtxt"
 LABELS_FILE = "labels.txt"
 SAMPLE_FILE = "sample.json"
 PREPROCESSING_FILE = "preprocessing.json"
 GATE_DATA_FILE = "gate.npz"  # what the gate ran on, so that `tandem verify` can run it again
+Stamp = tuple[int, int, int]  # inode, time of change in ns, bytes
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")  # what begins with a dot is hidden, and passed over
@@ -177,6 +181,7 @@ def model_config(
         outputs=record.outputs,
         labels=record.labels,
         num_instances=num_instances,
+        warmup=record.warmup,
         parameters={
             "intra_op_thread_count": str(num_threads),
             "inter_op_thread_count": "1",
@@ -238,6 +243,27 @@ class Repository:
         if not (directories[name] / RECORD_FILE).is_file():
             raise UserError(f"{directories[name]} has no {RECORD_FILE}, so nothing proves it; use `tandem export`")
         return self._read(directories[name])
+
+    def stamps(self, with_files: Collection[str] = ()) -> dict[str, Stamp]:
+        """Variant -> what tells its record from an earlier one without reading it. Empty while a writer changes places.
+
+        Of those in `with_files` all files count, so that one that is put right is noticed.
+        """
+        if (self.path / JOURNAL_FILE).exists():
+            return {}
+        stamps = {}
+        for directory in self._directories():
+            with contextlib.suppress(OSError):
+                stat = (directory / RECORD_FILE).stat()
+                stamps[directory.name] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+                if directory.name in with_files:
+                    files = [stat, *((directory / path).stat() for path in _files(directory))]
+                    stamps[directory.name] = (
+                        stat.st_ino,
+                        max(file.st_ctime_ns for file in files),
+                        sum(file.st_size for file in files),
+                    )
+        return stamps
 
     def _directories(self) -> list[Path]:
         if not self.path.is_dir():

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass
 from typing import Any
 
 from serving.repository.record import RecordError, nearest
 
 VERSION = 1
 INTERPOLATIONS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
+NCHW, NHWC = "NCHW", "NHWC"  # of a batch of images: channels first or last
+LAYOUTS = (NCHW, NHWC)
 CHANNELS = {"RGB": 3, "L": 1}  # mode -> how many; "L" is grey, by the weights of ITU-R 601, white 255
 PROBABILITIES, LOGITS, NO_SCORES = "probabilities", "logits", "none"
 SCORES = (PROBABILITIES, LOGITS, NO_SCORES)
@@ -23,7 +25,7 @@ POOLINGS = ("none", "mean", "cls", "max")
 
 @dataclass(frozen=True, slots=True)
 class ImagePreprocessing:
-    """Image -> float32 [channels, height, width]: in `mode`, resized, the centre cut out, / 255, minus mean, / std.
+    """Image -> float32 [channels, height, width], or as `layout` says: in `mode`, resized, the centre cut out, / 255, minus mean, / std.
 
     `resize_shortest` scales the shorter edge to that many pixels and keeps the aspect; None: straight to the size.
     `mean` and `std` are per channel, for values 0..1. `scores` says what the graph answers for each class: its probability
@@ -39,6 +41,7 @@ class ImagePreprocessing:
     std: tuple[float, ...]
     mode: str
     scores: str
+    layout: str = NCHW
 
     def __post_init__(self) -> None:
         if min(self.height, self.width, self.resize_shortest or 1) < 1:
@@ -47,6 +50,7 @@ class ImagePreprocessing:
             ("interpolation", self.interpolation, INTERPOLATIONS),
             ("mode", self.mode, tuple(CHANNELS)),
             ("scores", self.scores, SCORES),
+            ("layout", self.layout, LAYOUTS),
         ):
             if value not in known:
                 raise ValueError(f"unknown {what} {value!r}{nearest(value, known)}")
@@ -62,7 +66,8 @@ class ImagePreprocessing:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Of one image as the model takes it."""
-        return self.channels, self.height, self.width
+        channels_first = (self.channels, self.height, self.width)
+        return channels_first if self.layout == NCHW else (self.height, self.width, self.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +118,12 @@ def from_json(text: str, where: str = "preprocessing.json") -> Preprocessing:
     if kind not in KINDS:
         raise RecordError(where, f"unknown kind {kind!r}{nearest(str(kind), KINDS)}")
     cls: Any = KINDS[kind]
-    known = list(cls.__dataclass_fields__)
+    fields = cls.__dataclass_fields__
+    known = list(fields)
     for name in data:
         if name not in known:
             raise RecordError(where, f"unknown key {name!r}{nearest(name, known)}")
-    if missing := [name for name in known if name not in data]:
+    if missing := [name for name in known if name not in data and fields[name].default is MISSING]:
         raise RecordError(where, f"key {missing[0]!r} is missing")
     try:
         made: Preprocessing = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})

@@ -19,6 +19,7 @@ from serving.errors import UserError
 
 VERSION = 1
 MODEL_NAME = "model.onnx"
+WARMUP_FOLDER = "warmup"  # Triton's name for it: a row of each input lies there as its bytes
 
 PASSED = "passed"
 REFUSED = "refused"  # accuracy failed: never loaded
@@ -72,14 +73,22 @@ class RecordError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One input or output. `shape` leaves out the batch dimension; -1 is a dimension of any length."""
+    """One input or output. `shape` leaves out the batch dimension; -1 is a dimension of any length.
+
+    `layout`: of an input of images, three dimensions, "NCHW" or "NHWC"; None where nobody said.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    layout: str | None = None
 
     def __post_init__(self) -> None:
         _known(self.datatype, TRITON_TYPES, "datatype")
+        if self.layout is not None:
+            _known(self.layout, ("NCHW", "NHWC"), "layout")
+            if len(self.shape) != 3:
+                raise ValueError(f"shape {list(self.shape)} is no image's, which has a layout of three dimensions")
         if any(size == 0 or size < -1 for size in self.shape):
             raise ValueError(f"shape {list(self.shape)} holds a size that is neither positive nor -1")
 
@@ -206,6 +215,12 @@ class Record:
     speed: tuple[Speed, ...]
     not_made: Mapping[str, str]  # on FP32's record: variant -> why the export that made this made none of it
     files: Mapping[str, str]
+    warmup: tuple[
+        Tensor, ...
+    ] = ()  # the row, of those that the gate ran, that a server runs first; its length stands for -1
+    load_check: str = (
+        ""  # which server loaded it before it was published, and answered as the gate saw; or why none did
+    )
 
     def __post_init__(self) -> None:
         _known(self.task, TASKS, "task")
@@ -221,6 +236,11 @@ class Record:
                 raise ValueError(f"file {path!r} is outside the variant's directory")
             if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
                 raise ValueError(f"file {path!r} has no SHA-256 in lower-case hex beside it")
+
+    @staticmethod
+    def warmup_file(index: int) -> str:
+        """Path inside the variant's directory of the row of input `index` in `warmup`: numbered, because any name is an input's."""
+        return f"{WARMUP_FOLDER}/{index}.bin"
 
     @property
     def name(self) -> str:
@@ -272,10 +292,17 @@ class Record:
             speed=tuple(_speed(entry) for entry in read.objects("speed")),
             not_made=read.texts("not_made"),
             files=read.texts("files"),
+            # records that were written before there were these go on being served
+            warmup=tuple(_tensor(entry) for entry in read.objects("warmup")) if read.has("warmup") else (),
+            load_check=read.text("load_check") if read.has("load_check") else "",
         )
 
     def to_json(self) -> str:
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        data = {"version": VERSION, **asdict(self)}
+        for tensor in (*data["inputs"], *data["outputs"], *data["warmup"]):
+            if tensor["layout"] is None:  # most are no images
+                del tensor["layout"]
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _known(value: str, known: Mapping[str, object] | tuple[str, ...], what: str) -> None:
@@ -330,6 +357,9 @@ class _Object:
             return cls(**values)
         except ValueError as error:
             raise RecordError(self._where, str(error)) from None
+
+    def has(self, key: str) -> bool:
+        return key in self._data
 
     def members(self) -> list[tuple[str, _Object]]:
         return [(key, _Object(value, f"{self._where}.{key}")) for key, value in self._data.items()]
@@ -419,7 +449,13 @@ def _kind(value: object) -> str:
 
 
 def _tensor(read: _Object) -> Tensor:
-    return read.build(Tensor, name=read.text("name"), datatype=read.text("datatype"), shape=read.wholes("shape"))
+    return read.build(
+        Tensor,
+        name=read.text("name"),
+        datatype=read.text("datatype"),
+        shape=read.wholes("shape"),
+        layout=read.text("layout") if read.has("layout") else None,
+    )
 
 
 def _sample(read: _Object | None) -> Sample | None:

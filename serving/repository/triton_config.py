@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
-from serving.repository.record import GPU_ENGINES, TRITON_TYPES, Tensor
+from serving.repository.record import GPU_ENGINES, TRITON_TYPES, Record, Tensor
 
 # The four CUDA options that NVIDIA's C++ backend takes from top-level parameters only: inside a block they are lost.
 CUDA_PARAMETERS = {
@@ -53,6 +54,7 @@ class ModelConfig:
     labels: str | None
     num_instances: int
     parameters: Mapping[str, str] = field(default_factory=dict)
+    warmup: tuple[Tensor, ...] = ()  # the inputs of the row that is kept in files; without one, zeros and noise
 
     def __post_init__(self) -> None:
         if self.num_instances < 1:
@@ -96,12 +98,13 @@ class ModelConfig:
         if block := _accelerator(self.engine, self.variant):
             message["optimization"] = {"execution_accelerators": block}
         message["parameters"] = Map({key: {"string_value": value} for key, value in self.parameters.items()})
-        message["model_warmup"] = [_warmup(size, self.inputs) for size in self.warmup_batch_sizes]
+        message["model_warmup"] = [_warmup(size, self.inputs, self.warmup) for size in self.warmup_batch_sizes]
         return message
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return {"name": tensor.name, "data_type": Name(TRITON_TYPES[tensor.datatype]), "dims": list(tensor.shape)}
+    layout = {"format": Name(f"FORMAT_{tensor.layout}")} if tensor.layout else {}
+    return {"name": tensor.name, "data_type": Name(TRITON_TYPES[tensor.datatype]), **layout, "dims": list(tensor.shape)}
 
 
 def _accelerator(engine: str, variant: str) -> dict[str, Any] | None:
@@ -118,16 +121,29 @@ def _accelerator(engine: str, variant: str) -> dict[str, Any] | None:
     return None
 
 
-def _warmup(batch_size: int, inputs: tuple[Tensor, ...]) -> dict[str, Any]:
-    data = Map({tensor.name: _warmup_input(tensor) for tensor in inputs})
+def _warmup(batch_size: int, inputs: tuple[Tensor, ...], kept: tuple[Tensor, ...]) -> dict[str, Any]:
+    """Of a row that is kept, Triton makes a batch by repeating it."""
+    if kept:
+        data = Map({tensor.name: _kept_input(tensor, index) for index, tensor in enumerate(kept)})
+    else:
+        data = Map({tensor.name: _warmup_input(tensor) for tensor in inputs})
     return {"name": f"batch_{batch_size}", "batch_size": batch_size, "inputs": data}
+
+
+def _kept_input(tensor: Tensor, index: int) -> dict[str, Any]:
+    file = PurePosixPath(Record.warmup_file(index)).name  # Triton looks in its folder by itself
+    return {**_typed(tensor, list(tensor.shape)), "input_data_file": file}
 
 
 def _warmup_input(tensor: Tensor) -> dict[str, Any]:
     # random numbers are safe only where any number is a valid input: a random token id would be out of range
     source = "random_data" if tensor.datatype in ("FP16", "FP32", "FP64", "BF16") else "zero_data"
     dims = [max(1, size) for size in tensor.shape]  # a dimension of any length is warmed up at 1
-    return {"data_type": Name(TRITON_TYPES[tensor.datatype]), "dims": dims, source: True}
+    return {**_typed(tensor, dims), source: True}
+
+
+def _typed(tensor: Tensor, dims: list[int]) -> dict[str, Any]:
+    return {"data_type": Name(TRITON_TYPES[tensor.datatype]), "dims": dims}
 
 
 def _pbtxt(message: Mapping[str, Any], indent: str) -> list[str]:

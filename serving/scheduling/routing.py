@@ -6,10 +6,10 @@ a variant is only ever chosen from a pool that lists it as routable, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from serving.errors import BadRequest, NotFound, NotReady
+from serving.errors import BadRequest, NoSuchModel, NotFound, NotReady
 
 RETRY_AFTER_S = 1.0  # embedded Triton is back about a second after a crash (docs/measurements.md)
 
@@ -50,13 +50,48 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadFailure:
+    """A variant that a Triton was told to load and could not, and Triton's reason. An earlier version of it may be served meanwhile.
+
+    Or one that waits for a server of its pool (`Pool.asleep`): nothing is wrong with it.
+    """
+
+    name: str
+    model: str
+    variant: str
+    version: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
-    """What routing sees of a pool: whether any of its servers answers, the variants it may serve now, and all that it ever served."""
+    """What routing sees of a pool.
+
+    Whether any of its servers answers, the variants it may serve now, all that it ever served, what could not be loaded there, and what
+    waits for a server of it.
+    """
 
     name: str
     ready: bool
     variants: tuple[Variant, ...] = ()
     known: tuple[Variant, ...] = ()
+    failures: tuple[LoadFailure, ...] = ()
+    asleep: tuple[LoadFailure, ...] = ()
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """(public name, variant's name) of what it serves, served, could not load, or will serve."""
+        served = {(v.model, v.name) for v in (*self.variants, *self.known)}
+        return served | {(f.model, f.name) for f in (*self.failures, *self.asleep)}
+
+    def may_serve(self, name: str, variant: str | None) -> bool:
+        """Whether it ever served a name, public or a variant's, or waits to."""
+        known = [(v.model, v.name, v.variant) for v in self.known] + [(f.model, f.name, f.variant) for f in self.asleep]
+        return any(name in (model, own) and variant in (None, it) for model, own, it in known)
+
+    @property
+    def has_answered(self) -> bool:
+        return bool(self.variants or self.known or self.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +122,39 @@ class Fleet:
     pools: tuple[Pool, ...] = ()
     known: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it can be said of a name that nobody has it: before any pool has answered, only where all wait for known models."""
+        has_answered = any(pool.has_answered for pool in self.pools)
+        return has_answered or (bool(self.pools) and all(pool.asleep for pool in self.pools))
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The names, public ones and variants', that wait for a server, and for nothing else."""
+        asleep = {(pool.name, f.name): (f.model, f.name) for pool in self.pools for f in pool.asleep}
+        others = {n for p in self.pools for v in p.known if (p.name, v.name) not in asleep for n in (v.model, v.name)}
+        return frozenset(n for names in asleep.values() for n in names if n not in others)
+
+    @property
+    def routable(self) -> frozenset[str]:
+        """The names, public ones and variants', that some pool serves now."""
+        return frozenset(n for pool in self.pools if pool.ready for v in pool.variants for n in (v.model, v.name))
+
+    def failures_of(self, name: str) -> list[LoadFailure]:
+        """Why a name, public or a variant's, is not served or not in its newest version; FP32's reason first."""
+        found = {f for pool in self.pools for f in pool.failures if name in (f.model, f.name)}
+        return sorted(found, key=lambda f: (f.variant != "fp32", f.name, f.version))
+
+    def asleep(self, name: str) -> dict[str, LoadFailure]:
+        """Pools that will serve a name, public or a variant's, once they have a server -> what they lack."""
+        return {pool.name: f for pool in self.pools for f in pool.asleep if name in (f.model, f.name)}
+
+    def not_served(self) -> dict[str, LoadFailure]:
+        """Public name -> why no variant of it is served: none could be loaded."""
+        routable = self.routable
+        models = sorted({f.model for pool in self.pools for f in pool.failures} - routable)
+        return {model: self.failures_of(model)[0] for model in models}
+
 
 def declared_spaces(variants: Iterable[Variant]) -> dict[str, str]:
     """Embedding model -> the space that its public name stands for: FP32's; where nobody has FP32, what most variants have."""
@@ -102,6 +170,15 @@ def declared_spaces(variants: Iterable[Variant]) -> dict[str, str]:
 
 def _most_common(spaces: list[str]) -> str:
     return min(spaces, key=lambda space: (-spaces.count(space), space))
+
+
+def chosen_digest(num_servers: Mapping[str, int], before: str | None) -> str:
+    """Of one variant, the digest that requests go to, where ready servers of a pool serve several (digest -> how many serve it).
+
+    The one that most serve; of equals the one that has the requests already; else the first by its letters, so that gateways without a
+    past agree. Neither age nor version counts: a roll-out moves the requests once, half-way, and a rollback moves them back.
+    """
+    return min(num_servers, key=lambda digest: (-num_servers[digest], digest != before, digest))
 
 
 def preferred(variants: Sequence[Variant]) -> Variant | None:
@@ -161,18 +238,34 @@ def _choose(pool: Pool, name: str, pinned: str | None) -> Variant | None:
 
 def _nothing(fleet: Fleet, name: str, pins: Pins) -> BadRequest | NotFound | NotReady:
     """A pin is wrong only where it names what was never there: what is loaded again may be back in a second."""
+    seen: list[tuple[str, Variant | LoadFailure]]
     seen = [(pool.name, v) for pool in fleet.pools for v in (*pool.variants, *pool.known) if name in (v.model, v.name)]
+    seen += [
+        (pool.name, f) for pool in fleet.pools for f in (*pool.failures, *pool.asleep) if name in (f.model, f.name)
+    ]
     variants = {v.variant for _, v in seen}
-    if pins.variant is not None and seen and pins.variant not in variants:
+    if pins.variant is not None and seen and fleet.is_told and pins.variant not in variants:
         return BadRequest(f"'{name}' has no variant '{pins.variant}' here; it has: {', '.join(sorted(variants))}")
     where = {pool for pool, v in seen if pins.variant in (None, v.variant)}
     unknown = {pool.name for pool in fleet.pools if not pool.variants and not pool.known}  # it has not answered yet
     if where and pins.pool is not None and pins.pool not in where | unknown:
         places = ", ".join(sorted(where))
         return BadRequest(f"'{name}'{_variant(pins)} is not served by pool '{pins.pool}'; it is by: {places}")
-    if seen or name in fleet.known or not fleet.known:
+    failed = [f for f in fleet.failures_of(name) if pins.variant in (None, f.variant)]
+    if failed:
+        why = told_of(name, failed[0])
+        return NotReady(f"'{name}'{_variant(pins)} is not served: {why}", retry_after_s=RETRY_AFTER_S)
+    asleep = [f for f in fleet.asleep(name).values() if pins.variant in (None, f.variant)]
+    if asleep:
+        return NotReady(f"'{name}'{_variant(pins)} is not ready: {asleep[0].reason}", retry_after_s=RETRY_AFTER_S)
+    if seen or name in fleet.known or not fleet.is_told:
         return NotReady(f"'{name}'{_variant(pins)} is not ready; try again", retry_after_s=RETRY_AFTER_S)
-    return NotFound(f"there is no model '{name}' here; POST /v2/repository/index lists them")
+    return NoSuchModel(f"there is no model '{name}' here; POST /v2/repository/index lists them", model=name)
+
+
+def told_of(name: str, failure: LoadFailure) -> str:
+    """Its reason for whoever asked for `name`: under a public name no variant's shows."""
+    return failure.reason.replace(failure.name, name)
 
 
 def _variant(pins: Pins) -> str:

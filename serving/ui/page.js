@@ -23,8 +23,10 @@ function pool(name, p, variants) {
   const mine = variants.find((v) => v.pool === name);
   const servers = p.servers.map((s) => {
     const refused = Object.entries(s.refused).map(([model, why]) => `; refuses ${model}: ${why}`);
+    refused.push(...Object.entries(s.not_loaded).map(([model, why]) => `; could not load ${model}: ${why}`));
     return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? `answers, Triton ${s.triton}` : "does not answer"}${HEALTH[s.health] ?? ""}${refused.join("")}`);
   });
+  const conflicts = Object.entries(p.digest_conflicts).map(([model, c]) => el("li", `⚠ servers serve different files as ${model}: ${Object.entries(c.servers).map(([url, digest]) => `${url} ${digest.slice(0, 19)}`).join(", ")}; requests go to ${c.chosen.slice(0, 19)} alone`));
   const unresolved = Object.entries(p.unresolved).map(([url, why]) => el("li", `○ ${url} cannot be looked up: ${why}`));
   const state = classed("state", el("span", `${p.state === "ready" ? "●" : "○"} ${p.state} since ${new Date(p.since).toLocaleTimeString()}`));
   const facts = el("dl", "", ...pairs([
@@ -35,7 +37,7 @@ function pool(name, p, variants) {
     ["Demand", `${p.demand_replicas.toPrecision(2)} servers, were all of it here`],
     ["Price", p.price_per_hour === null ? "none set" : `${p.price_per_hour} an hour`],
   ]));
-  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers, ...unresolved)));
+  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers, ...unresolved, ...conflicts)));
   return classed("card", el("article", "", el("h3", name, " ", state), facts));
 }
 
@@ -45,7 +47,8 @@ function model(name, m) {
     ? `“${name}” means ${now.variant} on pool ${now.pool} now. Pool: ${WHERE[now.reason] ?? now.reason}. Variant: ${WHY[now.preference] ?? now.preference}.`
     : `“${name}” is not served now.`;
   const rows = m.variants.map((v) => [v.name, v.pool, v.engine, speed(v)]);
-  return el("article", "", el("h3", name), el("p", means), table(["Variant", "Pool", "Engine", "Speed against FP32"], rows));
+  const missing = m.not_loaded.map((f) => el("p", `Not served: ${f.name} version ${f.version} on pool ${f.pool}: ${f.reason}`));
+  return el("article", "", el("h3", name), el("p", means), ...missing, table(["Variant", "Pool", "Engine", "Speed against FP32"], rows));
 }
 
 let shown = "";

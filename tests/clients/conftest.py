@@ -122,5 +122,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 @pytest.fixture(scope="session")
 def keyed(repository: Path, keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with up(tmp_path_factory.mktemp("keyed"), repository, "--keys", str(keys.file)) as running:
+    """With keys, and `words` takes token ids."""
+    folder = tmp_path_factory.mktemp("keyed")
+    config = folder / "tandem.yaml"
+    config.write_text("version: 1\npools: {cpu: {device: cpu}}\nmodels: {words: {token_ids: true}}\n")
+    with up(folder, repository, "--keys", str(keys.file), "--config", str(config)) as running:
         yield running

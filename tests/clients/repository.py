@@ -1,7 +1,8 @@
-"""Makes the model repository that the outside clients ask, by the project's own interpreter: `repository.py FOLDER`.
+"""Makes a model repository that the outside clients ask, by the project's own interpreter: `repository.py FOLDER [examples]`.
 
-`digits` as committed, and `words`, an embeddings model of a few words whose vectors a reader can compute. Not a test, and imported by
-none: the clients' environment has no `serving`.
+`digits` as committed, and `words`, an embeddings model of a few words whose vectors a reader can compute; or `digits` and the models that
+Triton's own example programs ask, of the same names, inputs and outputs. Not a test, and imported by none: the clients' environment has
+no `serving`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from serving.repository import Record, digests_of
 from serving.repository.layout import config_files
 from serving.repository.preprocessing import TextPreprocessing, to_json
-from serving.repository.record import EMBEDDING, Tensor
+from serving.repository.record import EMBEDDING, OTHER, Tensor
 
 ROOT = Path(__file__).parents[2]
 WORDS = ("[PAD]", "[UNK]", "red", "green", "blue", "a", "car", "tree")
@@ -30,7 +31,32 @@ def main(folder: Path) -> None:
     digits = ROOT / "model_repo" / "digits-fp32"
     shutil.copytree(digits, folder / "digits-fp32")
     like = Record.from_json((digits / "tandem.json").read_text())
-    _write(folder, _words(like), _words_graph(), {"tokenizer.json": _tokenizer()}, _text())
+    files = {"tokenizer.json": _tokenizer(), "preprocessing.json": to_json(_text()).encode()}
+    _write(folder, _words(like), _words_graph(), files)
+
+
+def examples(folder: Path) -> None:
+    digits = ROOT / "model_repo" / "digits-fp32"
+    shutil.copytree(digits, folder / "digits-fp32")
+    like = Record.from_json((digits / "tandem.json").read_text())
+    for name, (datatype, size) in EXAMPLES.items():
+        inputs, outputs = (("INPUT0",), ("OUTPUT0",)) if "identity" in name else (PAIR_IN, PAIR_OUT)
+        record = replace(
+            like,
+            model=name,
+            task=OTHER,
+            source="made for tests",
+            inputs=tuple(Tensor(one, datatype, (size,)) for one in inputs),
+            outputs=tuple(Tensor(one, datatype, (size,)) for one in outputs),
+            labels=None,
+            sample=None,
+            preprocessing=None,
+            speed=(),
+            max_batch_size=8,
+            warmup_batch_sizes=(),
+            files={},
+        )
+        _write(folder, record, _example_graph(datatype, size, is_pair=inputs is PAIR_IN), {})
 
 
 def vectors() -> np.ndarray:
@@ -54,6 +80,7 @@ def _words(like: Record) -> Record:
         speed=(),
         max_batch_size=8,
         warmup_batch_sizes=(1,),
+        warmup=(),
         files={},
     )
 
@@ -84,6 +111,31 @@ def _words_graph() -> bytes:
     return _model(nodes, taken, [("vector", TensorProto.FLOAT, ["n", WIDTH])], constants)
 
 
+PAIR_IN, PAIR_OUT = ("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1")
+# Model -> datatype and size of its inputs; pairs give their sum and their difference, also of numbers written as text.
+EXAMPLES = {
+    "simple": ("INT32", 16),
+    "simple_int8": ("INT8", 16),
+    "simple_string": ("BYTES", 16),
+    "simple_identity": ("BYTES", -1),
+    "custom_identity_int32": ("INT32", -1),
+}
+ELEMENTS = {"INT32": TensorProto.INT32, "INT8": TensorProto.INT8, "BYTES": TensorProto.STRING}
+
+
+def _example_graph(datatype: str, size: int, *, is_pair: bool) -> bytes:
+    kind, shape = ELEMENTS[datatype], ["n", "length" if size < 0 else size]
+    if not is_pair:
+        return _model(
+            [_node("Identity", ["INPUT0"], "OUTPUT0")], [("INPUT0", kind, shape)], [("OUTPUT0", kind, shape)], {}
+        )
+    nodes = [_node("Cast", [name], f"{name}_number", to=TensorProto.INT32) for name in PAIR_IN]
+    for op, output in zip(("Add", "Sub"), PAIR_OUT, strict=True):
+        nodes.append(_node(op, [f"{name}_number" for name in PAIR_IN], f"{output}_number"))
+        nodes.append(_node("Cast", [f"{output}_number"], output, to=kind))
+    return _model(nodes, [(name, kind, shape) for name in PAIR_IN], [(name, kind, shape) for name in PAIR_OUT], {})
+
+
 def _node(op: str, taken: Sequence[str], given: str, **attributes: object) -> NodeProto:
     return helper.make_node(op, list(taken), [given], **attributes)
 
@@ -108,11 +160,9 @@ def _model(
     return made
 
 
-def _write(
-    folder: Path, record: Record, model: bytes, beside: Mapping[str, bytes], preprocessing: TextPreprocessing
-) -> None:
+def _write(folder: Path, record: Record, model: bytes, beside: Mapping[str, bytes]) -> None:
     place = folder / record.name
-    files = {record.model_file: model, "preprocessing.json": to_json(preprocessing).encode(), **beside}
+    files = {record.model_file: model, **beside}
     for path, data in files.items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(data)
@@ -124,4 +174,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (examples if sys.argv[2:] == ["examples"] else main)(Path(sys.argv[1]))

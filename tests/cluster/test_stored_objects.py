@@ -17,12 +17,13 @@ import pytest
 import yaml
 
 from serving.local.assemble import assemble
-from serving.local.environments import ENGINES, ensure
+from serving.local.environments import ENGINES
 from serving.local.launch import Launch, Ports, free_ports, variables
 from tests.cluster.bed.api import until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.release import PROFILES, Release
 from tests.cluster.stored import ROOT, Here, Stored
+from tests.home import in_users_cache
 
 pytestmark = pytest.mark.cluster
 
@@ -106,7 +107,7 @@ def test_tritonserver_understands_the_stored_arguments_for_nvidias_container(
 
 @contextmanager
 def embedded_triton(it: Stored) -> Iterator[subprocess.Popen[bytes]]:
-    environment = ensure(ENGINES["cpu"])
+    environment = in_users_cache(ENGINES["cpu"])
     backends = it.here.folder / "backends"
     backends.mkdir()
     assemble(environment.triton, backends)

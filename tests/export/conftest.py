@@ -10,9 +10,10 @@ import pytest
 
 from serving.export.data import Dataset, read_npz
 from serving.export.gates import Interface
-from serving.local.environments import ENGINES, ensure
+from serving.local.environments import ENGINES
 from serving.planning.engines import EnginePython
 from serving.repository import Repository
+from tests.home import in_users_cache
 
 MODEL_FILE = "1/model.onnx"  # of every committed variant
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def content() -> Callable[[Path], dict[str, bytes]]:
 @pytest.fixture(scope="session")
 def openvino() -> EnginePython:
     """In its own environment, made once in the user's cache (100 MB of wheels)."""
-    made = ensure(ENGINES["openvino"])
+    made = in_users_cache(ENGINES["openvino"])
     return EnginePython("openvino", made.python, made.engine_version)
 
 

@@ -40,7 +40,7 @@ def exported() -> Exported:
 
 
 def export(exported: Exported, data: Dataset | None, repository: Path, asked: Asked = ASKED, **how: object) -> Outcome:
-    with writing(repository):
+    with writing(repository, asked.model):
         return pipeline.export(exported, data, None, asked, repository, ENGINES, **how)  # type: ignore[arg-type]
 
 
@@ -176,7 +176,7 @@ def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_pa
     data = Dataset("rows", {"x": rows}, None)
     asked = replace(ASKED, precisions=("fp16",))
     blind = {"x": rows[:4] * 1e-6}  # inputs that show no large value
-    with writing(tmp_path / "repo"):
+    with writing(tmp_path / "repo", ASKED.model):
         outcome = pipeline.export(swelling, data, blind, asked, tmp_path / "repo", ENGINES)
         assert "NaN or infinite" in outcome.refused["fp16"]
         seeing = pipeline.export(swelling, data, None, asked, tmp_path / "repo", ENGINES)
@@ -198,7 +198,7 @@ def test_every_engine_that_may_serve_a_file_is_asked_for_its_answers(
 ) -> None:
     engines = {name: engine for name, engine in installed().items() if name in ("cpu", "openvino")}
     steps: list[str] = []
-    with writing(tmp_path):
+    with writing(tmp_path, ASKED.model):
         pipeline.export(exported, held_out, None, ASKED, tmp_path, engines, lambda step, *_: steps.append(step))
     for precision in ("fp32", "int8"):
         assert f"proving mine-{precision}" in steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -40,7 +42,7 @@ def hidden(repository: Path) -> list[str]:
 
 def test_a_published_variant_replaces_the_old_one_and_verifies(repository: Path) -> None:
     record, files = new_record(repository)
-    with writing(repository):
+    with writing(repository, "digits"):
         variant = publish(repository, record, files)
     variant.verify()
     assert variant.record.source == "a test"
@@ -51,7 +53,7 @@ def test_a_published_variant_replaces_the_old_one_and_verifies(repository: Path)
 
 def test_a_first_variant_makes_the_repository(repository: Path, tmp_path: Path) -> None:
     record, files = new_record(repository)
-    with writing(tmp_path / "new" / "repo"):
+    with writing(tmp_path / "new" / "repo", "digits"):
         publish(tmp_path / "new" / "repo", record, files).verify()
 
 
@@ -87,12 +89,12 @@ for kill_at in range(1, 1000):
                 if count == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
         sys.addaudithook(hook)
-        with publishing.writing(repository):
+        with publishing.writing(repository, "digits"):
             publishing.publish_all(repository, [(record, files), new_record(repository, "digits-fp32")])
         os._exit(0)
     _, status = os.waitpid(child, 0)
     present = (repository / "digits-int8").is_dir()
-    with publishing.writing(repository):
+    with publishing.writing(repository, "digits"):
         pass  # the next writer finishes what the killed one left
     variants = [Repository(repository).variant(name) for name in ("digits-int8", "digits-fp32")]
     for variant in variants:
@@ -145,7 +147,7 @@ def test_ctrl_c_while_writing_leaves_the_old_variant_and_nothing_else(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt), writing(repository):
+    with pytest.raises(KeyboardInterrupt), writing(repository, "digits"):
         publish(repository, record, files)
     assert content(repository) == before
     assert hidden(repository) == []
@@ -165,7 +167,7 @@ def test_ctrl_c_between_two_variants_that_change_places_finishes_both(
         replace_one(target, new)
 
     monkeypatch.setattr(publishing, "_replace", interrupted)
-    with pytest.raises(KeyboardInterrupt), writing(repository):
+    with pytest.raises(KeyboardInterrupt), writing(repository, "digits"):
         publish_all(repository, made)
     for name in ("digits-fp32", "digits-int8"):
         variant = Repository(repository).variant(name)
@@ -186,7 +188,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_repository_as_it_was(
     monkeypatch.setattr(os, "fsync", full)
     with (
         pytest.raises(UserError, match="No space left on device; the repository is as it was"),
-        writing(repository),
+        writing(repository, "digits"),
     ):
         publish(repository, record, files)
     assert content(repository) == before
@@ -198,7 +200,7 @@ def test_a_broken_disk_is_the_environments(repository: Path, monkeypatch: pytest
 
     record, files = new_record(repository)
     monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(EnvironmentFault, match="Input/output error"), writing(repository):
+    with pytest.raises(EnvironmentFault, match="Input/output error"), writing(repository, "digits"):
         publish(repository, record, files)
 
 
@@ -206,7 +208,7 @@ def test_a_new_version_is_a_new_folder_and_one_earlier_model_stays_beside_it(rep
     record, files = new_record(repository)
     shared = {path: content for path, content in files.items() if path != MODEL_FILE}
     first = (repository / "digits-int8" / MODEL_FILE).read_bytes()
-    with writing(repository):
+    with writing(repository, "digits"):
         for version in (2, 3):
             new = replace(record, model_version=version)
             variant = publish(repository, new, {f"{version}/model.onnx": b"version %d" % version, **shared})
@@ -227,7 +229,7 @@ def test_the_same_fp32_file_keeps_its_version_and_another_one_gets_the_next(repo
 def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first(repository: Path) -> None:
     script = (
         "import pathlib, sys\nfrom serving.export.publish import writing\n"
-        "with writing(pathlib.Path(sys.argv[1])):\n    print('locked', flush=True)\n    sys.stdin.read()"
+        "with writing(pathlib.Path(sys.argv[1]), 'digits'):\n    print('locked', flush=True)\n    sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, repository],
@@ -238,22 +240,25 @@ def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(UserError, match="another process is writing to"), writing(repository):
+        with pytest.raises(UserError, match="another process is exporting digits into"), writing(repository, "digits"):
             pass
         other.kill()
-    with writing(repository):
+    with writing(repository, "digits"):
         pass
 
 
 def test_a_repository_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "model_repo").write_text("")
-    with pytest.raises(UserError, match="cannot write to the repository"), writing(tmp_path / "model_repo"):
+    with pytest.raises(UserError, match="cannot write to the repository"), writing(tmp_path / "model_repo", "digits"):
         pass
 
 
 def test_a_repository_that_is_a_link_to_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "model_repo").symlink_to(tmp_path / "gone")
-    with pytest.raises(UserError, match="it is a link to nothing, not a folder"), writing(tmp_path / "model_repo"):
+    with (
+        pytest.raises(UserError, match="it is a link to nothing, not a folder"),
+        writing(tmp_path / "model_repo", "digits"),
+    ):
         pass
     assert not (tmp_path / "gone").exists()
 
@@ -269,7 +274,7 @@ def test_what_tandem_did_not_write_is_never_replaced(repository: Path, kind: str
     mine.write_bytes(b"my only copy")
     with (
         pytest.raises(UserError, match=r"has no tandem\.json, so Tandem did not write it.*as it was"),
-        writing(repository),
+        writing(repository, "digits"),
     ):
         publish(repository, record, files)
     assert mine.read_bytes() == b"my only copy"
@@ -280,31 +285,61 @@ def test_an_empty_folder_of_the_name_is_no_loss(repository: Path) -> None:
     record, files = new_record(repository)
     shutil.rmtree(repository / record.name)
     (repository / record.name).mkdir()
-    with writing(repository):
+    with writing(repository, "digits"):
         publish(repository, record, files).verify()
 
 
 def test_a_repository_that_was_made_for_nothing_is_gone_afterwards(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="refused"), writing(tmp_path / "new"):
+    with pytest.raises(UserError, match="refused"), writing(tmp_path / "new", "digits"):
         raise UserError("refused")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_folder_that_was_there_stays(tmp_path: Path) -> None:
-    with writing(tmp_path):
+    with writing(tmp_path, "digits"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
 
 
-def test_a_writer_whose_lock_was_removed_meanwhile_is_turned_away(
+def test_a_writer_whose_lock_was_removed_meanwhile_makes_a_new_one(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def removed_first(_: object, __: int) -> None:
-        (repository / LOCK_FILE).unlink()
+    lock, removed = fcntl.flock, []
+
+    def removed_first(file: object, kind: int) -> None:
+        if not removed:
+            removed.append(1)
+            (repository / LOCK_FILE).unlink()
+        lock(file, kind)  # type: ignore[arg-type]
 
     monkeypatch.setattr(publishing.fcntl, "flock", removed_first)
-    with pytest.raises(UserError, match="another process is writing to"), writing(repository):
-        pass
+    record, files = new_record(repository)
+    with writing(repository, "digits"):
+        publish(repository, record, files).verify()
+    assert removed
+
+
+def test_two_models_are_written_at_the_same_time_and_neither_removes_the_others_files(repository: Path) -> None:
+    record, files = new_record(repository)
+    fp32, shared = new_record(repository, "digits-fp32")
+    with writing(repository, "digits"):
+        with writing(repository, "other"):
+            publish(repository, replace(fp32, model="other"), shared).verify()
+            publish(repository, record, files).verify()
+        with pytest.raises(UserError, match="another process is exporting digits into"), writing(repository, "digits"):
+            pass
+        publish(repository, record, files).verify()
+    assert hidden(repository) == []
+
+
+def test_one_who_made_the_repository_for_nothing_leaves_it_to_whoever_came_since(
+    repository: Path, tmp_path: Path
+) -> None:
+    record, files = new_record(repository, "digits-fp32")
+    with contextlib.ExitStack() as second:
+        with writing(tmp_path / "new", "first"):
+            second.enter_context(writing(tmp_path / "new", "digits"))
+        publish(tmp_path / "new", record, files).verify()
 
 
 def test_the_swap_exists_on_this_file_system(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def export(file: Path, repository: Path, variant: str = "int8", **changes: objec
         "engines": ENGINES,
         "progress": silent,
     }
-    with writing(repository):
+    with writing(repository, "digits"):
         outcome = ready_made.export(
             file,
             variant=variant,
@@ -95,9 +95,10 @@ def test_a_slower_variant_is_refused_and_kept_when_told_so(
 def test_a_clearly_faster_variant_passes(repository: Path, tmp_path: Path, fp32: bytes) -> None:
     baseline = Repository(repository).variant("digits-fp32")
     files = {
-        path: (baseline.directory / path).read_bytes() for path in ("labels.txt", "preprocessing.json", "sample.json")
+        path: (baseline.directory / path).read_bytes()
+        for path in ("labels.txt", "preprocessing.json", "sample.json", "warmup/0.bin")
     }
-    with writing(repository):
+    with writing(repository, "digits"):
         publish(repository, replace(baseline.record, speed=()), {MODEL_FILE: spoil.slowed(fp32), **files})
     (tmp_path / "fast.onnx").write_bytes(fp32)
     record = export(tmp_path / "fast.onnx", repository).record
@@ -180,9 +181,9 @@ def test_a_queue_delay_is_fp32s_unless_another_is_asked_for_and_0_is_another(
     baseline = Repository(repository).variant("digits-fp32")
     files = {
         path: (baseline.directory / path).read_bytes()
-        for path in ("labels.txt", "preprocessing.json", "sample.json", "gate.npz")
+        for path in ("labels.txt", "preprocessing.json", "sample.json", "gate.npz", "warmup/0.bin")
     }
-    with writing(repository):
+    with writing(repository, "digits"):
         publish(repository, replace(baseline.record, queue_delay_us=500), {MODEL_FILE: fp32, **files})
     assert export(int8, repository).record.queue_delay_us == 500
     assert export(int8, repository, queue_delay_us=0).record.queue_delay_us == 0

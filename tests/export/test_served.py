@@ -26,9 +26,11 @@ from serving.export.command import ExportOptions
 from serving.export.exported import SourceOptions
 from serving.export.recipes import Built
 from serving.local.engines import installed
-from serving.local.environments import ENGINES, ensure
+from serving.local.environments import ENGINES
 from serving.local.launch import free_ports
+from serving.local.places import cache_dir
 from serving.repository import Repository
+from tests.home import in_users_cache, link
 from tests.local.harness import Program
 
 from ..gateway.conftest import TANDEM, Running
@@ -64,7 +66,7 @@ def within(limit_s: int) -> Iterator[None]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with within(BUILD_S):
         for engine in ("cpu", "openvino"):
-            ensure(ENGINES[engine])
+            link(in_users_cache(ENGINES[engine]), cache_dir())
     return tmp_path_factory.mktemp("served")
 
 

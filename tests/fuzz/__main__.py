@@ -1,6 +1,6 @@
 """`make fuzz`: every fuzzer in turn, and what each found. Exit code 1 where one found something.
 
-    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory] [--seed N]
+    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory,cost] [--seed N]
 
 The seconds are shared out; what is found lies in results/fuzz/ with the bytes that found it.
 """
@@ -15,14 +15,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.fuzz import framing, memory, openapi
+from tests.fuzz import cost, framing, memory, openapi
 from tests.fuzz.served import ROOT, Served, served, served_with_keys
 from tests.fuzz.targets import TARGETS
 
 RESULTS = ROOT / "results" / "fuzz"
-# What of the time each part gets; memory takes as long as its requests do, a minute or so on two cores.
+# What of the time each part gets; memory takes as long as its requests do, a minute or so on two cores, and cost half a minute.
 SHARES = {"targets": 0.5, "openapi": 0.3, "framing": 0.2}
-PARTS = [*SHARES, "memory"]
+PARTS = [*SHARES, "memory", "cost"]
 NUM_REQUESTS = 100_000
 SIDE_BY_SIDE = 2  # fuzzers of targets
 
@@ -44,7 +44,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make fuzz ARGS=…")
-    parser.add_argument("--seconds", type=float, default=600.0, help="in all, but for the part `memory`")
+    parser.add_argument("--seconds", type=float, default=600.0, help="in all, but for the parts `memory` and `cost`")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
     parser.add_argument("--requests", type=int, default=NUM_REQUESTS, help="of the part `memory`")
     parser.add_argument("--seed", type=int, default=1, help="of the parts that send requests")
@@ -85,6 +85,12 @@ def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
     """The parts that send requests to a gateway that runs."""
     found: list[str] = []
     share = options.seconds * SHARES["openapi"] / 2
+    if "cost" in parts:
+        with served(RESULTS / "served-by-default", "--model-repository", str(ROOT / "model_repo"), limits={}) as here:
+            found += cost.run(here)
+            found += _faults(here)
+    if not {"openapi", "framing", "memory"} & set(parts):
+        return found
     with served(RESULTS / "served") as here:
         if "openapi" in parts:
             found += openapi.run("openapi", here.url, share, options.seed, RESULTS)

@@ -22,10 +22,10 @@ PIECES = [
     b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n", b"transfer-encoding:\tchunked\r\n", b"Connection: keep-alive\r\n",
     b"Connection: upgrade\r\nUpgrade: h2c\r\n", b"Upgrade: websocket\r\nConnection: upgrade\r\n", b"Expect: 100-continue\r\n", b"Host: y\r\n",
     b"HTTP/1.0", b"HTTP/2.0", b"http://x/", b"%00", b"%2e%2e/", b"../", b"*", b"0\r\n\r\n", b"5\r\n", b"fffffffffffffffff\r\n", b";a=b",
-    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"A: " + b"b" * 40_000 + b"\r\n", b"Content-Encoding: gzip\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"A: " + b"b" * 40_000 + b"\r\n", b"Content-Encoding: gzip\r\n",
     b"Inference-Header-Content-Length: 10\r\n", b"Tandem-Deadline-Ms: 1\r\n", b"Tandem-Pool: none\r\n",
 ]  # fmt: skip
-CLOSE = b"Host: x\r\nConnection: close\r\n"
+CLOSE = b"Host: localhost\r\nConnection: close\r\n"
 JSON = b"Content-Type: application/json\r\n"
 SEEDS = [
     b"POST /v2/models/digits/infer HTTP/1.1\r\n" + CLOSE + b"Content-Length: %d\r\n\r\n%b" % (len(SAMPLE), SAMPLE),

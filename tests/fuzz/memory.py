@@ -17,11 +17,11 @@ LIMIT_S = 30.0
 
 
 def post(path: bytes, body: bytes, more: bytes = b"") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n%b" % (path, more, len(body), body)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n%b" % (path, more, len(body), body)
 
 
 INFER = b"/v2/models/digits/infer"
-HEADS = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\n"
+HEADS = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\n"
 # Bytes, and whether the connection goes on after the answer.
 REQUESTS: list[tuple[bytes, bool]] = [
     *[(post(INFER, SAMPLE), True)] * 8,
@@ -34,8 +34,8 @@ REQUESTS: list[tuple[bytes, bool]] = [
     (post(INFER, SAMPLE, b"Tandem-Deadline-Ms: 0.001\r\n"), True),
     (post(b"/v1/embeddings", b'{"model":"digits","input":"a"}'), True),
     (post(b"/v1/classify/digits", b'{"images":["AA=="]}'), True),
-    (b"GET /v2/models/digits HTTP/1.1\r\nHost: x\r\n\r\n", True),
-    (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", True),
+    (b"GET /v2/models/digits HTTP/1.1\r\nHost: localhost\r\n\r\n", True),
+    (b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", True),
     (HEADS + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", False),
     (HEADS + b"Content-Length: 99999999999\r\n\r\n", False),
     (HEADS + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", False),

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ LIMITS = {"head_timeout_s": 0.5, "body_pause_s": 0.5, "body_timeout_s": 1.5, "ma
 class Served:
     port: int
     gateway: psutil.Process
+    triton: psutil.Process  # `tandem triton`, whose children compute
     log: Path
     key: str = ""  # where the gateway wants one
 
@@ -55,9 +56,13 @@ class Served:
         assert isinstance(size, int)
         return size
 
+    def triton_cpu_s(self) -> float:
+        times = [one.cpu_times() for one in self.triton.children(recursive=True)]
+        return float(sum(one.user + one.system for one in times))
+
 
 @contextlib.contextmanager
-def served(folder: Path, *options: str, key: str = "") -> Iterator[Served]:
+def served(folder: Path, *options: str, key: str = "", limits: Mapping[str, float] = LIMITS) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
     http, grpc, metrics, port = free_ports(4)
     triton = [
@@ -72,10 +77,10 @@ def served(folder: Path, *options: str, key: str = "") -> Iterator[Served]:
     triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
     pools = {"cpu": {"urls": [f"http://127.0.0.1:{http}"], "device": "cpu"}}
     config = folder / "tandem.yaml"
-    config.write_text(json.dumps({"version": 1, "pools": pools, "limits": LIMITS}))
+    config.write_text(json.dumps({"version": 1, "pools": pools, "limits": limits}))
     gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(port), *options]
-    with _process(triton, folder / "triton.log"), _process(gateway, folder / "gateway.log") as process:
-        here = Served(port, psutil.Process(process.pid), folder / "gateway.log", key)
+    with _process(triton, folder / "triton.log") as below, _process(gateway, folder / "gateway.log") as process:
+        here = Served(port, psutil.Process(process.pid), psutil.Process(below.pid), folder / "gateway.log", key)
         _wait(here, process)
         yield here
 

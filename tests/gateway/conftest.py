@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from serving.local.environments import ENGINES, Environment, ensure
+from serving.local.environments import ENGINES, Environment
 from serving.local.launch import free_ports
 from serving.settings import EMULATED
+from tests.home import in_users_cache
 from tests.local import models
 from tests.local.harness import ROOT, Program, Served, served, wait_until
 
@@ -62,13 +63,20 @@ class Running:
 
 
 def write_settings(
-    path: Path, pools: Mapping[str, list[str]], prices: Mapping[str, float] | None = None, **more: Any
+    path: Path,
+    pools: Mapping[str, list[str]],
+    prices: Mapping[str, float] | None = None,
+    of_pools: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
 ) -> Path:
+    """`of_pools`: more settings of each."""
     described: dict[str, dict[str, Any]] = {
         name: {"urls": urls, "device": EMULATED if name.startswith(EMULATED) else "cpu"} for name, urls in pools.items()
     }
     for name, price in (prices or {}).items():
         described[name]["price_per_hour"] = price
+    for name, said in (of_pools or {}).items():
+        described[name].update(said)
     settings = {"version": 1, "pools": described, **more}
     path.write_text(json.dumps(settings))  # JSON is YAML
     return path
@@ -102,7 +110,7 @@ def gateway_before(
 
 @pytest.fixture(scope="session")
 def environment() -> Environment:
-    return ensure(ENGINES["cpu"])
+    return in_users_cache(ENGINES["cpu"])
 
 
 @contextlib.contextmanager
@@ -125,8 +133,8 @@ def emulated_triton(
 
 
 @contextlib.contextmanager
-def triton_of_its_own(folder: Path, *more: str) -> Iterator[tuple[Program, str]]:
-    ports = free_ports(3)
+def triton_of_its_own(folder: Path, *more: str, port: int | None = None) -> Iterator[tuple[Program, str]]:
+    ports = [port or free_ports(1)[0], *free_ports(2)]
     options = [
         "--http-port",
         str(ports[0]),

@@ -32,6 +32,8 @@ class OddTriton:
     infer: Answer = at_once
     kind: str = "KIND_CPU"
     models: list[str] = field(default_factory=lambda: ["m-fp32"])
+    failures: dict[str, str] = field(default_factory=dict)  # name -> why it could not be loaded
+    digest: str = "00"
     config_s: float = 0.0  # that a configuration takes
     hangs: bool = False  # nothing is answered any more
     max_batch: int = 1
@@ -69,7 +71,9 @@ class OddTriton:
         if path == "/v2":
             return 200, {"version": "2.51.0"}
         if path == "/v2/repository/index":
-            return 200, [{"name": name, "version": "1", "state": "READY"} for name in self.models]
+            rows = [{"name": name, "version": "1", "state": "READY"} for name in self.models]
+            failed = {"version": "1", "state": "UNAVAILABLE"}
+            return 200, rows + [{"name": name, **failed, "reason": reason} for name, reason in self.failures.items()]
         if path.endswith("/config"):
             await asyncio.sleep(self.config_s)
             return 200, self._config(path.split("/")[3])
@@ -78,7 +82,7 @@ class OddTriton:
 
     def _config(self, name: str) -> dict[str, Any]:
         model, _, variant = name.rpartition("-")
-        gate = {"model": model, "variant": variant, "digest": "00", "gate": "passed", "engine": "cpu"}
+        gate = {"model": model, "variant": variant, "digest": self.digest, "gate": "passed", "engine": "cpu"}
         return {
             "name": name,
             "max_batch_size": self.max_batch,

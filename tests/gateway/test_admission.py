@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import pytest
 
@@ -60,16 +58,13 @@ class Asked:
     body: bytes
     headers: dict[str, str]
     reply: Reply | None = None
-    took_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self._ask)
         self.thread.start()
 
     def _ask(self) -> None:
-        began = perf_counter()
         self.reply = self.gateway.infer(self.body, MODEL, self.headers)
-        self.took_s = perf_counter() - began
 
     def done(self) -> Reply:
         self.thread.join(30)
@@ -109,30 +104,29 @@ def backlog(gateway: Running, requests: int, priority: str = "3") -> Iterator[li
 def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(slow: Running) -> None:
     before = worked_on(slow)
     shed = metric(slow, "tandem_requests_total", outcome="shed")
-    asked = [ask(slow, Tandem_Deadline_Ms="500") for _ in range(24)]  # 5 s of work
-    replies = [one.done() for one in asked]
-    statuses = [reply.status for reply in replies]
-    assert set(statuses) <= {200, 503, 504}
-    assert statuses.count(200) >= 2
-    assert statuses.count(503) >= 10
-    for reply in replies:
-        if reply.status == 503:
-            assert reply.headers["Tandem-Error"] == "overloaded"
-            assert reply.headers["Retry-After"] in ("1", "2", "3")
-            assert 0 < int(reply.headers["Retry-After-Ms"]) <= 3000
-            assert re.search(r"too much to do to answer within \d+ ms", reply.json()["error"])
-    refused_s = [one.took_s for one in asked if one.done().status == 503]
-    assert median(refused_s) < 0.4  # before the deadline; the whole load comes from this one busy process
-    assert metric(slow, "tandem_requests_total", outcome="shed") == shed + statuses.count(503)
-    assert worked_on(slow) - before <= 24 - statuses.count(503)
+    with backlog(slow, 30, priority="1") as waiting:  # 3 s of work
+        asked = [ask(slow, Tandem_Deadline_Ms="500") for _ in range(8)]
+        for reply in [one.done() for one in asked]:
+            refused(reply, 503, "overloaded", "too much to do to answer within")
+            assert reply.headers["Retry-After"] in ("1", "2", "3", "4")
+            assert 0 < int(reply.headers["Retry-After-Ms"]) <= 4000
+        assert (
+            sum(one.reply is None for one in waiting) >= 5
+        )  # refused with half a second of work before them, and not after it
+    assert metric(slow, "tandem_requests_total", outcome="shed") == shed + len(asked)
+    assert worked_on(slow) - before == len(waiting)
 
 
 def test_a_refused_request_is_taken_when_it_was_told_to_come_again(slow: Running) -> None:
-    with backlog(slow, 8, priority="1"):
+    with backlog(slow, 16, priority="1"):
         reply = ask(slow, Tandem_Deadline_Ms="300").done()
         refused(reply, 503, "overloaded")
-        threading.Event().wait(int(reply.headers["Retry-After-Ms"]) / 1000 * 1.3)
-        assert ask(slow, Tandem_Deadline_Ms="300").done().status in (200, 504)  # taken; late only on a busy machine
+        for _ in range(5):  # once, but where other work slows the device down: it did not know of that
+            threading.Event().wait(int(reply.headers["Retry-After-Ms"]) / 1000 * 1.3)
+            reply = ask(slow, Tandem_Deadline_Ms="300").done()
+            if reply.status != 503:
+                break
+        assert reply.status in (200, 504)  # taken; late only on a busy machine
 
 
 def test_a_deadline_shorter_than_the_work_is_refused_without_asking_to_come_again(slow: Running) -> None:
@@ -142,47 +136,44 @@ def test_a_deadline_shorter_than_the_work_is_refused_without_asking_to_come_agai
 
 
 def test_the_time_in_the_queue_is_told_as_such(slow: Running) -> None:
-    with backlog(slow, 6) as asked:
+    with backlog(slow, 12) as asked:
         pass
     queue_ms = [float(re.findall(r"queue;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
     backend_ms = [float(re.findall(r"backend;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
     assert max(queue_ms) >= 2 * FULL_S * 1000
-    assert max(backend_ms) <= 4 * FULL_S * 1000  # the queue is here and not in Triton
+    assert max(backend_ms) <= max(queue_ms) / 2  # the queue is here and not in Triton
     assert metric(slow, "tandem_queued", pool=POOL) == 0
 
 
 def test_one_whose_deadline_passes_while_it_waits_is_504_and_never_reaches_the_device(slow: Running) -> None:
     before = worked_on(slow)
-    with backlog(slow, 4):
-        late = ask(slow, Tandem_Priority="5", Tandem_Deadline_Ms="1000")
-        wait_until(lambda: metric(slow, "tandem_queued", pool=POOL) >= 1, "it waits")
-        urgent = [ask(slow, Tandem_Priority="1") for _ in range(15)]
+    with backlog(slow, 8):
+        late = ask(slow, Tandem_Priority="5", Tandem_Deadline_Ms="1500")
+        urgent = [ask(slow, Tandem_Priority="1") for _ in range(16)]
         refused(late.done(), 504, "deadline_expired")
-        assert late.took_s < 1.2
+        assert any(one.reply is None for one in urgent)  # it was not kept until its turn came
         assert {one.done().status for one in urgent} == {200}
-    assert worked_on(slow) - before == 4 + 15
+    assert worked_on(slow) - before == 8 + 16
     assert metric(slow, "tandem_requests_total", outcome="expired") >= 1
 
 
 def test_the_higher_priority_goes_first(slow: Running) -> None:
-    with backlog(slow, 10) as asked:
-        first = ask(slow, Tandem_Priority="1")
-        assert first.done().status == 200
+    with backlog(slow, 20) as asked:
+        assert ask(slow, Tandem_Priority="1").done().status == 200
         assert sum(one.reply is None for one in asked) >= 4
-    assert first.took_s < 0.6
 
 
 def test_a_client_that_left_is_dropped_from_the_queue(slow: Running) -> None:
     before, cancelled = worked_on(slow), metric(slow, "tandem_requests_total", outcome="cancelled")
-    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nTandem-Priority: 5\r\nContent-Length: {len(FULL)}\r\n\r\n"
-    with backlog(slow, 10):
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: localhost\r\nTandem-Priority: 5\r\nContent-Length: {len(FULL)}\r\n\r\n"
+    with backlog(slow, 20):
         with socket.create_connection(("127.0.0.1", slow.port), timeout=10) as leaving:
             leaving.sendall(head.encode() + FULL)
             wait_until(lambda: metric(slow, "tandem_queued", pool=POOL) >= 1, "it waits")
             threading.Event().wait(0.1)
         wait_until(lambda: metric(slow, "tandem_requests_total", outcome="cancelled") == cancelled + 1, "it is dropped")
         assert metric(slow, "tandem_queued", pool=POOL) >= 1  # the others still wait
-    assert worked_on(slow) - before == 10
+    assert worked_on(slow) - before == 20
 
 
 @pytest.mark.parametrize("priority", ["0", "6", "high", "2.5", "", "1 1"])
@@ -192,7 +183,7 @@ def test_a_priority_that_is_none_is_400(slow: Running, priority: str) -> None:
 
 @pytest.mark.parametrize("line", ["Tandem-Priority: 2", "Tandem-Deadline-Ms: 900", "Tandem-Pool: emulated-cpu"])
 def test_a_header_that_comes_twice_is_400(slow: Running, line: str) -> None:
-    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\n{line}\r\n{line}\r\nContent-Length: {len(SAMPLE)}\r\n\r\n"
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: localhost\r\n{line}\r\n{line}\r\nContent-Length: {len(SAMPLE)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", slow.port), timeout=10) as s:
         s.sendall(head.encode() + SAMPLE)
         answer = b""

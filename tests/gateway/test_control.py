@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prometheus_client import parser as text_parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, write_settings
 from tests.local.harness import Program, free_ports, wait_until
@@ -93,6 +95,51 @@ def test_metrics_count_requests_by_how_they_ended(gateway: Running) -> None:
     assert 'tandem_in_flight{pool="cpu"}' in text
     assert 'tandem_ready_servers{pool="cpu"} 1.0' in text
     assert "tandem_build_info{version=" in text
+
+
+PLAIN, PLAIN_1 = "text/plain; version=0.0.4; charset=utf-8", "text/plain; version=1.0.0; charset=utf-8"
+OPEN, OPEN_0 = (f"application/openmetrics-text; version={v}; charset=utf-8" for v in ("1.0.0", "0.0.1"))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, PLAIN),
+        ("*/*", PLAIN),
+        ("text/html,application/xml;q=0.9,*/*;q=0.8", PLAIN),
+        ("text/plain", PLAIN_1),
+        ("text/plain;version=0.0.4", PLAIN),
+        ("application/openmetrics-text", OPEN),
+        ("Application/OpenMetrics-Text; Version=1.0.0", OPEN),
+        ('application/openmetrics-text; version="0.0.1"', OPEN_0),
+        ("application/openmetrics-text;version=9.9.9", PLAIN),
+        ("application/openmetrics-text;q=0", PLAIN),
+        ("application/openmetrics-text;q=much, text/plain;version=0.0.4;q=0.1", PLAIN),
+        ("text/plain;version=0.0.4;q=0.5, application/openmetrics-text;q=0.6", OPEN),
+        ("text/plain;version=0.0.4;q=0.7, application/openmetrics-text;q=0.6", PLAIN),
+        (  # of Prometheus 3
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+            "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+            "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            OPEN,
+        ),
+        (  # of Prometheus 2
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+            "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            OPEN,
+        ),
+    ],
+)
+def test_metrics_are_written_as_the_scraper_likes_them(gateway: Running, accept: str | None, kind: str) -> None:
+    reply = gateway.ask("/metrics", headers={} if accept is None else {"Accept": accept})
+    assert (reply.status, reply.headers["Content-Type"], reply.headers["Vary"]) == (200, kind, "Accept")
+    text = reply.body.decode()
+    read = openmetrics_parser if "openmetrics" in kind else text_parser
+    found = {family.name: family for family in read.text_string_to_metric_families(text)}
+    assert text.endswith("# EOF\n") == ("openmetrics" in kind)
+    assert (found["tandem_requests"].type, found["tandem_request_seconds"].type) == ("counter", "histogram")
+    assert {sample.name for sample in found["tandem_requests"].samples} == {"tandem_requests_total"}
 
 
 def test_a_gateway_without_its_triton_is_live_but_not_ready_and_says_so(tmp_path: Path) -> None:

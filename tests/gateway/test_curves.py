@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 import pytest
 
-from serving.gateway.fleet.curves import UNKNOWN_SIZE, Facts, Input, made_up, measure, read_facts
+from serving.gateway.fleet.curves import UNKNOWN_SIZE, Facts, Input, Measured, made_up, measure, read_facts
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.scheduling.curve import Curve
 
@@ -28,7 +29,7 @@ def with_curve(text: str) -> dict[str, Any]:
 
 def test_facts_are_those_of_the_configuration() -> None:
     facts = read_facts(CONFIG)
-    assert facts == Facts(2, 32, (Input("x", "FP32", (1, 8, 8)),))
+    assert facts == Facts(2, 32, (Input("x", "FP32", (1, 8, 8)),), max_elements=32 * 64)
     service = facts.service()
     assert (service.num_instances, service.max_batch) == (2, 32)
 
@@ -79,15 +80,25 @@ def test_what_is_too_large_or_not_known_is_not_made_up(given: Input) -> None:
     assert made_up(Facts(1, 8, (given,)), 1) is None
 
 
-def points(facts: Facts, seconds: dict[int, float], status: int = 200) -> tuple[tuple[float, float], ...] | None:
-    """Measured on a server that takes so long for so many rows."""
+class Server:
+    """One that takes so long for so many rows, by a clock of its own; `first_s` for what it is asked first."""
 
-    async def ask(body: bytes, length: int, until: float) -> Answer:
+    def __init__(self, seconds: Mapping[int, float], *, first_s: float | None = None, status: int = 200) -> None:
+        self.seconds, self.first_s, self.status = seconds, first_s, status
+        self.now, self.asked = 100.0, list[int]()
+
+    async def ask(self, body: bytes, length: int, _: float) -> Answer:
         rows = orjson.loads(body[:length])["inputs"][0]["shape"][0]
-        await asyncio.sleep(seconds[rows])
-        return GOOD._replace(status=status)
+        self.now += self.seconds[rows] if self.asked or self.first_s is None else self.first_s
+        self.asked.append(rows)
+        return GOOD._replace(status=self.status)
 
-    curve = asyncio.run(measure(facts, ask)).curve
+    def measured(self, facts: Facts) -> Measured:
+        return asyncio.run(measure(facts, self.ask, lambda: self.now))
+
+
+def points(facts: Facts, seconds: Mapping[int, float], status: int = 200) -> tuple[tuple[float, float], ...] | None:
+    curve = Server(seconds, status=status).measured(facts).curve
     return None if curve is None else curve.points
 
 
@@ -96,10 +107,7 @@ FACTS = Facts(1, 32, (Input("x", "FP32", (4,)),))
 
 def test_one_row_and_eight_are_measured() -> None:
     measured = points(FACTS, {1: 0.02, 8: 0.06})  # 32 would take 0.24 s
-    assert measured is not None
-    assert [rows for rows, _ in measured] == [1, 8]
-    assert 0.02 <= measured[0][1] < 0.05
-    assert 0.06 <= measured[1][1] < 0.09
+    assert measured == ((1, pytest.approx(0.02)), (8, pytest.approx(0.06)))
 
 
 def test_many_rows_are_measured_where_they_are_not_likely_to_take_long() -> None:
@@ -112,7 +120,7 @@ def test_many_rows_are_measured_where_they_are_not_likely_to_take_long() -> None
 def test_what_takes_longer_than_the_measuring_may_is_known_by_its_first_answer() -> None:
     measured = points(FACTS, {1: 1.2, 8: 1.2})
     assert measured is not None
-    assert measured[0][1] >= 1.2
+    assert measured[0][1] == pytest.approx(1.2)
 
 
 def test_a_model_that_cannot_be_asked_with_made_up_inputs_has_no_curve() -> None:
@@ -126,19 +134,12 @@ def test_a_model_that_cannot_be_asked_with_made_up_inputs_has_no_curve() -> None
 
 @pytest.mark.parametrize("first_s", [0.005, 0.7, 2.3])
 def test_the_first_inference_is_never_counted(first_s: float) -> None:
-    asked: list[int] = []
-
-    async def ask(body: bytes, length: int, until: float) -> Answer:
-        asked.append(orjson.loads(body[:length])["inputs"][0]["shape"][0])
-        await asyncio.sleep(first_s if len(asked) == 1 else 0.005)
-        return GOOD
-
-    curve, is_whole = asyncio.run(measure(FACTS, ask))
+    server = Server(dict.fromkeys((1, 8, 32), 0.005), first_s=first_s)
+    curve, is_whole = server.measured(FACTS)
     assert is_whole
     assert curve is not None
-    assert [rows for rows, _ in curve.points] == [1, 8, 32]
-    assert all(seconds < 0.1 for _, seconds in curve.points)
-    assert all(asked.count(rows) >= 2 for rows in (1, 8, 32))
+    assert curve.points == tuple((rows, pytest.approx(0.005)) for rows in (1, 8, 32))
+    assert all(server.asked.count(rows) >= 2 for rows in (1, 8, 32))
 
 
 def test_what_is_lost_on_the_way_leaves_what_is_known_and_is_not_whole() -> None:

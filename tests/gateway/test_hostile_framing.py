@@ -15,7 +15,7 @@ from tests.gateway.odd_triton import BODY
 from tests.gateway.wire import CLOSING, HOST, INFER, Answer, answers_in, request, say_all, wire
 
 CHUNKED = INFER + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
-SECOND = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+SECOND = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 
 
 def with_line(line: bytes, rest: bytes = b"") -> bytes:
@@ -73,24 +73,24 @@ HEADERS = {
     "a byte over 127 in a name": with_line(b"\x80: c"),
     "no name": with_line(b": c"),
     "no colon": with_line(b"Abc"),
-    "lines end in LF": b"POST /v2/models/m/infer HTTP/1.1\nHost: x\n\n",
+    "lines end in LF": b"POST /v2/models/m/infer HTTP/1.1\nHost: localhost\n\n",
     "a space before the first line": b" " + CLOSING,
     "a space before the first header": INFER + b" " + HOST + b"\r\n",
-    "a tab after the method": b"POST\t/v2/models/m/infer HTTP/1.1\r\nHost: x\r\n\r\n",
-    "a space after the version": b"POST /v2/models/m/infer HTTP/1.1 \r\nHost: x\r\n\r\n",
-    "two spaces before the target": b"POST  /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n\r\n",
-    "two spaces after the target": b"POST /v2/models/m/infer  HTTP/1.1\r\nHost: x\r\n\r\n",
-    "RTSP": b"POST /v2/models/m/infer RTSP/1.0\r\nHost: x\r\n\r\n",
-    "ICE": b"SOURCE /v2/models/m/infer ICE/1.0\r\nHost: x\r\n\r\n",
-    "small letters": b"post /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a tab after the method": b"POST\t/v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a space after the version": b"POST /v2/models/m/infer HTTP/1.1 \r\nHost: localhost\r\n\r\n",
+    "two spaces before the target": b"POST  /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "two spaces after the target": b"POST /v2/models/m/infer  HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "RTSP": b"POST /v2/models/m/infer RTSP/1.0\r\nHost: localhost\r\n\r\n",
+    "ICE": b"SOURCE /v2/models/m/infer ICE/1.0\r\nHost: localhost\r\n\r\n",
+    "small letters": b"post /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
     "no host": INFER + b"\r\n",
     "two hosts": INFER + HOST + HOST + b"\r\n",
     "two hosts that differ": INFER + HOST + b"Host: y\r\n\r\n",
-    "a host with a path": INFER + b"Host: x/y\r\n\r\n",
+    "a host with a path": INFER + b"Host: localhost/y\r\n\r\n",
     "a host with a user": INFER + b"Host: a@x\r\n\r\n",
-    "a host with a list": INFER + b"Host: x, y\r\n\r\n",
-    "a host with a long port": INFER + b"Host: x:123456\r\n\r\n",
+    "a host with a list": INFER + b"Host: localhost, y\r\n\r\n",
+    "a host with a long port": INFER + b"Host: localhost:123456\r\n\r\n",
     "two encodings": with_line(b"Content-Encoding: gzip\r\nContent-Encoding: identity"),
     "HTTP/1.0, chunked": b"POST /v2/models/m/infer HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunked twice": with_line(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", b"0\r\n\r\n"),
@@ -126,8 +126,8 @@ OTHERS = [
     (with_line(b"Transfer-Encoding: xchunked", b"0\r\n\r\n"), 501),
     (with_line(b'Transfer-Encoding: "chunked"', b"0\r\n\r\n"), 501),
     (with_line(b"Transfer-Encoding: gzip, chunked", b"0\r\n\r\n"), 501),
-    (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + SECOND, 501),
-    (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n" + SECOND, 501),
+    (b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n" + SECOND, 501),
+    (b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n" + SECOND, 501),
     (b"GET /v2\r\n\r\n", 505),
     (to(b"/v2", b"HTTP/0.9"), 505),
     (to(b"/v2", b"HTTP/2.0"), 505),

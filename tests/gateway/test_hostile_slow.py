@@ -124,7 +124,7 @@ def test_chunks_of_one_byte_are_no_attack() -> None:
 @pytest.mark.parametrize("path", [b"/v2/models/nobody/infer", b"/v2/models/m/infer", b"/nowhere"])
 def test_a_plain_client_that_sends_ten_megabytes_before_it_reads_gets_to_read_why_not(path: bytes) -> None:
     """Closed at once, its connection would be reset by what it goes on sending, and the answer lost."""
-    head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n"
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n"
 
     def ask(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
@@ -187,18 +187,18 @@ def test_all_bodies_together_hold_only_so_much() -> None:
     """Whoever sends more than there is room for is told to come back, and the room is free again when the others leave."""
 
     async def run() -> None:
-        async with wire(max_buffered_bytes=3_000_000, max_body_bytes=2_000_000) as here:
-            head = INFER + HOST + b"Content-Length: 2000000\r\n\r\n"
+        async with wire(max_buffered_bytes=1_500_000, max_body_bytes=1_000_000) as here:
+            head = INFER + HOST + b"Content-Length: 1000000\r\n\r\n"
             writers = []
             for _ in range(3):
                 _, writer = await asyncio.open_connection("127.0.0.1", here.port)
                 writers.append(writer)
                 writer.write(head)
                 for _ in range(9):
-                    writer.write(b"a" * 100_000)
+                    writer.write(b"a" * 50_000)
                     await writer.drain()
-            await until(lambda: 2_600_000 < held(here) <= 3_000_000, "they are held")
-            pieces = [b"a" * 100_000 for _ in range(19)]
+            await until(lambda: 1_300_000 < held(here) <= 1_500_000, "they are held")
+            pieces = [b"a" * 50_000 for _ in range(19)]
             [refused] = await here.say(head, *pieces, pause_s=0.01)
             assert (refused.status, refused.headers["tandem-error"]) == (503, "overloaded")
             assert int(refused.headers["retry-after"]) >= 1
@@ -206,8 +206,8 @@ def test_all_bodies_together_hold_only_so_much() -> None:
             for writer in writers:
                 writer.transport.abort()
             await until(lambda: held(here) == 0, "nothing is held any more")
-            body = BODY + b" " * 1_900_000
-            pieces = [request(body, b"Connection: close")[n : n + 100_000] for n in range(0, len(body) + 300, 100_000)]
+            body = BODY + b" " * 950_000
+            pieces = [request(body, b"Connection: close")[n : n + 50_000] for n in range(0, len(body) + 300, 50_000)]
             assert [one.status for one in await here.say(*pieces, pause_s=0.001)] == [200]
             assert held(here) == 0
 
@@ -222,7 +222,7 @@ def test_nothing_of_all_this_leaves_a_word_in_the_log(caplog: pytest.LogCaptureF
             said(b"junk\r\n\r\n")
             said(CHUNKED, b"zz\r\n")
             said(HALF)
-            said(b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h3\r\n\r\n")
+            said(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: h3\r\n\r\n")
     finally:
         logging.getLogger("uvicorn").removeHandler(caplog.handler)
     told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
@@ -238,7 +238,7 @@ def test_a_fault_of_our_own_has_the_form_of_every_error(path: bytes, monkeypatch
 
     async def run() -> None:
         async with wire() as here:
-            [answer] = await here.say(request(BODY, first=b"POST " + path + b" HTTP/1.1\r\nHost: x\r\n"))
+            [answer] = await here.say(request(BODY, first=b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n"))
             assert (answer.status, answer.headers["tandem-error"]) == (500, "internal")
             assert b"secret" not in answer.body
             assert answer.headers["connection"] == "close"

@@ -112,6 +112,18 @@ def test_compressed_requests_are_read(gateway: Running, encoding: str, pack: Any
     assert gateway.infer(pack(SAMPLE), headers={"Content-Encoding": encoding}).status == 200
 
 
+@pytest.mark.parametrize("encoding", ["", " ", "identity", "Identity", ",", "identity, ,identity"])
+def test_an_encoding_that_says_nothing_is_none(gateway: Running, encoding: str) -> None:
+    assert gateway.infer(SAMPLE, headers={"Content-Encoding": encoding}).status == 200
+
+
+@pytest.mark.parametrize("encoding", ["GZIP", "identity, gzip", "gzip,", ", gzip"])
+def test_a_list_with_one_encoding_is_that_encoding(gateway: Running, encoding: str) -> None:
+    assert gateway.infer(gzip.compress(SAMPLE), headers={"Content-Encoding": encoding}).status == 200
+    twice = gateway.infer(gzip.compress(gzip.compress(SAMPLE)), headers={"Content-Encoding": "gzip, gzip"})
+    refused(twice, 501, "unsupported")
+
+
 def test_compression_that_is_not_whole_or_not_known_is_refused(gateway: Running) -> None:
     packed = gzip.compress(SAMPLE)
     refused(gateway.infer(packed[:-9], headers={"Content-Encoding": "gzip"}), 400, "bad_request", "gzip")
@@ -126,7 +138,7 @@ def test_a_decompression_bomb_is_refused(gateway: Running) -> None:
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(gateway: Running) -> None:
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
-        s.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        s.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
         answer = b""
         while chunk := s.recv(4096):
             answer += chunk
@@ -179,7 +191,7 @@ def test_two_length_headers_are_400(gateway: Running) -> None:
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
         twice = b"Inference-Header-Content-Length: 2\r\nInference-Header-Content-Length: 3\r\n"
         s.sendall(
-            b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             + twice
             + b"Content-Length: 4\r\n\r\n{}{}"
         )
@@ -229,7 +241,7 @@ def test_a_deadline_that_has_passed_is_504(gateway: Running) -> None:
 
 
 def test_a_request_in_small_pieces_is_put_together(gateway: Running) -> None:
-    head = f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
+    head = f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         whole = head + SAMPLE
@@ -247,7 +259,7 @@ def test_pipelined_requests_are_answered_in_order(gateway: Running) -> None:
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
         for name in names:
             s.sendall(
-                f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
+                f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
                 + SAMPLE
             )
         answer = b""
@@ -259,10 +271,10 @@ def test_pipelined_requests_are_answered_in_order(gateway: Running) -> None:
 def test_a_client_that_leaves_early_hurts_nobody(gateway: Running) -> None:
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
-            s.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
+            s.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{")
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
             s.sendall(
-                f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
+                f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
                 + SAMPLE
             )
     assert gateway.infer(SAMPLE).status == 200

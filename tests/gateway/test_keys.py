@@ -254,7 +254,13 @@ def test_a_refused_key_is_in_no_answer_and_in_no_log(keyed: Keyed) -> None:
         ("X-Api-Key:KEY", 200),
         ("Authorization: Bearer KEY\r\nX-API-Key: KEY", 200),
         ("Authorization: Bearer KEY\r\nX-API-Key: tdm_other", 400),
-        ("Authorization: Basic KEY\r\nX-API-Key: KEY", 400),
+        ("Authorization: Basic dXNlcjpwYXNz\r\nX-API-Key: KEY", 200),
+        ("Authorization: Negotiate abc\r\nX-API-Key: KEY", 200),
+        ("Authorization: Bearer eyJhbGciOi.of.a-proxy\r\nX-API-Key: KEY", 200),
+        ("Authorization:\r\nX-API-Key: KEY", 200),
+        ("Authorization: Basic KEY\r\nX-API-Key: tdm_other", 401),
+        ("Authorization: Basic KEY\r\nX-API-Key:", 401),
+        ("Authorization: Bearer OTHER\r\nX-API-Key: KEY", 400),
         ("Authorization: Bearer KEY\r\nAuthorization: Bearer KEY", 400),
         ("X-API-Key: KEY\r\nX-API-Key: KEY", 400),
         ("Authorization: Basic KEY", 401),
@@ -285,8 +291,9 @@ def test_a_refused_key_is_in_no_answer_and_in_no_log(keyed: Keyed) -> None:
 def test_a_key_counts_where_it_belongs_and_nowhere_else(keyed: Keyed, path: str, lines: str, status: int) -> None:
     body = SAMPLE if path.endswith("infer") else b""
     method = "POST" if body else "GET"
-    head = f"{method} {path}?api_key=KEY HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{lines}\r\n\r\n"
-    reply = raw(keyed, head.replace("KEY", keyed.keys["all"]).encode("latin-1") + body)
+    head = f"{method} {path}?api_key=KEY HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n\r\n"
+    sent = head.replace("KEY", keyed.keys["all"]).replace("OTHER", keyed.keys["only infer"])
+    reply = raw(keyed, sent.encode("latin-1") + body)
     assert reply.split(b" ", 2)[1] == str(status).encode(), reply[:300]
 
 
@@ -309,15 +316,15 @@ def raw(keyed: Keyed, request: bytes, *, is_whole: bool = False) -> bytes:
     "refused: it is not read, and the connection is closed",
 )
 def test_a_strangers_body_is_not_waited_for_and_the_connection_is_closed(keyed: Keyed, path: str) -> None:
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000000\r\n\r\n"
     answer = raw(keyed, head.encode(), is_whole=True)  # and not a byte of the body
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert b"connection: close" in answer.lower()
 
 
 def test_a_request_smuggled_behind_a_stranger_is_not_answered(keyed: Keyed) -> None:
-    second = f"GET /admin/status HTTP/1.1\r\nHost: x\r\nX-API-Key: {keyed.keys['all']}\r\n\r\n"
-    answer = raw(keyed, f"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n{second}".encode(), is_whole=True)
+    second = f"GET /admin/status HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {keyed.keys['all']}\r\n\r\n"
+    answer = raw(keyed, f"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n{second}".encode(), is_whole=True)
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
@@ -368,6 +375,7 @@ def test_a_file_that_breaks_or_vanishes_takes_no_key_away_and_is_told_in_log_and
 
     for breaking, says in (
         (lambda: put(good[:-20]), "not a file of API keys"),
+        (lambda: keyed.file.resolve().chmod(0o666), "others may write"),
         (keyed.file.resolve().unlink, "No such file"),
     ):
         breaking()
@@ -377,7 +385,7 @@ def test_a_file_that_breaks_or_vanishes_takes_no_key_away_and_is_told_in_log_and
         assert status_of(keyed, keyed.keys["unknown"]) == 401
     put(good)
     wait_until(lambda: is_readable() == 1, "it is read again", 3)
-    for says in ("not a file of API keys", "No such file"):
+    for says in ("not a file of API keys", "others may write", "No such file"):
         (line,) = said(says)
         assert "stay in force" in line
 

@@ -34,6 +34,7 @@ def make(file: Path, *scopes: str) -> str:
         ({"keys": "none"}, ["none", "No such file", "tandem keys add"]),
         ({"keys": "broken"}, ["broken, line 1", "tandem keys add"]),
         ({"keys": "newer"}, ["version 2", "use a newer Tandem"]),
+        ({"keys": "writable"}, ["others may write", "chmod go-w"]),
         ({"keys": "misspelt"}, ["keys[0]: unknown field 'expire'", "did you mean 'expires'?"]),
     ],
 )
@@ -44,6 +45,8 @@ def test_a_gateway_that_would_be_open_or_has_no_good_keys_does_not_start(
     good = (tmp_path / "good").read_text()
     (tmp_path / "broken").write_text("{")
     (tmp_path / "newer").write_text('{"version": 2}')
+    (tmp_path / "writable").write_text(good)
+    (tmp_path / "writable").chmod(0o664)
     (tmp_path / "misspelt").write_text(good.replace("expires", "expire"))
     if "keys" in options:
         options["keys"] = tmp_path / options["keys"]

@@ -74,7 +74,7 @@ def export_again(variant: Path) -> None:
         (lambda variant: (variant / "config.pbtxt").unlink(), "config.pbtxt is missing"),
         (lambda variant: (variant / "tandem.json").write_text("{"), "none that can be read"),
         (shutil.rmtree, "none that can be read"),
-        (export_again, "exported again"),
+        (export_again, "changed after its gate"),
     ],
 )
 def test_what_is_not_what_passed_the_gate_is_not_loaded(

@@ -19,6 +19,7 @@ from serving.gateway.asking.loading import Loading
 from serving.gateway.assets import Assets
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.control import add_admin, build_admin, build_public
+from serving.gateway.http.guard import OPEN, SCOPE_OF
 from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, by_hand, document
 from serving.gateway.http.pages import read_files
 from serving.gateway.metrics import Metrics
@@ -85,6 +86,53 @@ def test_the_document_is_openapi_3_1(apps: tuple[FastAPI, FastAPI]) -> None:
         declared = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
         assert declared == set(re.findall(r"\{(\w+)\}", path)), path
         assert operation["responses"], path
+
+
+def test_arrays_say_what_is_in_them_or_no_client_can_be_generated(apps: tuple[FastAPI, FastAPI]) -> None:
+    for part in walk(document(*apps)):
+        assert part.get("type") != "array" or "items" in part, part
+
+
+def test_with_keys_the_document_says_which_operations_need_one(apps: tuple[FastAPI, FastAPI]) -> None:
+    assert "securitySchemes" not in document(*apps)["components"]
+    api = document(*apps, has_keys=True)
+    assert set(api["components"]["securitySchemes"]) == {"bearer", "apiKey"}
+    for path, _, operation in operations(api):
+        assert ("security" in operation) == (SCOPE_OF[path] != OPEN), path
+        assert {"401", "403"} <= set(operation["responses"]) or SCOPE_OF[path] == OPEN, path
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/health/live",
+        "/v2/health/ready",
+        "/v2",
+        "/v2/models/digits",
+        "/v2/models/digits/config",
+        "/v2/models/digits/versions/1/stats",
+        "/v2/models/digits/ready",
+        "/v2/models/stats",
+        "/v2/repository/index",
+    ],
+)
+def test_what_is_told_of_server_and_models_is_as_the_document_says(gateway: Running, path: str) -> None:
+    api = gateway.ask("/openapi.json").json()
+    reply = gateway.ask(path, b"" if path.endswith("index") else None)
+    (operation,) = api["paths"][re.sub("digits/versions/1|digits", _template, path)].values()
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    assert schema
+    jsonschema.validate(reply.json(), {**schema, "components": api["components"]})
+
+
+def _template(match: re.Match[str]) -> str:
+    return "{model}/versions/{version}" if "versions" in match[0] else "{model}"
+
+
+@pytest.mark.triton
+def test_a_version_counts_in_the_path_alone(gateway: Running) -> None:
+    assert gateway.ask("/v2/models/digits?version=9").status == 200
 
 
 def test_every_operation_has_a_sentence_and_a_place_on_the_page(apps: tuple[FastAPI, FastAPI]) -> None:

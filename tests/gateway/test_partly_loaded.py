@@ -42,7 +42,7 @@ def test_where_one_of_two_servers_lacks_the_model_the_other_gets_no_more_than_it
             statuses = Counter([(await one).status for one in asked])
             assert model.most <= 2
             assert statuses[200] > 0
-            assert statuses[503] > 30
+            assert statuses[503] > 0
             assert set(statuses) <= {200, 503, 504}
             assert lacking.asked == before
             servers = gateway.catalogue.pools["cpu"]

@@ -6,6 +6,7 @@ import gzip
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,17 @@ def test_outputs_come_as_they_were_asked_for(gateway: Running, is_large: bool) -
     assert ask(parameters={"binary_data_output": True}, outputs=[{"name": "z"}])[0] == []
 
 
+@pytest.mark.protocol(
+    "v2 HTTP", "an input or an output that is named twice", "refused: 400; Triton would take one of the two in silence"
+)
+@pytest.mark.parametrize("rows", [1, 1000], ids=["small", "large"])
+@pytest.mark.parametrize("key", ["inputs", "outputs"])
+def test_what_is_named_twice_is_refused(gateway: Running, key: str, rows: int) -> None:
+    body = json.loads(tensor(shape=[rows, 4], data=[1.5] * 4 * rows)) | {"outputs": [{"name": "y"}]}
+    body[key] *= 2
+    refused(gateway.infer(json.dumps(body).encode(), "double.any"), 400, "bad_request", f"{key}[1]")
+
+
 def test_an_answer_without_a_byte_of_binary_is_plain_json(gateway: Running) -> None:
     """Item 8."""
     nothing = {"name": "x", "shape": [0, 4], "datatype": "FP32", "parameters": {"binary_data_size": 0}}
@@ -519,12 +531,43 @@ def test_readiness_tells_away_from_unknown(gateway: Running) -> None:
 
 
 @pytest.mark.protocol("v2 HTTP", "repository index: public names, then those that pin a variant", "supported", item=34)
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"ready":true}'])
-def test_the_index_is_an_array_whatever_is_sent(gateway: Running, body: bytes) -> None:
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"ready":false}', b'{"ready":true}', b'{"another":1}'])
+def test_the_index_is_an_array(gateway: Running, body: bytes) -> None:
     rows = gateway.ask("/v2/repository/index", body).json()
     assert {"name": "digits", "version": "1", "state": "READY"} in rows
     names = [row["name"] for row in rows]
     assert names.index("digits") < names.index("digits-fp32")
+    assert b"true" not in body or {row["state"] for row in rows} == {"READY"}
+
+
+@pytest.mark.protocol("v2 HTTP", "bodies of the index, of load and of unload, in gzip and deflate", "supported")
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_small_bodies_may_be_compressed(gateway: Running, coding: str, pack: Callable[[bytes], bytes]) -> None:
+    index, load, unload = (
+        "/v2/repository/index",
+        "/v2/repository/models/nobody/load",
+        "/v2/repository/models/nobody/unload",
+    )
+    headers = {"Content-Encoding": coding}
+    assert {row["state"] for row in gateway.ask(index, pack(b'{"ready":true}'), headers).json()} == {"READY"}
+    assert gateway.ask(index, b"", headers).status == 200
+    for path in (index, load, unload):
+        refused(gateway.ask(path, b"{}", headers), 400, "bad_request")
+        refused(gateway.ask(path, pack(b"[]"), headers), 400, "bad_request")
+        refused(gateway.ask(path, pack(b" " * (64 * 1024 + 1)), headers), 413, "too_large")
+        reply = gateway.ask(path, b"{}", {"Content-Encoding": "br"})
+        refused(reply, 501, "unsupported")
+        assert reply.headers["Accept-Encoding"] == "gzip, deflate"
+    for path in (load, unload):  # read, and then the model is looked for
+        refused(gateway.ask(path, pack(b"{}"), headers), 404, "not_found")
+
+
+@pytest.mark.protocol(
+    "v2 HTTP", "an index of the models that are ready alone (`ready: true`); anything but a boolean is 400", "supported"
+)
+@pytest.mark.parametrize("body", [b'{"ready":"true"}', b'{"ready":1}', b'{"ready":null}', b" ", b"[]", b"{", b"\xff"])
+def test_the_index_takes_only_a_boolean_for_ready(gateway: Running, body: bytes) -> None:
+    refused(gateway.ask("/v2/repository/index", body), 400, "bad_request", "")
 
 
 @pytest.mark.protocol("v2 HTTP", "trace and logging control", "refused: they are set on Triton itself", item=38)

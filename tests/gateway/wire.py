@@ -18,7 +18,7 @@ from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, gateway_of
 
 INFER = b"POST /v2/models/m/infer HTTP/1.1\r\n"
-HOST = b"Host: x\r\n"
+HOST = b"Host: localhost\r\n"
 LIMIT_S = 10.0  # for an answer; the machine may be busy
 
 

@@ -44,6 +44,11 @@ class Rendering:
             elif "template" in it.get("spec", {}):
                 yield it["metadata"]["name"], it["spec"]["template"]["spec"]
 
+    def tolerations(self, deployment: str) -> list[Object]:
+        """Without those of a lost node, which every pod has (test_chart_objects.py)."""
+        spec = self.one("Deployment", deployment)["spec"]["template"]["spec"]
+        return [it for it in spec.get("tolerations", []) if "tolerationSeconds" not in it]
+
     def container(self, deployment: str) -> Object:
         (found,) = self.one("Deployment", deployment)["spec"]["template"]["spec"]["containers"]
         assert isinstance(found, dict)

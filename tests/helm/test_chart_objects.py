@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from . import checks
-from .conftest import ROOT, Object, Render, accepted
+from .conftest import ROOT, Object, Render, Rendering, accepted
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
@@ -176,9 +176,7 @@ def test_a_gpu_pool_takes_a_card_tolerates_the_taint_and_is_replaced_in_place(re
     it = render(GPU)
     deployment = it.one("Deployment", "tandem-gpu")["spec"]
     assert deployment["strategy"] == {"type": "Recreate"}
-    assert deployment["template"]["spec"]["tolerations"] == [
-        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    ]
+    assert it.tolerations("tandem-gpu") == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     container = it.container("tandem-gpu")
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert {"--model-config-name=gpu", "--load-model=digits-fp16"} <= {*container["args"]}
@@ -312,11 +310,51 @@ def test_false_nothing_and_none_of_a_pool_win_over_the_defaults(render: Render) 
     it = render({"poolDefaults": defaults, "pools": {"cpu": own, "spare": {"models": ["digits-fp32"]}}})
     cpu, spare = (it.one("Deployment", f"tandem-{name}")["spec"] for name in ("cpu", "spare"))
     assert cpu["replicas"] == 0
-    assert "tolerations" not in cpu["template"]["spec"]
+    assert it.tolerations("tandem-cpu") == []
     assert "--log-verbose=1" not in it.container("tandem-cpu")["args"]
     assert "replicas" not in spare
-    assert spare["template"]["spec"]["tolerations"] == [toleration]
+    assert it.tolerations("tandem-spare") == [toleration]
     assert it.container("tandem-spare")["args"][-1] == "--log-verbose=1"
+
+
+# -- nodes that are lost ------------------------------------------------------------------------------------------------------
+
+LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+EVERYTHING: Object = {"scaler": {"enabled": True}, "pools": {"gpu": {"enabled": True}}}
+
+
+def _seconds(it: Rendering, name: str) -> dict[str, int]:
+    tolerations = it.one("Deployment", name)["spec"]["template"]["spec"].get("tolerations", [])
+    return {
+        one["key"]: one["tolerationSeconds"]
+        for one in tolerations
+        if one.get("key") in LOST and (one["operator"], one["effect"]) == ("Exists", "NoExecute")
+    }
+
+
+@pytest.mark.parametrize("name", ["tandem-gateway", "tandem-scaler", "tandem-cpu", "tandem-gpu"])
+def test_every_pod_leaves_a_lost_node_after_seconds(name: str, render: Render) -> None:
+    it = render(EVERYTHING)
+    assert len(_seconds(it, name)) == len(LOST)
+    assert all(10 <= seconds <= 30 for seconds in _seconds(it, name).values())
+
+
+def test_how_long_is_a_value_of_each_and_what_the_user_tolerates_goes_before(render: Render) -> None:
+    own = {"key": LOST[0], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}
+    it = render(
+        {
+            "gateway": {"lostNodeSeconds": 300},
+            "scaler": {"enabled": True, "tolerations": [{"operator": "Exists"}]},
+            "pools": {
+                "cpu": {"lostNodeSeconds": 0, "tolerations": [own]},
+                "gpu": {"enabled": True, "lostNodeSeconds": 90},
+            },
+        }
+    )
+    assert _seconds(it, "tandem-gateway") == dict.fromkeys(LOST, 300)
+    assert _seconds(it, "tandem-scaler") == {}
+    assert _seconds(it, "tandem-cpu") == {LOST[0]: 7, LOST[1]: 0}
+    assert _seconds(it, "tandem-gpu") == dict.fromkeys(LOST, 90)
 
 
 # -- who may talk to whom -----------------------------------------------------------------------------------------------------

@@ -76,7 +76,13 @@ def test_large_numbers_and_chosen_variants_arrive_as_they_were_written(render: R
 
 def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render, tmp_path: Path) -> None:
     values: Object = {
-        "gateway": {"objectives": {"digits": {"latencyS": 0.25}}, "variants": {"other": {"cpu": "int8"}, "third": {}}},
+        "gateway": {
+            "objectives": {"digits": {"latencyS": 0.25}},
+            "variants": {"other": {"cpu": "int8"}, "third": {}},
+            "tokenIds": ["minilm", "digits"],
+            "tritonWords": True,
+            "allowMissing": True,
+        },
         "poolDefaults": {"coldStartS": 30},
         "pools": {
             "cpu": {"pricePerHour": 0.1785, "autoscaling": {"enabled": True, "maxReplicas": 9}},
@@ -92,6 +98,23 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
     assert settings.models["digits"].objective.latency_s == 0.25
     assert settings.models["other"].variants == {"cpu": "int8"}
     assert settings.models["third"].variants == {}
+    assert {name for name, model in settings.models.items() if model.token_ids} == {"digits", "minilm"}
+    assert settings.triton_words
+    assert settings.allow_missing
+    assert not settings_of(render, {}, tmp_path).allow_missing
+
+
+def test_listed_names_reach_the_gateway_with_those_of_its_services_and_routes(render: Render, tmp_path: Path) -> None:
+    assert settings_of(render, {}, tmp_path).allowed_hosts == ()
+    values: Object = {
+        "gateway": {"allowedHosts": ["models.example.com", "*.lab.example"]},
+        "httpRoute": {"hostnames": ["route.example.com"]},
+    }
+    names = settings_of(render, values, tmp_path).allowed_hosts
+    assert {"models.example.com", "*.lab.example", "route.example.com", "tandem-gateway", "tandem-gateway-admin"} < set(
+        names
+    )
+    assert sum(name.endswith(".svc.cluster.local") for name in names) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from serving.local.assemble import assemble
-from serving.local.environments import ENGINES, ensure
+from serving.local.environments import ENGINES
 from serving.local.launch import Launch, Ports, free_ports, variables
+from tests.home import in_users_cache
 
 from .conftest import ROOT, Object, Render
 
@@ -61,7 +62,7 @@ def path_of(container: Object, probe: str) -> str:
 
 def test_tritonserver_understands_the_arguments_for_nvidias_container(render: Render, tmp_path: Path) -> None:
     container = render({"pools": {"cpu": {"drain": {"exitTimeoutSeconds": 3}}}}).container("tandem-cpu")
-    environment = ensure(ENGINES["cpu"])
+    environment = in_users_cache(ENGINES["cpu"])
     assemble(environment.triton, tmp_path)
     http, grpc, metrics = free_ports(3)
     launch = Launch(environment, tmp_path, ROOT / "model_repo", "cpu", "127.0.0.1", Ports(http, grpc, metrics), 3)

@@ -26,8 +26,9 @@ def one(path: str, kind: str, name: str | None = None) -> Object:
 
 @pytest.fixture(scope="session")
 def gpu_pod(render: Render) -> Any:
-    """The pod of the chart's GPU pool."""
-    return dict(render({"pools": {"gpu": {"enabled": True}}}).pods())["tandem-gpu"]
+    """The pod of the chart's GPU pool, with the tolerations by which it lives on a node; those for seconds, of a node that is lost, are left out."""
+    pod = dict(render({"pools": {"gpu": {"enabled": True}}}).pods())["tandem-gpu"]
+    return pod | {"tolerations": [it for it in pod["tolerations"] if "tolerationSeconds" not in it]}
 
 
 def files() -> list[Path]:

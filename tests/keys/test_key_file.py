@@ -136,6 +136,62 @@ def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
         assert "tandem keys add" in str(refused.value)
 
 
+def secret(folder: Path) -> Path:
+    """As Kubernetes mounts one."""
+    (folder / "..2026").mkdir(mode=0o755)
+    (folder / "..data").symlink_to("..2026")
+    (folder / "keys.json").symlink_to("..data/keys.json")
+    (folder / "..2026" / "keys.json").write_bytes(text())
+    folder.chmod(0o3777)
+    return folder / "keys.json"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o440, 0o400])
+@pytest.mark.parametrize("folder_mode", [0o700, 0o755, 0o775, 0o1777])  # 0775: the user's own group
+def test_a_file_that_its_owner_alone_may_write_is_read_through_links_too(
+    tmp_path: Path, mode: int, folder_mode: int
+) -> None:
+    mounted = secret(tmp_path)
+    mounted.chmod(mode)
+    tmp_path.chmod(folder_mode)
+    os.chown(tmp_path, -1, os.getegid())
+    assert len(read(mounted).keys) == 1
+    (tmp_path / "absolute").symlink_to(tmp_path / ".." / tmp_path.name / "keys.json")
+    assert len(read(tmp_path / "absolute").keys) == 1
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o646, 0o620, 0o602])
+def test_a_file_that_others_may_write_is_refused_until_it_is_not(tmp_path: Path, mode: int) -> None:
+    mounted = secret(tmp_path)
+    mounted.chmod(mode)
+    with pytest.raises(UserError, match=f"others may write.*chmod go-w {mounted.resolve()}") as refused:
+        read(mounted)
+    assert not isinstance(refused.value, Broken)  # of which a stamp says that it stays so
+    mounted.chmod(0o644)
+    assert len(read(mounted).keys) == 1
+
+
+@pytest.mark.parametrize("place", [".", "..2026"])
+def test_a_folder_on_the_way_that_others_may_write_into_is_refused(tmp_path: Path, place: str) -> None:
+    mounted = secret(tmp_path)
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(UserError, match=r"others may write into the folder .*chmod g?o-w"):
+        read(mounted)
+    (tmp_path / place).chmod(0o1777)
+    assert len(read(mounted).keys) == 1
+
+
+@pytest.mark.parametrize("place", [".", "..2026", "..data", "keys.json", "..2026/keys.json"])
+def test_what_belongs_to_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    mounted = secret(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / place, 12345, -1, follow_symlinks=False)
+    else:  # then everything here is another's
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(UserError, match=r"belongs to user \d+.*chown"):
+        read(mounted)
+
+
 def test_a_stamp_is_another_for_a_turned_link_a_new_file_and_a_written_one(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(text())
     (tmp_path / "2").write_bytes(text())

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.local.environments import ENGINES, Environment, ensure
+from serving.local.environments import ENGINES, Environment
+from tests.home import in_users_cache
 from tests.local import models
 from tests.local.harness import Served, served
 
@@ -12,13 +13,13 @@ from tests.local.harness import Served, served
 @pytest.fixture(scope="session")
 def environment() -> Environment:
     """Triton's environment for the CPU, made once in the user's cache."""
-    return ensure(ENGINES["cpu"])
+    return in_users_cache(ENGINES["cpu"])
 
 
 @pytest.fixture(scope="session")
 def openvino() -> Environment:
     """OpenVINO's environment, made once in the user's cache (100 MB of wheels)."""
-    return ensure(ENGINES["openvino"])
+    return in_users_cache(ENGINES["openvino"])
 
 
 @pytest.fixture(scope="session")

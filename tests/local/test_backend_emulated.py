@@ -9,9 +9,9 @@ import contextlib
 import json
 import os
 import signal
-import statistics
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,12 +23,13 @@ from tritonclient.utils import InferenceServerException
 
 from serving.local.launch import free_ports
 from tests.local import models
-from tests.local.harness import LIMIT_S, ROOT, Program, Served, segments, served, still_there, wait_until
+from tests.local.harness import LIMIT_S, ROOT, Program, Served, segments, served, still_there, undisturbed, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 COMMITTED = ROOT / "model_repo"
 ONE_S, FULL_S = 0.010, 0.020  # of 1 and of 32 rows
+HELD_S = 2.0  # a good answer, where a bad one comes at once
 CURVES = {"version": 1, "name": "t4", "variants": {"*": [[1, ONE_S], [32, FULL_S]]}}
 
 
@@ -70,14 +71,12 @@ def test_the_answer_is_the_models_own(triton: Served) -> None:
 
 @pytest.mark.parametrize(("count", "seconds"), [(1, ONE_S), (32, FULL_S), (16, ONE_S + (FULL_S - ONE_S) * 15 / 31)])
 def test_a_request_alone_takes_what_the_curve_says(triton: Served, count: int, seconds: float) -> None:
-    took = []
-    for _ in range(15):
+    def took_s() -> float:
         began = time.perf_counter()
         triton.infer("digits-fp32", rows(count))
-        took.append(time.perf_counter() - began)
-    assert min(took) >= seconds
-    quickest_quarter, *_ = statistics.quantiles(took, n=4)  # what else the machine does only ever adds
-    assert quickest_quarter <= seconds * 1.1 + 0.003
+        return time.perf_counter() - began
+
+    assert seconds <= undisturbed(took_s, seconds * 1.1 + 0.003)
 
 
 def at_once(triton: Served, models: list[str], count: int) -> float:
@@ -93,18 +92,9 @@ def at_once(triton: Served, models: list[str], count: int) -> float:
         return time.perf_counter() - began
 
 
-def undisturbed(triton: Served, models: list[str], count: int) -> float:
-    """The shortest of three times `at_once`: what else the machine does only ever adds. Fewer where one is as long as it should be."""
-    took = []
-    for _ in range(3):
-        took.append(at_once(triton, models, count))
-        if took[-1] < len(models) * count * FULL_S * 1.05:
-            break
-    return min(took)
-
-
 def test_throughput_is_what_the_curve_says(triton: Served) -> None:
-    assert undisturbed(triton, ["digits-fp32"], 50) == pytest.approx(50 * FULL_S, rel=0.05)
+    due_s = 25 * FULL_S
+    assert undisturbed(lambda: at_once(triton, ["digits-fp32"], 25), due_s * 1.05) >= due_s * 0.95
 
 
 def test_every_row_is_computed_and_the_processor_sleeps(triton: Served) -> None:
@@ -117,8 +107,8 @@ def test_every_row_is_computed_and_the_processor_sleeps(triton: Served) -> None:
 
 
 def test_all_models_of_a_server_share_its_one_device(triton: Served) -> None:
-    took = undisturbed(triton, ["digits-fp32", "digits-int8"], 25)
-    assert took == pytest.approx(2 * 25 * FULL_S, rel=0.05)
+    due_s = 2 * 12 * FULL_S
+    assert undisturbed(lambda: at_once(triton, ["digits-fp32", "digits-int8"], 12), due_s * 1.05) >= due_s * 0.95
 
 
 def num_inferences(triton: Served) -> int:
@@ -138,16 +128,16 @@ def processor_s(pids: list[int]) -> float:
 
 def test_a_failed_run_is_an_error_at_once_and_the_next_request_is_answered(tmp_path: Path) -> None:
     config = models.write_all(tmp_path)["ragged"]
-    curve = {"seconds": [0.5] * config["max_batch_size"], "check_rows": []}
+    curve = {"seconds": [HELD_S] * config["max_batch_size"], "check_rows": []}
     ours = {"tandem_emulated": "t4", "tandem_emulated_curve": json.dumps(curve)}
     config["parameters"] |= {key: {"string_value": value} for key, value in ours.items()}
     with served(tmp_path, {"ragged": {**config, "backend": "emulated"}}) as running:
         began = time.perf_counter()
         with pytest.raises(InferenceServerException, match="Reshape"):
             running.infer("ragged", {"x": np.ones((1, 7), np.float32)})
-        assert time.perf_counter() - began < 0.4
+        assert time.perf_counter() - began < HELD_S
         assert running.infer("ragged", {"x": np.ones((1, 8), np.float32)})["y"].tolist() == [[2, 2, 2, 2]]
-        assert time.perf_counter() - began > 0.5
+        assert time.perf_counter() - began > HELD_S
 
 
 def test_a_device_that_this_machine_cannot_keep_up_with_is_refused(tmp_path: Path) -> None:
@@ -165,11 +155,17 @@ def test_one_variant_that_is_too_fast_does_not_keep_the_others_out(tmp_path: Pat
         running.infer("digits-fp32", rows(1))
 
 
+def metrics(running: Served) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.ports[2]}/metrics", timeout=LIMIT_S) as answer:
+        return str(answer.read().decode())
+
+
 def test_an_answer_that_is_held_when_it_is_stopped_still_comes(tmp_path: Path) -> None:
-    with emulated(tmp_path, {**CURVES, "variants": {"fp32": [[1, 0.6], [32, 0.6]]}}) as running:
+    with emulated(tmp_path, {**CURVES, "variants": {"fp32": [[1, HELD_S], [32, HELD_S]]}}) as running:
+        waiting = 'nv_inference_pending_request_count{model="digits-fp32",version="1"} 1'
         with ThreadPoolExecutor(2) as pool:
             asked = [pool.submit(running.infer, "digits-fp32", rows(1)) for _ in range(2)]
-            time.sleep(0.2)  # the first is with the device, the second waits
+            wait_until(lambda: waiting in metrics(running), "the first is with the device, the second waits")
             running.program.send(signal.SIGTERM)
             assert all(answer.result(LIMIT_S)["probabilities"].shape == (1, 10) for answer in asked)
 

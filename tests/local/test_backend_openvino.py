@@ -40,6 +40,7 @@ def digits(folder: Path, variant: str, engine: str) -> Config:
         config["optimization"] = {"execution_accelerators": {"cpu_execution_accelerator": [block]}}
     (folder / config["name"] / "1").mkdir(parents=True)
     shutil.copy(found.model_path, folder / config["name"] / "1" / "model.onnx")
+    shutil.copytree(found.directory / "warmup", folder / config["name"] / "warmup")
     return config
 
 

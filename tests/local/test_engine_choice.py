@@ -7,15 +7,19 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tritonclient.http as triton_http
 
-from serving.local.environments import ENGINES, Environment, folder_of
+from serving.local.engines import installed
+from serving.local.environments import Environment
 from serving.local.launch import free_ports
+from serving.local.places import cache_dir
 from serving.repository import processor_key
+from tests.home import link
 from tests.local.harness import ROOT, Program
 
 pytestmark = pytest.mark.triton
@@ -24,6 +28,7 @@ pytestmark = pytest.mark.triton
 @pytest.fixture
 def repository(tmp_path: Path, environment: Environment, openvino: Environment) -> Path:
     """FP32 is known to be twice as fast on OpenVINO here, INT8 to be slower there."""
+    link(openvino, cache_dir())
     for name, ratio in (("digits-fp32", 2.0), ("digits-int8", 0.5)):
         shutil.copytree(ROOT / "model_repo" / name, tmp_path / "repository" / name)
         file = tmp_path / "repository" / name / "tandem.json"
@@ -82,7 +87,16 @@ def test_without_openvino_all_run_on_the_plain_engine(
     repository: Path, environment: Environment, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"  # with Triton's environment in it and no other
-    (cache / "environments").mkdir(parents=True)
-    (cache / "environments" / folder_of(ENGINES["cpu"]).name).symlink_to(environment.folder)
+    link(environment, cache)
     with triton(repository, tmp_path / "log", cache) as (_, engines):
         assert engines == {"digits-fp32": "cpu", "digits-int8": "cpu"}
+
+
+def test_an_engine_of_tritons_environment_needs_no_onnx_runtime_here(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nothing)
+    assert installed()["cpu"].python.parents[1].samefile(environment.folder)

@@ -134,10 +134,8 @@ def test_where_nobody_can_be_asked_the_message_names_the_extra_and_the_way_to_sa
     monkeypatch.setattr(module, "requirements", lambda extra, said: ("torch>=2.9", "no-such-package"))
     with pytest.raises(UserError) as refusal:
         ensure("export", is_yes=False, say=silent)
-    assert "no-such-package, not installed here: pip install 'tandem-serving[export]', or say --yes" in str(
-        refusal.value
-    )
-    assert str(refusal.value).endswith("and Tandem makes an environment of its own (6.2 GB)")
+    assert "no-such-package, not installed here: " in str(refusal.value)
+    assert str(refusal.value).endswith("and Tandem makes an environment of its own (6.2 GB, 3.2 GB to download)")
     assert not cache.exists()
 
 
@@ -421,3 +419,20 @@ def test_ctrl_c_in_a_terminal_arrives_once(tmp_path: Path) -> None:
     )
     code = f"from pathlib import Path; from serving.local.frameworks import run_there; run_there(Path({str(python)!r}), [])"
     assert "seen 1" in in_a_terminal(code, b"ready", b"\x03")
+
+
+def test_a_download_tells_its_whole_size_before_and_how_far_it_is_and_how_long_it_takes_while() -> None:
+    wanted = Frameworks("big", ("torch",), size_mb=6200, download_mb=3000)
+    assert wanted.size == "6.2 GB, 3.0 GB to download"
+    downloads = module.Downloads(wanted.download_mb)
+    assert downloads.progress("Collecting torch", 1.0) == ""
+    assert downloads.progress("Downloading small-1-py3-none-any.whl (500 kB)", 1.0) == ", 0 MB of 3.0 GB done"
+    assert downloads.progress("Downloading torch-2-cp311.whl (1.5 GB)", 2.0) == ", 0 MB of 3.0 GB done"
+    assert downloads.progress("Downloading cuda-1-cp311.whl (700.0 MB)", 60.0).endswith("done, about 60 s left")
+    assert downloads.progress("Downloading more-1.whl (2.0 GB)", 90.0).startswith(", 2.2 GB of 3.0 GB done")
+
+
+def test_where_the_size_is_not_known_nothing_is_made_up() -> None:
+    downloads = module.Downloads(None)
+    assert downloads.progress("Downloading torch-2-cp311.whl (1.5 GB)", 2.0) == ""
+    assert downloads.progress("Downloading torch-2-cp311.whl (1.5 GB)", 2.0) == ""

@@ -112,6 +112,12 @@ def test_free_ports_are_free_and_differ() -> None:
         require_free("127.0.0.1", port, "--port")
 
 
+def test_no_connection_of_another_program_gets_a_free_port_before_its_server_listens() -> None:
+    """The system gives connections, and who asks for port 0, a number of this range."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert not {*range(first, last + 1)}.intersection(free_ports(50))
+
+
 def test_only_what_bears_the_servers_prefix_is_removed_from_shared_memory(tmp_path: Path) -> None:
     for name in ("tandem-1-a-one", "tandem-1-a-two", "tandem-1-b-one", "other"):
         (tmp_path / name).touch()

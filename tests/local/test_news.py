@@ -18,8 +18,12 @@ SETTINGS = GatewaySettings.model_validate(
 )
 
 
-def pools(gpu: str = "ready", demand: float = 0.0, **more: str) -> dict[str, Any]:
-    """As a gateway's status has them. A GPU does the work of ten CPU servers."""
+def told(gpu: str = "ready", demand: float = 0.0, models: dict[str, Any] | None = None) -> dict[str, Any]:
+    """As a gateway's status has it. A GPU does the work of ten CPU servers."""
+    return {"pools": pools(gpu, demand), "models": models or {}}
+
+
+def pools(gpu: str = "ready", demand: float = 0.0) -> dict[str, Any]:
     servers = {state: [{"alive": state == "ready", "variants": ["digits-fp32"]}] for state in ("ready", "waking")}
     return {
         "gpu": {
@@ -36,26 +40,48 @@ def pools(gpu: str = "ready", demand: float = 0.0, **more: str) -> dict[str, Any
             "demand_only_replicas": 0.0,
             "demand_unseen_replicas": 0.0,
         },
-        **more,
     }
 
 
 def test_nothing_is_said_at_first_and_a_change_once() -> None:
     news = News(SETTINGS)
-    said = [news.lines(pools(state), float(now)) for now, state in enumerate(["ready", "ready", "waking", "waking"])]
+    said = [news.lines(told(state), float(now)) for now, state in enumerate(["ready", "ready", "waking", "waking"])]
     assert said == [[], [], ["gpu: waking"], []]
-    assert news.lines(pools("ready"), 9.0) == ["gpu: ready"]
+    assert news.lines(told("ready"), 9.0) == ["gpu: ready"]
 
 
 def test_more_or_fewer_servers_that_would_pay_are_said_with_the_reason() -> None:
     news = News(SETTINGS)
-    lines = [line for now in range(400) for line in news.lines(pools("waking", 0.8), float(now))]
+    lines = [line for now in range(400) for line in news.lines(told("waking", 0.8), float(now))]
     assert "gpu: 1 server would pay (demand 0.8 servers, break-even 0.35)" in lines
     assert sum("would pay" in line for line in lines) == 1
 
 
 def test_pools_of_one_kind_have_nothing_to_weigh() -> None:
     alone = GatewaySettings.model_validate({"version": 1, "pools": {"cpu": {"urls": ["http://h:2"], "device": "cpu"}}})
-    news, cpu = News(alone), {"cpu": pools(demand=9.0)["cpu"]}
+    news, cpu = News(alone), {"pools": {"cpu": pools(demand=9.0)["cpu"]}, "models": {}}
     assert [news.lines(cpu, float(now)) for now in range(100)] == [[]] * 100
-    assert news.lines({"cpu": {**cpu["cpu"], "state": "down"}}, 101.0) == ["cpu: down"]
+    assert news.lines({"pools": {"cpu": {**cpu["pools"]["cpu"], "state": "down"}}, "models": {}}, 101.0) == [
+        "cpu: down"
+    ]
+
+
+def model(digest: str | None, reason: str | None = None) -> dict[str, Any]:
+    variants = [] if digest is None else [{"name": "m-fp32", "digest": f"sha256:{digest}"}]
+    failed = [] if reason is None else [{"name": "m-fp32", "reason": reason}]
+    return {"m": {"variants": variants, "public": variants or None, "not_loaded": failed}}
+
+
+def test_a_model_that_comes_changes_fails_or_goes_is_said_once() -> None:
+    news = News(SETTINGS)
+    looks = [{}, model("aa"), model("aa"), model("bb"), model("bb", "no room"), model(None, "no room"), {}]
+    said = [news.lines(told(models=models), float(now)) for now, models in enumerate(looks)]
+    assert said == [
+        [],
+        ["served: m-fp32 (sha256:aa)"],
+        [],
+        ["served: m-fp32 (sha256:bb)"],
+        ["not served: m-fp32: no room (m is served)"],
+        ["not served: m-fp32: no room"],
+        ["no longer served: m-fp32"],
+    ]

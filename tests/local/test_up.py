@@ -13,6 +13,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from serving.local.launch import free_ports
 from serving.local.runs import MAX_KEPT_RUNS, last_line, run_folder
 from serving.local.up import Grpc, UpOptions
 from serving.repository import Repository
-from tests.local.harness import ROOT, Program, segments, still_there, wait_until
+from tests.local.harness import ROOT, Program, black_hole, segments, still_there, wait_until
+from tests.local.repository import BROKEN, publish_digits
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
@@ -46,8 +48,9 @@ def start(tmp_path: Path, state: Path) -> Iterator[Callable[..., Program]]:
     """Runs `tandem WORD…`; whatever still runs at the end is stopped."""
     started: list[Program] = []
 
-    def run(*words: str) -> Program:
-        program = Program([*TANDEM, *words], tmp_path / f"log-{len(started)}", {"TANDEM_STATE": str(state)})
+    def run(*words: str, **environment: str) -> Program:
+        given = {"TANDEM_STATE": str(state), **environment}
+        program = Program([*TANDEM, *words], tmp_path / f"log-{len(started)}", given)
         started.append(program)
         return program
 
@@ -79,7 +82,8 @@ def empty(repository: Path) -> None:
 
 
 def broken(repository: Path) -> None:
-    (repository / "digits-fp32" / "tandem.json").write_text("{")
+    for record in repository.glob("*/tandem.json"):
+        record.write_text("{")
 
 
 def without_proof(repository: Path) -> None:
@@ -98,10 +102,10 @@ def flipped(repository: Path) -> None:
         ("up", empty, "no variant in"),
         ("up", broken, "tandem.json"),
         ("up", without_proof, "none passed its gate there"),
-        ("up", flipped, "none passed its gate there"),
+        ("up", flipped, "changed after its gate"),
         ("up", shutil.rmtree, "there is no model repository at"),
         ("triton", broken, "tandem.json"),
-        ("triton", flipped, "none passed its gate there"),
+        ("triton", flipped, "changed after its gate"),
     ],
 )
 @pytest.mark.triton  # makes Triton's environment
@@ -165,8 +169,14 @@ def test_a_state_folder_that_cannot_be_written_says_which_setting_moves_it(tmp_p
 
 
 @pytest.mark.triton
-def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(start: Callable[..., Program], state: Path) -> None:
-    program = start("up", *free("up"))
+def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(
+    start: Callable[..., Program], state: Path, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(COMMITTED, repository)
+    for file in repository.glob("*/tandem.json"):  # so that speeds are those that a start measures and remembers
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"speed": []}))
+    program = start("up", *free("up"), "--model-repository", str(repository))
     program.wait_for("Ctrl-C stops it")
     lines = program.lines()
     command = lines[lines.index("try it:") + 1]
@@ -179,6 +189,17 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(start: Callable[
     [grpc] = [line.split()[-1] for line in lines if line.startswith("  gRPC: ")]
     with InferenceServerClient(grpc) as client:
         assert client.is_model_ready("digits")
+    [page] = [line.split()[-1] for line in lines if line.startswith("  page: ")]
+    with urllib.request.urlopen(page, timeout=10) as answer:
+        assert answer.headers.get_content_type() == "text/html"
+    with urllib.request.urlopen(f"{page}admin/status", timeout=10) as answer:
+        served = {v["name"]: v["speed_ratio"] for v in json.load(answer)["models"]["digits"]["variants"]}
+    words = [*TANDEM, "models", "--json", "--model-repository", str(repository)]
+    listed = json.loads(subprocess.run(words, capture_output=True, check=True, cwd=ROOT).stdout)["variants"]
+    speeds = {row["name"]: [speed["ratio"] for speed in row["speed"]] for row in listed}
+    assert speeds["digits-int8"], "measured by this start, and so not 'unmeasured here'"
+    for name, ratio in served.items():
+        assert name == "digits-fp32" or ratio is None or pytest.approx(ratio, abs=0.01) in speeds[name]
 
     family = program.family()
     assert program.end(signal.SIGINT) == 0
@@ -225,14 +246,22 @@ def test_when_up_is_killed_everything_leaves_by_itself(start: Callable[..., Prog
 
 @pytest.mark.triton
 def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(start: Callable[..., Program]) -> None:
-    ports = free("triton")
-    triton = start("triton", *ports, "--model-repository", str(COMMITTED))
-    triton.wait_for("ready:")
-    url = f"http://127.0.0.1:{ports[1]}"
-    program = start("up", *free("up"), "--pool", f"cpu={url}")
-    program.wait_for("Ctrl-C stops it")
-    assert len(program.family()) == 2, "up and the gateway"
-    assert program.end() == 0
+    """The environment names a proxy that answers nobody, for everything: loopback, all of it, is reached without it."""
+    with black_hole() as (proxies, num_callers):
+        ports = free("triton")
+        triton = start("triton", *ports, "--model-repository", str(COMMITTED), **proxies)
+        triton.wait_for("ready:")
+        url = f"http://127.0.0.1:{ports[1]}"
+        program = start("up", *free("up"), "--host", "127.0.0.2", "--pool", f"cpu={url}", **proxies)
+        program.wait_for("Ctrl-C stops it")
+        curl = program.lines()[program.lines().index("try it:") + 1]
+        done = subprocess.run(
+            curl, shell=True, capture_output=True, check=True, env={**os.environ, **proxies}, timeout=20
+        )
+        assert json.loads(done.stdout)["outputs"]
+        assert len(program.family()) == 2, "up and the gateway"
+        assert program.end() == 0
+        assert num_callers() == 0
     with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=10) as answer:
         assert answer.status == 200
 
@@ -325,6 +354,16 @@ def test_without_a_sample_the_curl_asks_what_every_server_answers() -> None:
     assert welcome.expected_answer([]) is None
 
 
+def test_a_sample_that_nobody_labelled_has_no_right_answer() -> None:
+    labelled = Repository(COMMITTED).variant("digits-fp32")
+    assert labelled.record.sample is not None
+    nobodys = replace(labelled.record.sample, label=None, index=None)
+    unlabelled = replace(labelled, record=replace(labelled.record, sample=nobodys))
+    lines = welcome.lines("http://h:9", [], [unlabelled, labelled], Path(), 1.0)
+    assert "try it:" in lines
+    assert not [line for line in lines if "right" in line or "None" in line]
+
+
 def test_only_the_last_runs_are_kept(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TANDEM_STATE", str(state))
     for number in range(MAX_KEPT_RUNS + 3):
@@ -348,3 +387,49 @@ def test_the_last_words_of_a_child(tmp_path: Path, log: str | None, words: str |
     if log is not None:
         (tmp_path / "log").write_text(log)
     assert last_line(tmp_path / "log") == words
+
+
+# -- what cannot be loaded --------------------------------------------------------------------------------------------
+
+
+def health(lines: list[str]) -> int:
+    """The status of `/health/ready` at the address that the welcome names."""
+    [url] = [line.split()[-1] for line in lines if "ready" in line and "http://" in line]
+    try:
+        with urllib.request.urlopen(f"{url}/health/ready", timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_up_says_which_models_are_not_served_and_is_not_ready_unless_told_to_go_on(
+    start: Callable[..., Program], tmp_path: Path, is_allowed: bool
+) -> None:
+    repository = tmp_path / "repository"
+    publish_digits(repository)
+    publish_digits(repository, precisions=["int8"], model_file=BROKEN)
+    publish_digits(repository, "other", precisions=["fp32"], model_file=BROKEN)
+    publish_digits(repository, "changed", precisions=["fp32"])
+    (repository / "changed-fp32" / "config.pbtxt").write_text("{")
+    shutil.copytree(repository / "digits-fp32", repository / "copied-fp32")
+    option = ["--allow-missing"] if is_allowed else []
+    program = start("up", *free("up"), "--no-measure", "--model-repository", str(repository), *option)
+    program.wait_for("Ctrl-C stops it")
+    lines = program.lines()
+    [other] = [line for line in lines if line.startswith("  not served: other-fp32: ")]
+    [int8] = [line for line in lines if line.startswith("  not served: digits-int8: ")]
+    assert "Protobuf parsing failed" in other
+    [changed] = [line for line in lines if line.startswith("  not served: changed-fp32: ")]
+    assert "config.pbtxt changed after its gate" in changed
+    [copied] = [line for line in lines if line.startswith("  not served: copied-fp32: ")]
+    assert "is the record of digits-fp32" in copied
+    [curl] = [line for line in lines if line.startswith("  curl ")]
+    assert "/v2/models/digits/infer" in curl  # not the first by name, which is not served
+    assert "digits is served" in int8
+    assert str(repository) not in other
+    assert any(line.startswith("ready in ") for line in lines) == is_allowed
+    assert any(line.startswith("not ready: ") for line in lines) != is_allowed
+    assert health(lines) == (200 if is_allowed else 503)

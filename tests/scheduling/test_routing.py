@@ -16,6 +16,7 @@ from serving.scheduling.routing import (
     Pins,
     Pool,
     Variant,
+    chosen_digest,
     decide,
     declared_spaces,
     preference_for,
@@ -194,3 +195,25 @@ def test_nothing_is_ever_sent_to_a_pool_that_is_down_or_lacks_the_variant_or_aga
         assert pins.pool in (None, d.pool)
         assert pins.variant in (None, d.variant.variant)
     assert decisions == decide(fleet, name, pins)
+
+
+@pytest.mark.parametrize(
+    ("num_servers", "before", "chosen"),
+    [
+        ({"old": 3}, None, "old"),
+        ({"old": 2, "new": 1}, "old", "old"),  # a roll-out begins
+        ({"old": 2, "new": 2}, "old", "old"),  # half-way: no move without need
+        ({"old": 1, "new": 2}, "old", "new"),
+        ({"old": 1, "new": 2}, "new", "new"),
+        ({"old": 2, "new": 2}, "new", "new"),  # a rollback begins
+        ({"old": 3, "new": 1}, "new", "old"),
+        ({"old": 2, "new": 2}, None, "new"),  # a gateway without a past: the first by its letters
+        ({"b": 1, "a": 1}, "gone", "a"),  # what had the requests is served no more
+        ({"new": 1}, "old", "new"),  # all servers of the other have died
+    ],
+)
+def test_of_several_digests_the_one_that_most_servers_have_gets_the_requests(
+    num_servers: dict[str, int], before: str | None, chosen: str
+) -> None:
+    assert chosen_digest(num_servers, before) == chosen
+    assert chosen_digest(dict(reversed(num_servers.items())), before) == chosen

@@ -122,13 +122,26 @@ resources:
   limits: {cpu: 500m, memory: 256Mi}
 {{- end }}
 
-{{/* Where a pod may run. Takes a map with nodeSelector, tolerations and affinity. */}}
+{{/* Where a pod may run, and how long it stays on a node that is lost. Takes a map with nodeSelector, tolerations and affinity, and perhaps
+     lostNodeSeconds. Tolerations of the user's for such a node go before, as in Kubernetes' own default. */}}
 {{- define "tandem.placement" -}}
 {{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- $tolerations := default list .tolerations }}
+{{- if hasKey . "lostNodeSeconds" }}
+{{- range $key := list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" }}
+{{- $isTold := false }}
+{{- range $.tolerations }}
+{{- if and (has (default "" .key) (list "" $key)) (has (default "" .effect) (list "" "NoExecute")) }}{{ $isTold = true }}{{ end }}
+{{- end }}
+{{- if not $isTold }}
+{{- $tolerations = append $tolerations (dict "key" $key "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" (int64 $.lostNodeSeconds)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

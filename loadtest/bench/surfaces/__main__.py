@@ -22,6 +22,7 @@ from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image,
 from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
 from loadtest.bench.verdicts import exit_code, table
 from loadtest.machine import head, this_machine
+from serving.settings import reach_loopback_directly
 
 PARTS: Mapping[str, Callable[[Setting], Part]] = {
     "json-image": json_image.measure,
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     options = parser.parse_args(arguments)
+    reach_loopback_directly()
     machine, began = this_machine(), Moment.now()
     try:
         parts = run(options.only, QUICK if options.quick else Plan(), options.models)

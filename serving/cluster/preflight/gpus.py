@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from serving.cluster.gpu_sizes import unweighed
 from serving.cluster.gpus import GPU, told, total
 from serving.cluster.preflight.facts import Facts, Node, NodePool
 from serving.cluster.preflight.finding import Finding, State
@@ -22,6 +23,12 @@ def gpu_findings(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
         return (Finding("GPU nodes", State.UNKNOWN, "this user may not see nodes", fix, is_required),)
     found = _cards(facts.nodes, facts.node_pools, wanted)
     return (found, *_device_plugin(facts.nodes, is_required and found.state is not State.OK), *_taints(facts, wanted))
+
+
+def gpu_sizes(wanted: Wanted) -> tuple[Finding, ...]:
+    """Nothing to say unless a GPU pool follows the scaler that weighs another one."""
+    it = unweighed(wanted.gpu_pools)
+    return () if it is None else (Finding("GPU pools", State.MISSING, it.found, it.fix, is_required=False),)
 
 
 def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wanted: Wanted) -> Finding:

@@ -11,7 +11,7 @@ import re
 from serving.cluster.preflight.apis import apis, network_policies, storage
 from serving.cluster.preflight.facts import Facts, Node
 from serving.cluster.preflight.finding import Finding, State
-from serving.cluster.preflight.gpus import gpu_findings
+from serving.cluster.preflight.gpus import gpu_findings, gpu_sizes
 from serving.cluster.preflight.images import images
 from serving.cluster.preflight.room import limit_ranges, quotas
 from serving.cluster.preflight.wanted import Wanted
@@ -33,6 +33,7 @@ def findings(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
         *_pod_security(facts),
         _nodes(facts.nodes),
         *gpu_findings(facts, wanted),
+        *gpu_sizes(wanted),
         quotas(facts, wanted),
         limit_ranges(facts, wanted),
         storage(facts, wanted),

@@ -7,11 +7,12 @@ chart's values, only objects, so that it is right for whatever values made them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from serving.cluster.asking import Object
 from serving.cluster.fields import amounts, at, label, name_of
+from serving.cluster.gpu_sizes import follows_scaler
 from serving.cluster.gpus import is_gpu, total
 
 CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "StorageClass", "PersistentVolume", "Namespace"}
@@ -102,6 +103,7 @@ class Wanted:
     secrets_used: frozenset[str] = frozenset()  # likewise
     pull_secrets: frozenset[str] = frozenset()
     runs_policies: bool = True  # has NetworkPolicies, which somebody must enforce
+    gpu_pools: Mapping[str, bool] = field(default_factory=dict)  # name -> whether its number follows the scaler
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -129,12 +131,15 @@ def wanted(objects: Iterable[Object], source: str) -> Wanted:
     kinds = {_kind(it) for it in found}
     specs = [(it, _pod_spec(it)) for it in found if it.get("kind") in TEMPLATED]
     made = {name_of(it) for it in found if it.get("kind") == "Secret"}
-    scaled = {at(it, "spec", "scaleTargetRef", "name") for it in found if it.get("kind") in AUTOSCALERS}
+    autoscalers = [it for it in found if it.get("kind") in AUTOSCALERS]
+    scaled = {at(it, "spec", "scaleTargetRef", "name") for it in autoscalers}
+    following = {at(it, "spec", "scaleTargetRef", "name") for it in autoscalers if follows_scaler(it)}
+    pods = tuple(_pods(it, spec, 1 if name_of(it) in scaled else 0) for it, spec in specs)
     claims = tuple(_volume_claim(it) for it in found if it.get("kind") == "PersistentVolumeClaim")
     return Wanted(
         source=source,
         resources=frozenset({SECRETS, *(_resource(it) for it in found)}),
-        pods=tuple(_pods(it, spec, 1 if name_of(it) in scaled else 0) for it, spec in specs),
+        pods=pods,
         kinds=frozenset(it for it in kinds if it.group not in BUILT_IN),
         metrics=frozenset(group for it in found for group in _metrics(it)),
         claims_made=claims,
@@ -145,6 +150,11 @@ def wanted(objects: Iterable[Object], source: str) -> Wanted:
         )
         - made,
         runs_policies=any(it.name == "NetworkPolicy" for it in kinds),
+        gpu_pools={
+            pool: name_of(it) in following
+            for (it, _), asked in zip(specs, pods, strict=True)
+            if (pool := label(it, "tandem-pool")) and asked.gpus
+        },
     )
 
 
@@ -189,7 +199,8 @@ def _pods(it: Object, spec: Object, least: int) -> Pods:
             *(_container(each, where, is_init=True) for each in at(spec, "initContainers", default=())),
             *(_container(each, where, is_init=False) for each in at(spec, "containers", default=())),
         ),
-        tolerations=tuple(at(spec, "tolerations", default=())),
+        # What is tolerated for seconds, as every pod does of a node that is lost, is none to live on.
+        tolerations=tuple(each for each in at(spec, "tolerations", default=()) if "tolerationSeconds" not in each),
     )
 
 

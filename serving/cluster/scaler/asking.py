@@ -15,7 +15,7 @@ import httptools
 LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
 MAX_BYTES = (
     8 * 2**20
-)  # 50 models with two variants on two pools are 1 MB; reading it takes 2 s of a core at worst (measured)
+)  # all metrics of 50 models with two variants on two pools are 1 MB; reading it takes 2 s of a core at worst (measured)
 WAYS_OUT = {
     401: "a key is wanted: TANDEM_API_KEY or --key-file, with scope metrics",
     403: "the key has no scope 'metrics'",
@@ -25,6 +25,18 @@ WAYS_OUT = {
 
 class NotHeard(Exception):
     """A gateway has not answered; the text says why."""
+
+
+class NotThere(NotHeard):
+    """It has no such page."""
+
+
+async def demand(address: str, port: int, key: str | None = None) -> str:
+    """The lines that `published` reads: a small page, or all metrics of an older gateway that has none. Raises NotHeard."""
+    try:
+        return await page(address, port, "/metrics/demand", key)
+    except NotThere:
+        return await page(address, port, "/metrics", key)
 
 
 async def page(address: str, port: int, path: str, key: str | None = None, limit_s: float = LIMIT_S) -> str:
@@ -59,7 +71,8 @@ async def _page(address: str, port: int, path: str, key: str | None) -> str:
             writer.transport.abort()  # nothing is left to send, and nobody waits for a goodbye
     if answer.status != 200:
         way_out = WAYS_OUT.get(answer.status)
-        raise NotHeard(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
+        kind = NotThere if answer.status == 404 else NotHeard
+        raise kind(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
     return answer.body.decode("utf-8", "replace")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from serving.cluster.scaler import api
 from serving.cluster.scaler.reads import NotForUs, Reads
 from serving.errors import TandemError
+from serving.installation import how_to_add
 from serving.planning.cold_start import Server
 
 EVERY_S = 2.0  # while it has something to learn; a list of a few pods
@@ -80,7 +81,7 @@ class ClusterLook:
                     self._look(reads)
                     self._is_stopped.wait(EVERY_S)
         except ModuleNotFoundError as error:
-            self._end(f"the package '{error.name}' is not installed (pip install 'tandem-serving[cluster]')")
+            self._end(f"the package '{error.name}' is not installed ({how_to_add('cluster')})")
         except TandemError as error:
             self._end(str(error))
         except Exception as error:  # an object of another shape, say: the scaling goes on without

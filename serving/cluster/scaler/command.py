@@ -21,7 +21,7 @@ from serving.cluster.scaler.names import Names
 from serving.cluster.scaler.pages import Pages
 from serving.cluster.scaler.told import Told
 from serving.errors import UserError
-from serving.planning.scaling import lanes_of
+from serving.planning.scaling import lanes_of, unweighed
 from serving.settings import read_settings
 
 
@@ -62,6 +62,11 @@ def run(options: Options) -> int:
         pages.start()
         if external is not None:
             await external.start()
+        if beside := unweighed(lanes):
+            _say(
+                f"weighed: {lanes[0].pair.coming} alone, the first that comes and goes; {', '.join(beside)}: servers only for "
+                "traffic that no other pool may answer (docs/scaler.md)"
+            )
         _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
         looking = asyncio.create_task(Looking(names, cluster, lanes, told, key, _say).go_on())
         stopping = asyncio.create_task(stop.wait())

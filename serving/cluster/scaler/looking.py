@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from serving.cluster.scaler.asking import NotHeard, page
+from serving.cluster.scaler.asking import NotHeard, demand
 from serving.cluster.scaler.cluster_look import ClusterLook
 from serving.cluster.scaler.names import Names, Place
 from serving.cluster.scaler.published import Heard, NotUsable, heard
@@ -44,7 +44,7 @@ async def ask_all(places: tuple[Place, ...], pools: tuple[str, ...], key: str | 
 
 async def _ask(place: Place, pools: tuple[str, ...], key: str | None) -> Heard | str:
     try:
-        return heard(await page(place.address, place.port, "/metrics", key), pools)
+        return heard(await demand(place.address, place.port, key), pools)
     except (NotHeard, NotUsable) as error:
         return str(error)
 

@@ -1,7 +1,7 @@
-"""What does one gateway say? Out of the text of its `/metrics`. Pure.
+"""What does one gateway say? Out of the text of its `/metrics/demand`, or of an older one's `/metrics`. Pure.
 
-Lines that nobody here needs are not parsed: a gateway with many models publishes thousands, every second. Rule: a gateway whose numbers
-cannot be right is no gateway that was heard.
+Lines that nobody here needs are not parsed: an older gateway with many models publishes thousands, every second. Rule: a gateway whose
+numbers cannot be right is no gateway that was heard.
 """
 
 from __future__ import annotations

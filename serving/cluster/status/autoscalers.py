@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from serving.cluster.asking import Object
 from serving.cluster.fields import Condition, at, conditions, name_of
+from serving.cluster.gpu_sizes import follows_scaler
 from serving.cluster.status.seen import Autoscaler
 
 
@@ -16,6 +17,7 @@ def autoscaler(it: Object) -> Autoscaler:
         max_replicas=at(it, "spec", "maxReplicas", default=0),
         metrics=tuple(_metric(each, current) for each in at(it, "spec", "metrics", default=())),
         conditions=conditions(it),
+        follows_scaler=follows_scaler(it),
     )
 
 

@@ -6,11 +6,12 @@ goes, only the gateway knows, so that is not told here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from serving.cluster.gpu_sizes import unweighed
 from serving.cluster.status.autoscalers import trouble
 from serving.cluster.status.cold_starts import ColdLine, of_pool
 from serving.cluster.status.reason import Reason
@@ -70,6 +71,7 @@ class Release:
     is_serving: bool
     now: str  # the sentence that says what is answered, and by what
     parts: tuple[Part, ...]  # the gateway first, then the pools by name
+    warnings: tuple[str, ...] = ()  # of what is set up so that it does not do what is meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,15 @@ def _release(name: str, seen: Seen, now: datetime) -> Release:
         is_serving={GATEWAY, TRITON} <= serving,
         now=_now(parts),
         parts=parts,
+        warnings=tuple(_warnings(workloads, seen)),
     )
+
+
+def _warnings(workloads: Iterable[Workload], seen: Seen) -> Iterator[str]:
+    following = {each.target for each in seen.scaled or () if each.follows_scaler}
+    following |= {each.target for each in seen.autoscalers or () if each.follows_scaler}
+    if it := unweighed({each.pool: each.name in following for each in workloads if each.pool and each.gpus}):
+        yield f"{it.found}; {it.fix}"
 
 
 def _now(parts: tuple[Part, ...]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from serving.cluster.asking import Object
 from serving.cluster.fields import amounts, at, condition, conditions, created, label, moment, name_of, one_line
+from serving.cluster.gpu_sizes import follows_scaler
 from serving.cluster.gpus import INSTANCE_TYPE, gpus, total
 from serving.cluster.status.seen import (
     Claim,
@@ -123,6 +124,7 @@ def scaled(it: Object) -> Scaled:
         min_replicas=at(it, "spec", "minReplicaCount", default=0),  # KEDA's own defaults
         max_replicas=at(it, "spec", "maxReplicaCount", default=100),
         conditions=conditions(it),
+        follows_scaler=follows_scaler(it),
     )
 
 

@@ -75,6 +75,7 @@ class Autoscaler:
     max_replicas: int
     metrics: tuple[str, ...]  # "cpu 35% of 70%"
     conditions: tuple[Condition, ...]
+    follows_scaler: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Scaled:
     min_replicas: int
     max_replicas: int
     conditions: tuple[Condition, ...]
+    follows_scaler: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ def _release(it: Release) -> Iterator[str]:
     yield f"release {it.name}{f' ({it.version})' if it.version else ''}: {it.now}"
     for part in it.parts:
         yield from _part(part)
+    for warning in it.warnings:
+        yield f"  {'warning':<{COLUMN}}{warning}"
 
 
 def _part(it: Part) -> Iterator[str]:

@@ -14,7 +14,7 @@ _FEW = 12  # names that fit into a sentence; of a thousand only one that is near
 
 
 class ClassNames:
-    """`num_labels` None: the model tells no classes apart, and a label is any number."""
+    """`num_labels` None: the model has no classes, and a label is any number."""
 
     def __init__(self, names: tuple[str, ...] | None, num_labels: int | None) -> None:
         self.num_labels = num_labels
@@ -45,7 +45,9 @@ class ClassNames:
             try:
                 return self._number(float(text), text, where)
             except ValueError:
-                raise UserError(f"{where}: label {text!r} is no number, and the model tells no classes apart") from None
+                raise UserError(
+                    f"{where}: label {text!r} is not a number, and the model has no class names to look it up in"
+                ) from None
         raise UserError(f"{where}: unknown label {text!r}{self._hint(text)}")
 
     def _hint(self, text: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from serving.errors import EnvironmentFault
 from serving.export.data.dataset import Dataset
+from serving.installation import how_to_add
 
 DIGITS = "digits"
 HELD_OUT_RATIO = 0.25  # of 1,797 images: 450, so that one point of accuracy is 4.5 images
@@ -21,9 +22,7 @@ def digits() -> tuple[Dataset, Dataset]:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
         from sklearn.model_selection import train_test_split  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
-        raise EnvironmentFault(
-            "the digits need scikit-learn: pip install 'tandem-serving[onnx]', or give --data FILE.npz"
-        ) from None
+        raise EnvironmentFault(f"the digits need scikit-learn: {how_to_add('onnx')}, or give --data FILE.npz") from None
     raw = load_digits()
     images = (raw.images / 16).astype(np.float32)[:, None]  # pixels are 0..16, so sixteenths are exact
     labels = raw.target.astype(np.int64)

@@ -51,7 +51,7 @@ def read(
     tensor = _the_input(folder, inputs, preprocessing)
     classes = ClassNames(labels, num_labels)
     try:
-        found, passed_over = _listed(folder, classes)
+        found, passed_over = listed(folder, classes)
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
     if not found:
@@ -90,7 +90,7 @@ def _the_input(folder: Path, inputs: tuple[Tensor, ...], preprocessing: ImagePre
 # -- which images, with which label -----------------------------------------------------------------------------------
 
 
-def _listed(folder: Path, classes: ClassNames) -> tuple[list[_Image], list[str]]:
+def listed(folder: Path, classes: ClassNames) -> tuple[list[_Image], list[str]]:
     """(images in turns from every class, names of files that are none)."""
     entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     folders = [path for path in entries if path.is_dir()]

@@ -21,8 +21,8 @@ from serving.repository.record import nearest
 LABELS = "labels"
 
 
-def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None) -> Dataset:
-    """`num_labels` None: the model tells no classes apart, and labels are whatever its own metric understands."""
+def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None, *, has_batch: bool = True) -> Dataset:
+    """`num_labels` None: the model has no classes, and labels are whatever its own metric understands."""
     arrays = read_arrays(path)
     known = [tensor.name for tensor in inputs]
     for name in arrays:
@@ -34,6 +34,7 @@ def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None) -> 
     labels = arrays.pop(LABELS) if LABELS in arrays and LABELS not in known else None
     if labels is not None:
         labels = check_labels(f"{path}: labels", labels, num_labels)
+    arrays = {tensor.name: _whole(tensor, arrays[tensor.name], has_batch) for tensor in inputs}
     num_samples = len(labels) if labels is not None else _num_rows(arrays[known[0]])
     for tensor in inputs:
         _check_input(path, tensor, arrays[tensor.name], num_samples)
@@ -92,6 +93,12 @@ def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: 
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise UserError(f"{path}: {tensor.name}: holds NaN or infinite values")
+
+
+def _whole(tensor: Tensor, values: NDArray[Any], has_batch: bool) -> NDArray[Any]:
+    """Rows of a graph that takes [1, …] and no batch may leave out the 1."""
+    lacks_one = not has_batch and tensor.shape[:1] == (1,) and values.ndim == len(tensor.shape)
+    return np.expand_dims(values, 1) if lacks_one else values
 
 
 def _cast(name: str, want: str, values: NDArray[Any]) -> str:

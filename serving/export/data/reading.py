@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.progress import Progress, silent
+from serving.installation import how_to_add
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
 
@@ -38,10 +40,12 @@ def read(
     max_bad_ratio: float = MAX_BAD_RATIO,
     progress: Progress = silent,
     warn: Warn = to_stderr,
+    *,
+    has_batch: bool = True,
 ) -> Dataset:
     """`beside`: files of the model by name, as its tokenizer. `labels`: names of its classes. UserError for what is wrong.
 
-    `num_labels` None: the model tells no classes apart. `warn` gets a line for each thing that was passed over.
+    `num_labels` None: the model has no classes. `warn` gets a line for each thing that was passed over.
     """
     if not 0 <= max_bad_ratio < 1:
         raise UserError(f"max_bad_ratio is {max_bad_ratio}, want 0 or more and less than 1")
@@ -51,7 +55,9 @@ def read(
             from serving.export.data import folders
         except ImportError as error:
             raise _missing(path, error) from None
-        return folders.read(path, inputs, num_labels, wanted, labels, max_bad_ratio, progress, warn)
+        rows = inputs if has_batch else tuple(map(_one_image, inputs))
+        found = folders.read(path, rows, num_labels, wanted, labels, max_bad_ratio, progress, warn)
+        return found if rows == inputs else replace(found, inputs={k: v[:, None] for k, v in found.inputs.items()})
     if not path.is_file():
         raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}; give {KINDS}")
     if path.suffix in (".csv", ".jsonl"):
@@ -62,15 +68,22 @@ def read(
             raise _missing(path, error) from None
         return tables.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
-        return read_npz(path, inputs, num_labels)
+        return read_npz(path, inputs, num_labels, has_batch=has_batch)
     raise UserError(f"{path} is of no kind that can be read; give {KINDS}")
+
+
+def _one_image(tensor: Tensor) -> Tensor:
+    """Of a graph without batches that takes [1, channels, height, width]."""
+    is_whole = len(tensor.shape) == 4 and tensor.shape[0] == 1
+    return replace(tensor, shape=tensor.shape[1:]) if is_whole else tensor
 
 
 def _image_preprocessing(path: Path, preprocessing: Preprocessing | None) -> ImagePreprocessing:
     if isinstance(preprocessing, ImagePreprocessing):
         return preprocessing
-    why = "takes texts" if preprocessing else "came without a word on how it wants images"
-    raise UserError(f"{path} is a folder of images, but this model {why}; give its inputs as .npz")
+    why = "takes texts" if preprocessing else "does not say how images become its input"
+    way = "" if preprocessing else ", or say it of a FILE.onnx with --preprocessing"
+    raise UserError(f"{path} is a folder of images, but this model {why}; give its inputs as .npz{way}")
 
 
 def _text_preprocessing(path: Path, preprocessing: Preprocessing | None) -> TextPreprocessing:
@@ -81,4 +94,4 @@ def _text_preprocessing(path: Path, preprocessing: Preprocessing | None) -> Text
 
 
 def _missing(path: Path, error: ImportError) -> EnvironmentFault:
-    return EnvironmentFault(f"{path} needs {error.name}: pip install 'tandem-serving[onnx]', or give .npz")
+    return EnvironmentFault(f"{path} needs {error.name}: {how_to_add('onnx')}, or give .npz")

@@ -49,9 +49,8 @@ def read(
     length = _length(path, inputs, preprocessing)
     if preprocessing.tokenizer not in beside:
         raise UserError(f"{path}: the model's {preprocessing.tokenizer} is not there; give its inputs as .npz")
-    rows = csv_rows(path) if path.suffix == ".csv" else jsonl_rows(path)
     classes = ClassNames(labels, num_labels)
-    lines = [_line(where, row, classes) for where, row in rows]
+    lines = [line(where, row, classes) for where, row in rows_of(path)]
     if not lines:
         raise UserError(f"{path} holds no text")
     has_pairs = _all_or_none(lines, "text_pair", [line.pair is not None for line in lines])
@@ -83,7 +82,12 @@ def _length(path: Path, inputs: tuple[Tensor, ...], preprocessing: TextPreproces
     return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] != -1), None)
 
 
-def _line(where: str, row: Mapping[str, Any], classes: ClassNames) -> _Line:
+def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, column -> value) of each line."""
+    return csv_rows(path) if path.suffix == ".csv" else jsonl_rows(path)
+
+
+def line(where: str, row: Mapping[str, Any], classes: ClassNames) -> _Line:
     for name in ("text", "text_pair"):
         value = row.get(name)
         if value is None and name == "text_pair":

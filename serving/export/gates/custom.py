@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.gates.limits import RULES, digits
+from serving.export.metric_file import check_metric
 from serving.repository import Check
 from serving.repository.record import nearest
 
@@ -29,14 +30,7 @@ _WANTED = "want a number, or {name: (value, limit, is_minimum)}"
 
 def load_metric(spec: str, *, is_trusted: bool) -> Metric:
     """UserError where there is no such function, or nobody trusts it."""
-    file, colon, name = spec.rpartition(":")
-    path = Path(file)
-    if not colon or not name.isidentifier() or path.suffix != ".py":
-        raise UserError(f"--metric {spec}: want FILE.py:NAME")
-    if not path.is_file():
-        raise UserError(f"--metric {spec}: {path} is not there")
-    if not is_trusted:
-        raise UserError(f"--metric {spec} runs the code in {path}; read it, then say --trust")
+    path, name = check_metric(spec, is_trusted=is_trusted)
     found = importlib.util.spec_from_file_location(_MODULE, path)
     assert found is not None
     assert found.loader is not None

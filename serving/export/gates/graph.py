@@ -26,6 +26,8 @@ from serving.repository.preprocessing import TextPreprocessing
 # weights whose activations faded to denormals shows 0.0 (seen in an EfficientNet-B2).
 MIN_DEVIATION = 1e-6
 _MOST_UNLIKE = 0.05  # of the output's scale, beside the framework: sums in another order, never another model (guess)
+_STRIDES = 32  # five times in half, as in most nets
+_IMAGES_NDIM = 4  # of arrays [n, channels, height, width]
 _MAX_ROWS = 8  # of the example; more rows of the same kind show nothing new
 _MAX_ROWS_ALIKE = 256  # looked at before a net is called degenerate: rare classes may be one row in a hundred
 
@@ -115,7 +117,7 @@ class _Check:
         for group in _free(self._session, self._exported, self._example).values():
             key, axis = group[0]
             length = self._example[key].shape[axis]
-            tried = {length // 2, min(2 * length, longest or 2 * length)} - {0, length}
+            tried = {_halved(self._example[key], length), min(2 * length, longest or 2 * length)} - {0, length}
             for other in sorted(tried):
                 yield key, axis, other, self._resized(group, other)
 
@@ -166,6 +168,12 @@ def _free(session: Session, exported: Exported, example: Arrays) -> Mapping[obje
             key = in_graph if isinstance(in_graph, str) else example[tensor.name].shape[axis]
             groups.setdefault(key, []).append((tensor.name, axis))
     return groups
+
+
+def _halved(values: NDArray[Any], length: int) -> int:
+    """Of an image's edge to a multiple of the strides that nets halve images by: at other sizes many do not run."""
+    half = length // 2
+    return -(-half // _STRIDES) * _STRIDES if values.ndim >= _IMAGES_NDIM and length % _STRIDES == 0 else half
 
 
 def _spread(inputs: Arrays, most: int) -> dict[str, NDArray[Any]]:

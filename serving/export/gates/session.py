@@ -79,7 +79,7 @@ def in_batches(run: Run, inputs: Arrays, batch_size: int, name: str = "the model
     """All outputs for every row, [n, …] each. `batch_size` 0: `run` takes one row without a batch dimension."""
     num_rows = _num_rows(inputs)
     if batch_size == 0:
-        rows = [run({key: values[row] for key, values in inputs.items()}) for row in range(num_rows)]
+        rows = [run({key: np.asarray(values[row]) for key, values in inputs.items()}) for row in range(num_rows)]
         return _joined(name, [[np.asarray(values)[None] for values in outputs] for outputs in rows])
     batches = []
     for start in range(0, num_rows, batch_size):
@@ -115,7 +115,7 @@ def first_line(error: Exception) -> str:
 
 def _fed(values: NDArray[Any]) -> NDArray[Any]:
     """Text goes in as objects: ONNX Runtime takes no other array of it for every shape."""
-    return values.astype(object) if values.dtype.kind == "U" else np.ascontiguousarray(values)
+    return values.astype(object) if values.dtype.kind == "U" else np.asarray(values, order="C")
 
 
 def _num_rows(inputs: Arrays) -> int:

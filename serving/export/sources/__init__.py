@@ -26,7 +26,11 @@ SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, ker
 _ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
 
-CHECKS = {**KINDS, "sklearn": "estimators.opening"}  # kind -> what checks it before its framework is there
+CHECKS = {
+    **KINDS,
+    "sklearn": "estimators.opening",
+    "onnx": "onnx_path",
+}  # kind -> what checks it before its framework is there
 
 
 def split(spec: str) -> tuple[str, str]:

@@ -41,6 +41,9 @@ APPLIES: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "variant": ("--variant", frozenset({READY_MADE})),
     "precisions": ("--precision", _MODELS),
     "data": ("--data", EVERY),
+    "labels": ("--labels", frozenset({"onnx"})),
+    "preprocessing": ("--preprocessing", frozenset({"onnx"})),
+    "layout": ("--layout", frozenset({"onnx"})),
     "calibration": ("--calibration", _QUANTISED),
     "example": ("--example", _FILES),
     "is_trusted": ("--trust", EVERY),  # a permission; --metric asks for it too

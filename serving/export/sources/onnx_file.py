@@ -12,23 +12,17 @@ from pathlib import Path
 
 import onnx
 
-from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import applies
 from serving.export.sources.graphs.answering import Answering, answering
+from serving.export.sources.graphs.describing import check_preprocessing, described
 from serving.export.sources.graphs.external_data import read_whole
 from serving.export.sources.graphs.onnx_model import checked, opset_of, upgraded
 from serving.export.sources.graphs.outputs import settled
+from serving.export.sources.graphs.ports import ports
+from serving.export.sources.onnx_path import check
 
 _STEPS = 4
-
-
-def check(path: Path, options: SourceOptions) -> None:
-    """What is wrong without reading it. Raises UserError."""
-    applies.refuse("onnx", options)
-    if not path.exists():
-        raise UserError(f"there is no file {path}")
 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
@@ -41,9 +35,10 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     progress(step, 1, _STEPS)
     model = upgraded(came, options.opset, name)
     progress(step, 2, _STEPS)
+    check_preprocessing(options.preprocessing, ports(model.graph.input, "input", name), name)
     graph = answering(model, options, name)
     progress(step, 3, _STEPS)
-    exported = settled(graph, options, _source(came, graph, name), name)
+    exported = described(settled(graph, options, _source(came, graph, name), name), options, name)
     progress(step, _STEPS, _STEPS)
     return exported
 

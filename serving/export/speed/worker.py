@@ -162,7 +162,8 @@ def feed(nodes: list[Any], batch_size: int, inputs: str | None) -> dict[str, Any
             first = node.shape[0] if node.shape and isinstance(node.shape[0], int) else batch_size
             if node.name in given:
                 values = given[node.name]
-                made[node.name] = np.resize(values, (first, *values.shape[1:]))
+                is_whole = values.ndim == len(node.shape) + 1  # a row is a whole input of a graph without batches
+                made[node.name] = np.asarray(values[0]) if is_whole else np.resize(values, (first, *values.shape[1:]))
             else:
                 made[node.name] = made_up(rng, node, first)
     return made

@@ -36,8 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if size is not None and size < 1:
             raise UserError(f"the max batch size is {size}, want 1 or more")
-        with writing(options.repository):
-            for name in dict.fromkeys(options.net or NETS):  # one after another: a BERT-base holds 2 GB in the making
+        names = tuple(dict.fromkeys(options.net or NETS))
+        with writing(options.repository, *(net(name).model for name in names)):
+            for name in names:  # one after another: a BERT-base holds 2 GB in the making
                 for variant in write(name, load(name, asked, lines), options.repository, options.variant or VARIANTS):
                     print(f"{variant.directory}: {variant.size_bytes() / 1e6:.0f} MB, {UNTRAINED}")
     except TandemError as error:

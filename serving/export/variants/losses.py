@@ -39,11 +39,10 @@ def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dic
         fp32_file.write_bytes(prepared_fp32)
         int8_file.write_bytes(quantised)
         seen = [_values(debug, file, inputs) for file in (int8_file, fp32_file)]
-        pairs = debug.create_activation_matching(*seen)
-        errors = debug.compute_activation_error({name: pair for name, pair in pairs.items() if "float" in pair})
-        weights = debug.compute_weight_error(debug.create_weight_matching(str(fp32_file), str(int8_file)))
-    noise = {name: _noise(found["xmodel_err"]) for name, found in errors.items()}
-    rounding = {name: _noise(decibels) for name, decibels in weights.items()}
+        values = debug.create_activation_matching(*seen)
+        weights = debug.create_weight_matching(str(fp32_file), str(int8_file))
+    noise = {name: _noise(pair["float"], pair["post_qdq"]) for name, pair in values.items() if "float" in pair}
+    rounding = {name: _noise([pair["float"]], [pair["dequantized"]]) for name, pair in weights.items()}
     graph = read(onnx.load_from_string(prepared_fp32))
     return {node.name: _added(graph, node, noise) + rounding.get(node.input[1], 0) for node in layers(graph)}
 
@@ -85,8 +84,13 @@ def _few(model: onnx.ModelProto, inputs: Arrays) -> Rows:
     return Rows(model, {name: rows[:max_rows] for name, rows in inputs.items()})
 
 
-def _noise(decibels: float) -> float:
-    return float(10 ** (-decibels / 10)) if math.isfinite(decibels) else 1.0
+def _noise(exact: Sequence[Any], rough: Sequence[Any]) -> float:
+    """Noise over signal of some portions. Computed here, because the tool's own measure fails on arrays without dimensions."""
+    of_exact, of_rough = (np.concatenate([np.ravel(one) for one in part]).astype(np.float64) for part in (exact, rough))
+    if of_exact.shape != of_rough.shape or not np.isfinite(of_exact).all():
+        return 1.0
+    found = _power(of_exact - of_rough) / (_power(of_exact) or 1.0)
+    return found if math.isfinite(found) else 1.0
 
 
 def _read_values(graph: Graph, names: Sequence[str], inputs: Arrays) -> dict[str, NDArray[Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
@@ -44,7 +45,7 @@ def _is_spatial_mean(graph: Graph, node: onnx.NodeProto, ranks: dict[str, int]) 
     axes = _attribute(node, "axes", [])
     if len(node.input) > 1:
         tensor = graph.constants.get(node.input[1])
-        axes = [] if tensor is None else numpy_helper.to_array(tensor).tolist()
+        axes = [] if tensor is None else np.ravel(numpy_helper.to_array(tensor)).tolist()
     return {axis % _RANK for axis in axes} == {2, 3}
 
 

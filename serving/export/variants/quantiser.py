@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
+from onnx import numpy_helper
 
 from serving.export.exported import Arrays
 from serving.export.scratch import scratch
@@ -73,9 +75,26 @@ def prepared(fp32: bytes) -> bytes:
 
     with translated("int8", "preparing the net"), workshop() as folder:
         source, made = folder / "source.onnx", folder / "prepared.onnx"
-        onnx.save(with_pools(read(opened(fp32))), str(source))
+        onnx.save(with_flat_biases(with_pools(read(opened(fp32)))), str(source))
         quant_pre_process(str(source), str(made), skip_symbolic_shape=True)  # it fails on dynamo's exports
         return bytes(opened(made.read_bytes()).SerializeToString())
+
+
+def with_flat_biases(model: onnx.ModelProto) -> onnx.ModelProto:
+    """In place: a Gemm's constant bias as [n]. Converters write [1, n] or one number, over which the tool trips."""
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for index, node in enumerate(graph.node):
+        if node.op_type != "Gemm" or len(node.input) < 3 or not {*node.input[1:3]} <= constants.keys():
+            continue
+        bias = numpy_helper.to_array(constants[node.input[2]])
+        is_turned = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+        length = constants[node.input[1]].dims[0 if is_turned else 1]
+        if bias.shape != (length,) and bias.size in (1, length) and bias.shape[-1:] in ((), (1,), (length,)):
+            flat = np.ascontiguousarray(np.broadcast_to(bias.ravel(), (length,)))
+            node.input[2] = f"{node.input[2]}_flat_{index}"  # its own: other nodes may use the constant as it is
+            graph.initializer.append(numpy_helper.from_array(flat, node.input[2]))
+    return model
 
 
 def static(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+import traceback
 from collections.abc import Iterator
 
 from serving.errors import EnvironmentFault, TandemError, UserError
@@ -19,6 +20,7 @@ _OPERATORS = (
     re.compile(r"op_type:(?P<kind>\w+), node name: (?P<name>[^)]*)\)"),
     re.compile(r"implementation for (?P<kind>\w+)\(\d+\) node with name '(?P<name>[^']*)'"),
 )
+_SLIPS = (TypeError, AttributeError, LookupError, NameError, ArithmeticError, AssertionError)  # of a program
 _ORT_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _MAX_REASON = 200  # characters: a line that is still read
 
@@ -41,19 +43,26 @@ class CalibrationMissing(UserError):
         )
 
 
-class NotMade(UserError):
-    """The library that makes the variant failed on this net."""
+NET, TOOL, TANDEM = "net", "tool", "tandem"  # whose fault it is that a variant was not made
 
-    def __init__(self, precision: str, how: str, operator: str, reason: str) -> None:
+
+class NotMade(UserError):
+    """The variant could not be made. `fault`: the net's, the quantiser's (TOOL) or our own code's."""
+
+    def __init__(self, precision: str, how: str, operator: str, reason: str, fault: str = NET) -> None:
         at = f" at {operator}" if operator else ""
         way_out = f"leave {precision} out{', or change that operator' if operator else ''}"
+        if fault == TANDEM:
+            way_out = f"a fault of Tandem's, not of the net: report it, and leave {precision} out"
+        elif fault == TOOL:
+            way_out = f"a fault of ONNX Runtime's tool, not of the net: leave {precision} out"
         super().__init__(f"{precision}: {how} failed{at}: {reason}; {way_out}")
-        self.precision, self.how, self.operator, self.reason = precision, how, operator, reason
+        self.precision, self.how, self.operator, self.reason, self.fault = precision, how, operator, reason, fault
 
 
 @contextlib.contextmanager
 def translated(precision: str, how: str) -> Iterator[None]:
-    """Whatever is raised inside comes out as one of ours: the net's fault as NotMade, the machine's as EnvironmentFault."""
+    """Whatever is raised inside comes out as one of ours: NotMade with whose fault it is, the machine's as EnvironmentFault."""
     try:
         yield
     except TandemError:
@@ -63,13 +72,30 @@ def translated(precision: str, how: str) -> Iterator[None]:
     except Exception as error:  # the libraries raise nearly every class, down to bare Exception
         if "bad_alloc" in str(error) or "Failed to allocate memory" in str(error):
             raise _machine(precision, how, error) from None
-        raise NotMade(precision, how, _operator(str(error)), _line(error)) from None
+        raise NotMade(precision, how, _operator(str(error)), _line(error), _fault(error)) from None
 
 
 def _machine(precision: str, how: str, error: BaseException) -> EnvironmentFault:
     return EnvironmentFault(
         f"{precision}: {how} failed: {_line(error)}; free memory, and disk space in {tempfile.gettempdir()}"
     )
+
+
+def _fault(error: Exception) -> str:
+    """By who raised it. What ONNX and ONNX Runtime say of a graph is the net's; Python tripping over itself never is."""
+    if type(error).__module__.partition(".")[0] in ("onnx", "onnxruntime", "google") or _operator(str(error)):
+        return NET
+    frames = [frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)]
+    ours = max((place for place, name in enumerate(frames) if "/serving/export/" in name), default=-1)
+    tools = max((place for place, name in enumerate(frames) if "/onnxruntime/" in name), default=-1)
+    if tools > ours:
+        return TOOL if isinstance(error, _SLIPS) or _is_numpys(error) else NET
+    return NET if any("/onnx/" in name for name in frames[ours + 1 :]) else TANDEM
+
+
+def _is_numpys(error: Exception) -> bool:
+    """NumPy raises plain ValueErrors about arrays, from C, so that no frame of it is there."""
+    return isinstance(error, ValueError) and re.search(r"\barrays?\b", str(error)) is not None
 
 
 def _operator(message: str) -> str:

@@ -1,7 +1,8 @@
 """What clients may know besides answers: of the server, of a model, of all that can be asked. Shared by all protocols.
 
 What is told of a model comes from a Triton that serves it, with the name that was asked for in the place of the variant's. How it is
-written down is the protocols'. Rule: nothing internal shows here, no variant's name under a public one, no reason of Triton's.
+written down is the protocols'. Rule: nothing internal shows here, no variant's name under a public one, and of Triton's reasons only why a
+model could not be loaded, in one line (`protocol/triton_reason.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from serving.gateway.access import ANYBODY, Caller, is_allowed
 from serving.gateway.asking import statistics
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
-from serving.scheduling.routing import Decision
+from serving.gateway.triton_words import SERVER_NAME
+from serving.scheduling.routing import Decision, told_of
 
 METADATA, CONFIG, STATISTICS = "", "/config", "/stats"  # how Triton's paths of a model end
 # Only what the gateway really carries; Triton's names for it.
@@ -45,17 +47,32 @@ class State:
         self.closing = False
 
 
-def server_metadata() -> dict[str, Any]:
-    return {"name": "tandem", "version": serving.__version__, "extensions": EXTENSIONS}
+def server_metadata(catalogue: Catalogue) -> dict[str, Any]:
+    name = SERVER_NAME if catalogue.has_triton_words else "tandem"
+    return {"name": name, "version": serving.__version__, "extensions": EXTENSIONS}
 
 
-def all_routable(catalogue: Catalogue, required: list[str]) -> bool:
-    """Whether every one of these names can be asked at this moment; empty: every name that there is, but for what was unloaded."""
-    routable = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
-    wanted = frozenset(required) or frozenset(
-        n for n in catalogue.fleet.known - routable if not catalogue.is_unloaded(n)
-    )
-    return bool(routable) and wanted <= routable
+def all_routable(catalogue: Catalogue, required: list[str], *, may_sleep: bool = False) -> bool:
+    """Whether every one of these names can be asked at this moment; empty: every name that there is.
+
+    But for what was unloaded, for variants that could not be loaded of models that others serve, and for models that could not be
+    loaded where the settings say to go on without them, and what waits for a server of a pool that comes and goes: with `may_sleep` also
+    of those that are required, because requests are what wakes it.
+    """
+    fleet, routable = catalogue.fleet, catalogue.fleet.routable
+    sleepers = catalogue.sleepers() if may_sleep else frozenset()
+    is_any = bool(routable) or (bool(sleepers) and catalogue.may_all_sleep)
+    if required:
+        return is_any and frozenset(required) <= routable | sleepers
+    failing = {n for pool in fleet.pools for f in pool.failures for n in (f.model, f.name)}
+    away = {n for n in fleet.known - routable - failing - fleet.waiting if not catalogue.is_unloaded(n)}
+    missing = {} if catalogue.may_lack_models else fleet.not_served()
+    return is_any and not (away or missing or catalogue.is_loading)
+
+
+def not_served(catalogue: Catalogue) -> dict[str, str]:
+    """Public name -> why no Triton could load it."""
+    return {model: told_of(model, failure) for model, failure in catalogue.fleet.not_served().items()}
 
 
 async def is_model_ready(catalogue: Catalogue, model: str, version: str) -> bool:
@@ -92,7 +109,7 @@ async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tu
         except Lost:
             continue
         if answer.status in (400, 404) and version:  # Triton 2.51 says 400 for a version that is not there
-            raise errors.NotFound(f"'{model}' has no version {version}")
+            raise errors.NoSuchVersion(f"'{model}' has no version {version}", model=model, version=version)
         return answer.status, answer.body, decision
     raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
 
@@ -102,21 +119,34 @@ def _require_version(version: str) -> None:
         raise errors.NotFound(f"'{version}' is not a version number")
 
 
-def index(catalogue: Catalogue, caller: Caller = ANYBODY) -> list[dict[str, str]]:
-    """Of what the caller may ask, public names first, then the names that pin a variant."""
+def index(catalogue: Catalogue, caller: Caller = ANYBODY, *, is_ready: bool = False) -> list[dict[str, str]]:
+    """Of what the caller may ask, public names first, then the names that pin a variant; with `is_ready` those alone that are.
+
+    A name has two rows where an earlier version is served and a newer one could not be loaded, as in Triton's own index.
+    """
     versions: dict[str, str] = {}
     for variant in (v for pool in catalogue.fleet.pools for v in pool.variants):
         for name in (variant.model, variant.name):
             versions[name] = max(versions.get(name, "0"), variant.version, key=int)
-    ready = {n for pool in catalogue.fleet.pools if pool.ready for v in pool.variants for n in (v.model, v.name)}
-    public = {v.model for pool in catalogue.fleet.pools for v in pool.variants}
+    ready = catalogue.fleet.routable
+    public = {model for pool in catalogue.fleet.pools for model, _ in pool.names}
     rows = []
     names = (name for name in catalogue.fleet.known if is_allowed(caller, name, catalogue.fleet))
     for name in sorted(names, key=lambda n: (n not in public, n)):
-        reason = "unloaded" if name not in ready and catalogue.is_unloaded(name) else "no pool serves it now"
-        state = {"state": "READY"} if name in ready else {"state": "UNAVAILABLE", "reason": reason}
-        rows.append({"name": name, "version": versions.get(name, "1"), **state})
-    return rows
+        failures, version = catalogue.fleet.failures_of(name), versions.get(name, "1")
+        if name in ready:
+            rows.append({"name": name, "version": version, "state": "READY"})
+            failures = [failure for failure in failures if int(failure.version) > int(version)]
+        else:
+            failures += catalogue.fleet.asleep(name).values()
+        if failures:
+            failure = failures[0]
+            reason = told_of(name, failure)
+            rows.append({"name": name, "version": failure.version, "state": "UNAVAILABLE", "reason": reason})
+        elif name not in ready:
+            reason = "unloaded" if catalogue.is_unloaded(name) else "no pool serves it now"
+            rows.append({"name": name, "version": version, "state": "UNAVAILABLE", "reason": reason})
+    return [row for row in rows if row["state"] == "READY" or not is_ready]
 
 
 def refuse_load(model: str) -> None:

@@ -45,7 +45,7 @@ def error_of(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestErro
     if answer.status == 500 and UNREADABLE.match(text):
         return errors.BadRequest(text)
     if answer.status == 404 and asked.route.versioned:
-        return errors.NotFound(f"'{name}' has no such version")
+        return errors.NoSuchModel(f"'{name}' has no such version", model=name)
     if answer.status == 501:
         return errors.Unsupported(text)
     if answer.status < 500:

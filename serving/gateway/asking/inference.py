@@ -24,6 +24,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
 from serving.gateway.responses import Headers, outcome_of
+from serving.gateway.triton_words import worded
 from serving.scheduling.admission import DEFAULT
 from serving.settings import LimitSettings
 
@@ -124,6 +125,10 @@ class Inference:
         if not self.closing:
             raise caught
         return errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S)
+
+    def worded(self, error: errors.RequestError) -> errors.RequestError:
+        """As clients of v2 are told it."""
+        return worded(error) if self._catalogue.has_triton_words else error
 
     # -- at Triton ----------------------------------------------------------------------------------------------------
 

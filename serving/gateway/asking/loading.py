@@ -8,22 +8,24 @@ holds: configurations and files do not come over the network, because whoever ma
 from __future__ import annotations
 
 import asyncio
-import re
+from collections.abc import Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from serving import errors
-from serving.gateway.assets import Assets
+from serving.gateway.assets import Assets, Exported
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.preparing import Preparing
+from serving.protocol.triton_reason import plain_reason
 
 Action = Literal["load", "unload"]
+TAKEN_S = 10.0  # from an export until its load has begun: looked for once a second, proven by its digests; a guess, not measured
 PATIENCE_S = 600.0  # a large model from a slow disk, with an engine to be built; a guess, not measured
 UNLOAD_POLL_S = 0.05  # an idle model of the embedded Triton is gone after about so long; a guess, not measured
-PATHS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 
 
 class Place(NamedTuple):
@@ -47,23 +49,61 @@ class Loading:
 
         Raises NotFound, NotReady, Forbidden, BadRequest, Unsupported, or Internal with Triton's reason.
         """
-        _check(body, action)
-        places = await _places(self._catalogue, model)
+        _check(model, body, action)
+        exported = await self._preparing.run(partial(self._assets.exported, model)) if action == "load" else {}
+        places = await _places(self._catalogue, model, exported)
+        new = [place for place in places if self._is_another(place, exported)]
+        await asyncio.gather(*(self._until_taken(place, exported[place.name].digest) for place in new))
+        places = [place for place in places if place not in new]
         bodies = [b"{}" if action == "unload" else await self._load_of(place) for place in places]
         changes = (_change(self._catalogue, *each, action) for each in zip(places, bodies, strict=True))
         for failure in await asyncio.gather(*changes, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
 
+    def _is_another(self, place: Place, exported: Mapping[str, Exported]) -> bool:
+        """Whether the gateway's repository has another file of it than its server was ever seen to serve, which Tandem keeps."""
+        server, here = place.server, exported.get(place.name)
+        if not server.kept or here is None or self._catalogue.device(place.pool) not in here.pools:
+            return False
+        config = server.kept.get(place.name)
+        return config is None or orjson.loads(config)["parameters"]["tandem_digest"]["string_value"] != here.digest
+
+    async def _until_taken(self, place: Place, digest: str) -> None:
+        """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files and loads them."""
+        _, server, name = place
+        await self._preparing.run(partial(self._assets.prove, name, digest))
+        began = perf_counter()
+        while (found := server.found.get(name)) is None or found.digest != digest:
+            waited_s = perf_counter() - began
+            failure = server.failures.get(name)
+            if failure is not None and waited_s > TAKEN_S / 2:
+                raise errors.Internal(f"Triton could not load '{name}': {failure.reason}")
+            if waited_s > TAKEN_S and name not in server.loading:
+                raise errors.NotReady(
+                    f"'{name}' was exported again, and {server.target.url} has not taken it; its log says why",
+                    retry_after_s=TAKEN_S,
+                )
+            await asyncio.sleep(UNLOAD_POLL_S)
+            try:
+                await self._catalogue.look(place.pool, server)
+            except Lost as lost:
+                raise errors.UpstreamLost(
+                    f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
+                ) from None
+
     async def _load_of(self, place: Place) -> bytes:
         """What Triton is told. Its own configuration of a kept model is not the file's: it says how many instances this machine has."""
         kept = place.server.kept
         if not kept:
             return b"{}"
+        failure = place.server.failures.get(place.name)
+        if place.name not in kept and failure is not None:
+            raise errors.Forbidden(f"'{place.name}' is not loaded: {failure.reason}")
         if place.name not in kept:
             raise errors.Forbidden(
-                f"'{place.name}' was not loaded at {place.server.target.url} since this gateway started, and Tandem keeps that server: "
-                "start it again, and it loads what its repository holds"
+                f"'{place.name}' was not loaded at {place.server.target.url} since this gateway started, Tandem keeps that server, and the "
+                "gateway's --model-repository has no such variant for it"
             )
         config = kept[place.name]
         digest = orjson.loads(config)["parameters"]["tandem_digest"]["string_value"]
@@ -71,35 +111,41 @@ class Loading:
         return orjson.dumps({"parameters": {"config": config.decode()}})
 
 
-def _check(body: bytes, action: Action) -> None:
+def _check(model: str, body: bytes, action: Action) -> None:
     try:
-        request = orjson.loads(body) if body.strip() else {}
+        request = orjson.loads(body) if body else {}
     except orjson.JSONDecodeError as error:
         raise errors.BadRequest(f"the request is not valid JSON: {error}") from None
-    parameters = (request.get("parameters") or {}) if isinstance(request, dict) else None
+    parameters = request.get("parameters", {}) if isinstance(request, dict) else None
     if not isinstance(parameters, dict):
         raise errors.BadRequest("the request must be a JSON object, and 'parameters' another one in it")
     for name, value in parameters.items():
         if name == "config" or name.startswith("file:"):
-            raise errors.Forbidden(
+            raise errors.LoadRefused(
                 f"parameters.{name[:80]}: configurations and files are not taken over the network, because they run code; "
-                "put them into the model repository"
+                "put them into the model repository",
+                model=model,
             )
         if name != "unload_dependents" or action == "load":
             raise errors.BadRequest(f"parameters.{name[:80]} means nothing here")
-        if value is not False:
+        if not isinstance(value, bool):
+            raise errors.BadRequest("parameters.unload_dependents must be true or false")
+        if value:
             raise errors.Unsupported(
                 "parameters.unload_dependents: ensembles are not served, so nothing depends on a model"
             )
 
 
-async def _places(catalogue: Catalogue, model: str) -> list[Place]:
+async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Exported]) -> list[Place]:
     """Where it is, was, or could be. A name that was never served is looked for in the repositories."""
     variants = {
-        (pool.name, v.name)
+        (pool.name, name)
         for pool in catalogue.fleet.pools
-        for v in (*pool.variants, *pool.known)
-        if model in (v.model, v.name)
+        for public, name in (
+            *((v.model, v.name) for v in (*pool.variants, *pool.known)),
+            *((f.model, f.name) for f in pool.failures),
+        )
+        if model in (public, name)
     }
     alive = [(pool, s) for pool, servers in catalogue.pools.items() for s in servers if s.alive]
     if not alive:
@@ -109,10 +155,12 @@ async def _places(catalogue: Catalogue, model: str) -> list[Place]:
         Place(pool, server, name)
         for (pool, server), names in zip(alive, held, strict=True)
         for name in sorted(names)
-        if (pool, name) in variants or (not variants and name == model)
+        if (pool, name) in variants
+        or (not variants and name == model)
+        or (server.kept and name in exported and catalogue.device(pool) in exported[name].pools)
     ]
     if not places:
-        raise errors.NotFound(f"no Triton that answers has a model '{model}' in its repository")
+        raise errors.NothingToLoad(f"no Triton that answers has a model '{model}' in its repository", model=model)
     return places
 
 
@@ -157,4 +205,4 @@ def _reason(body: bytes) -> str:
         told: Any = orjson.loads(body)["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return "it gave no reason"
-    return PATHS.sub("…", str(told))[:500]
+    return plain_reason(str(told))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from math import inf
+from time import perf_counter
 
 from serving import errors
 from serving.gateway.access import ANYBODY, Caller, require_name
@@ -13,6 +14,7 @@ from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
 from serving.protocol import v2
+from serving.protocol.bounds import most_bytes
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
 
@@ -51,6 +53,7 @@ class Route:
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
     unseen: tuple[str, ...] = ()  # pools that nobody has seen yet and that may serve it too
     binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold, on any of them
+    max_body_bytes: float = inf  # of a request that any of them takes
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
 
     def rows_of(self, head: bytes) -> float:
@@ -98,13 +101,22 @@ class Routes:
             route = self._kept[path, pool, variant] = self._make(path, pool, variant)
         return route
 
+    def _decide(self, name: str, pins: Pins) -> list[Decision]:
+        """Whoever asks for what only a pool without a server would serve is demand for it, or nobody would ever wake it."""
+        try:
+            return self._catalogue.decide(name, pins)
+        except errors.NotReady:
+            if pools := self._catalogue.sleeping(name, pins):
+                self._candidates.want(pools[0], name, perf_counter())
+            raise
+
     def _make(self, path: str, pool: bytes | None, variant: bytes | None) -> Route:
         match = PATH.fullmatch(path)
         if match is None:
             raise errors.NotFound("the path is not /v2/models/MODEL[/versions/NUMBER]/infer")
         name, version = match.groups()
         pins = Pins(pool.decode("latin-1") if pool else None, variant.decode("latin-1") if variant else None)
-        decisions = self._catalogue.decide(name, pins)
+        decisions = self._decide(name, pins)
         is_steady = any(decision.pool not in self._candidates.bridges for decision in decisions)
         choices = [
             self._choice(name, version, decision) for decision in [*decisions, *self._away(decisions, name, pins)]
@@ -121,10 +133,18 @@ class Routes:
             max_rows=max(self._candidates.max_rows(choice.pool, choice.name) for choice in choices),
             objective_s=inf if objective_s is None else objective_s,
             is_steady=is_steady,
-            unseen=tuple(self._candidates.never_seen()) if pins.pool is None else (),
+            unseen=self._unseen(name) if pins.pool is None else (),
+            max_body_bytes=self._max_body_bytes(choices),
             binary_only=frozenset().union(*(self._candidates.binary_only(c.pool, c.name) for c in choices)),
             usual_length=max(self._candidates.usual_length(choice.pool, choice.name) for choice in choices),
         )
+
+    def _max_body_bytes(self, choices: list[Choice]) -> float:
+        elements = [self._candidates.max_elements(choice.pool, choice.name) for choice in choices]
+        return max(inf if number is None else most_bytes(number) for number in elements)
+
+    def _unseen(self, name: str) -> tuple[str, ...]:
+        return tuple(pool for pool in self._candidates.never_seen() if self._catalogue.asleep.may_serve(pool, name))
 
     def _away(self, decisions: list[Decision], name: str, pins: Pins) -> list[Decision]:
         """Where it would also go if what is cold were not: others bridge until then, and receipts say so."""

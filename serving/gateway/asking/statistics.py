@@ -30,7 +30,7 @@ async def of_model(catalogue: Catalogue, name: str, version: str) -> dict[str, l
         raise errors.NotReady(f"'{name}' is not ready; try again", retry_after_s=1.0)
     rows = [row for row in rows if version in ("", row["version"])]
     if not rows:
-        raise errors.NotFound(f"'{name}' has no version {version}")
+        raise errors.NoSuchVersion(f"'{name}' has no version {version}", model=name, version=version)
     return {"model_stats": _by_version(name, rows)}
 
 
@@ -62,7 +62,7 @@ async def _rows(catalogue: Catalogue, server: Server) -> list[Row]:
     except Lost:
         return []
     rows = orjson.loads(answer.body)["model_stats"] if answer.status == 200 else []
-    return [row for row in rows if row["name"] in server.variants]
+    return [row for row in rows if row["name"] in server.found]
 
 
 def _by_version(name: str, rows: list[Row]) -> list[Row]:

@@ -18,9 +18,9 @@ from serving.repository.preprocessing import LOGITS
 
 
 def request_head(classifier: Classifier, rows: int) -> bytes:
-    """The JSON part of a request whose only binary tensor follows it: float32 [rows, channels, height, width]."""
+    """The JSON part of a request whose only binary tensor follows it: float32 [rows, …], or one image as it is taken."""
     how = classifier.preprocessing
-    shape = [rows, *how.shape] if classifier.has_batch else list(how.shape)
+    shape = [rows, *how.shape] if classifier.has_batch else list(classifier.input_shape)
     size = 4 * int(np.prod(shape))
     tensor = {"name": how.input, "shape": shape, "datatype": "FP32", "parameters": {"binary_data_size": size}}
     wanted = {"name": classifier.output, "parameters": {"binary_data": True}}

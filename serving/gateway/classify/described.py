@@ -107,6 +107,5 @@ SCHEMAS: Json = {
     },
 }
 PARAMETERS: list[Json] = [
-    {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}},
     {"name": "top_k", "in": "query", "schema": TOP_K},
 ]

@@ -19,13 +19,14 @@ from serving.scheduling import routing
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """`labels` None: its classes have no names. `has_batch` False: it takes one image at a time, without a dimension for more."""
+    """`labels` None: its classes have no names. `has_batch` False: it takes one image at a time, of `input_shape`."""
 
     preprocessing: ImagePreprocessing
     output: str
     num_classes: int
     labels: tuple[str, ...] | None
     has_batch: bool
+    input_shape: tuple[int, ...]
 
 
 class Classifiers:
@@ -50,13 +51,15 @@ class Classifiers:
         if why is not None or not isinstance(preprocessing, ImagePreprocessing):
             return why or ""
         (output,) = record.outputs
-        (num_classes,) = output.shape
+        num_classes = output.shape[-1]
         labels = beside.labels()
         if labels is not None and len(labels) != num_classes:
             raise errors.Internal(
                 f"'{served.name}' has {num_classes} classes and {len(labels)} labels; export it again"
             )
-        return Classifier(preprocessing, output.name, num_classes, labels, record.max_batch_size > 0)
+        in_front = (1,) * (len(record.inputs[0].shape) - len(preprocessing.shape))
+        shape = (*in_front, *preprocessing.shape)
+        return Classifier(preprocessing, output.name, num_classes, labels, record.max_batch_size > 0, shape)
 
 
 def _unfit(record: Record, preprocessing: Preprocessing | None) -> str | None:
@@ -67,13 +70,20 @@ def _unfit(record: Record, preprocessing: Preprocessing | None) -> str | None:
         return "it takes texts"
     if preprocessing.scores == NO_SCORES:
         return "its answers are no scores of classes"
-    takes = [(tensor.name, tensor.datatype, tensor.shape) for tensor in record.inputs]
+    is_whole = record.max_batch_size == 0  # a graph without a batch may write it as 1
+    takes = [(tensor.name, tensor.datatype, _of_one(tensor.shape, 3, is_whole)) for tensor in record.inputs]
     if len(takes) != 1 or not _fits(takes[0], preprocessing):
         return "its input is not what preprocessing.json says"
     gives = record.outputs
-    if len(gives) != 1 or gives[0].datatype != "FP32" or len(gives[0].shape) != 1 or gives[0].shape[0] < 1:
+    scores = _of_one(gives[0].shape, 1, is_whole)
+    if len(gives) != 1 or gives[0].datatype != "FP32" or len(scores) != 1 or scores[0] < 1:
         return "it does not answer with one FP32 score for each class"
     return None
+
+
+def _of_one(shape: tuple[int, ...], num_dims: int, is_whole: bool) -> tuple[int, ...]:
+    """Without the batch of one that a graph without batches has in front."""
+    return shape[1:] if is_whole and len(shape) == num_dims + 1 and shape[0] == 1 else shape
 
 
 def _fits(taken: tuple[str, str, tuple[int, ...]], preprocessing: ImagePreprocessing) -> bool:

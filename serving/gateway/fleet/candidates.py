@@ -15,6 +15,7 @@ from time import perf_counter, time
 from typing import Any
 
 from serving.gateway.fleet import curves
+from serving.gateway.fleet.asleep import LEAST_S
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.curves import Facts
 from serving.gateway.fleet.upstream import Answer
@@ -82,6 +83,9 @@ class Candidates:
     def usual_length(self, pool: str, name: str) -> int:
         return self._known[pool, name].facts.usual_length
 
+    def max_elements(self, pool: str, name: str) -> int | None:
+        return self._known[pool, name].facts.max_elements
+
     def binary_only(self, pool: str, name: str) -> frozenset[str]:
         return self._known[pool, name].facts.binary_only
 
@@ -94,6 +98,17 @@ class Candidates:
         """Pools that come and go and have not come yet: nobody knows what they will serve."""
         known = {pool for pool, _ in self._known}
         return [name for name in self.bridges if name not in known]
+
+    def want(self, pool: str, name: str, now: float) -> None:
+        """A request came for a name, public or a variant's, that this pool alone would serve, and it has no server."""
+        variants = (
+            v for p in self._catalogue.fleet.pools if p.name == pool for v in p.known if name in (v.model, v.name)
+        )
+        known = next((self._known[pool, v.name] for v in variants if (pool, v.name) in self._known), None)
+        cost_s = LEAST_S if known is None else known.candidate.service.cost_s(1)
+        self.demands[pool].note(now, cost_s)
+        self.only_demands[pool].note(now, cost_s)
+        self._catalogue.asleep.want(pool, now)
 
     def state(self, pool: str) -> str:
         """For `tandem_pool_state`."""
@@ -152,15 +167,15 @@ class Candidates:
         """What most of them say of a variant counts, and of equals what was known: while a new digest is rolled out there are two."""
         said: dict[str, Counter[tuple[str, Facts]]] = {}
         for server in servers:
-            for name, facts in server.facts.items():
-                said.setdefault(name, Counter())[server.variants[name].digest, facts] += 1
+            for name, variant in server.variants.items():
+                said.setdefault(name, Counter())[variant.digest, server.facts[name]] += 1
         for name, counts in said.items():
             known = self._known.get((pool, name))
             most = max(counts.values())
             if known is not None and counts[known.digest, known.facts] == most:
                 continue
             digest, facts = counts.most_common(1)[0][0]
-            first = next(s for s in servers if name in s.facts and s.facts[name] == facts)
+            first = next(s for s in servers if name in s.variants and s.facts[name] == facts)
             self._know(pool, name, digest, facts, first)
 
     def _tell_who_serves(self, pool: str, up: list[Server]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -21,13 +22,24 @@ from serving import errors
 from serving.gateway.background import forever
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LOOK_S, LookUp, NoAddress
+from serving.gateway.fleet.asleep import Asleep
 from serving.gateway.fleet.curves import Facts, read_facts
 from serving.gateway.fleet.silence import TICK_S, Silence
 from serving.gateway.fleet.upstream import Answer, Lost, Target
-from serving.gateway.fleet.variants import KINDS_NOT_SERVED, NotRoutable, read_variant
+from serving.gateway.fleet.variants import KINDS_NOT_SERVED, NotRoutable, read_failures, read_variant
 from serving.scheduling.outliers import silent
 from serving.scheduling.replica import Replica
-from serving.scheduling.routing import NO_PINS, Decision, Fleet, Pins, Pool, Variant, declared_spaces
+from serving.scheduling.routing import (
+    NO_PINS,
+    Decision,
+    Fleet,
+    LoadFailure,
+    Pins,
+    Pool,
+    Variant,
+    chosen_digest,
+    declared_spaces,
+)
 from serving.scheduling.routing import decide as decide_in
 from serving.settings import GatewaySettings
 
@@ -51,9 +63,13 @@ class Server:
     replica: Replica  # what was sent there, as scheduling sees it
     alive: bool = False
     is_known: bool = False  # it was asked, and answered or did not
-    variants: dict[str, Variant] = field(default_factory=dict)
+    found: dict[str, Variant] = field(default_factory=dict)  # by Triton's model name, all that it serves
+    variants: dict[str, Variant] = field(default_factory=dict)  # of these, those with the digest that requests go to
     facts: dict[str, Facts] = field(default_factory=dict)  # of every variant, by Triton's model name
     refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
+    failures: dict[str, LoadFailure] = field(default_factory=dict)  # by Triton's model name
+    loading: frozenset[str] = frozenset()  # Triton's model names
+    listed: frozenset[str] = frozenset()  # Triton's model names that its repository has, whatever their state
     kept: dict[str, bytes] = field(
         default_factory=dict
     )  # Triton's model name -> the configuration (JSON) with which `tandem triton` last loaded it; empty: it does not keep this server
@@ -82,23 +98,42 @@ class Server:
         return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Ready servers of a pool serve different files as one variant. `digests` are by the server's url."""
+
+    chosen: str
+    digests: Mapping[str, str]
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{url} serves sha256:{digest[:12]}" for url, digest in sorted(self.digests.items()))
+        return f"{each}; requests go to sha256:{self.chosen[:12]} alone"
+
+
 class Catalogue:
     """The pools, their servers and the fleet that routing sees. `on_change` is called whenever the fleet is another."""
 
     def __init__(
-        self, settings: GatewaySettings, on_change: Callable[[], None], look_up: LookUp = addresses.look_up
+        self,
+        settings: GatewaySettings,
+        on_change: Callable[[], None],
+        look_up: LookUp = addresses.look_up,
+        in_repository: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._settings = settings
+        self.asleep = Asleep(settings, in_repository or {})
         self._on_change = on_change
         self._look_up = look_up
         self.pools: dict[str, list[Server]] = {name: [] for name in settings.pools}
         self.drained: dict[str, list[Server]] = {name: [] for name in settings.pools}  # that are not done yet
         self.unknown: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # url -> why nobody can tell
         self._known: dict[str, dict[str, Variant]] = {name: {} for name in settings.pools}  # what each ever served
+        self._digests: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # Triton's model name -> last
+        self.conflicts: dict[str, dict[str, Conflict]] = {name: {} for name in settings.pools}  # by Triton's model name
         self._meant: dict[tuple[str, str], list[str]] = {}  # pool and url of the settings -> addresses of servers
         self._nameless: set[tuple[str, str]] = set()  # of these, names without an address by now
         self._watching: dict[Server, asyncio.Task[None]] = {}
-        self.fleet = Fleet(tuple(Pool(name, ready=False) for name in settings.pools))
+        self.fleet = _fleet([Pool(name, ready=False, asleep=self._asleep(name)) for name in settings.pools])
         self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
         self._tasks: list[asyncio.Task[None]] = []
         self._is_started = False
@@ -146,7 +181,12 @@ class Catalogue:
         """`routing.decide`. Of a model that a Triton has and that is not routed to, the error says why: Unsupported or NotFound."""
         try:
             return decide_in(self.fleet, name, pins)
-        except (errors.NotFound, errors.NotReady):
+        except (errors.NotFound, errors.NotReady) as error:
+            pools = self.sleeping(name, pins) if isinstance(error, errors.NotReady) else []
+            if pools and pools[0] in self.fleet.asleep(
+                name
+            ):  # else a server of it is known, and may be back in a second
+                error.retry_after_s = self.asleep.retry_after_s(pools[0], perf_counter())
             if name in self.fleet.known:
                 raise
             servers = (server for servers in self.pools.values() for server in servers if server.alive)
@@ -161,13 +201,56 @@ class Catalogue:
         """Whether a name, public or a variant's, is away because somebody unloaded it, as far as anybody knows: all its pools answer."""
         away = [(pool.name, v.name) for pool in self.fleet.pools for v in pool.known if name in (v.model, v.name)]
         places = [(server, own) for pool, own in away for server in self.pools[pool]]
-        is_gone = all(server.alive and own not in server.variants for server, own in places)
+        is_gone = all(server.alive and own not in server.found for server, own in places)
         return is_gone and any(own in server.unloaded for server, own in places)
+
+    def sleeping(self, name: str, pins: Pins = NO_PINS) -> list[str]:
+        """Pools that would serve a name, public or a variant's, if they had a server, where no other pool has one that may.
+
+        Of those that come and go alone; and none before everybody was asked: until then nobody can tell who is away.
+        """
+        places = [
+            pool.name
+            for pool in self.fleet.pools
+            if pins.pool in (None, pool.name) and pool.may_serve(name, pins.variant)
+        ]
+        if not all(map(self.asleep.comes_and_goes, places)) or not all(map(self.is_known, self._settings.pools)):
+            return []
+        return [own for own in places if not any(server.alive for server in self.pools[own])]
+
+    def sleepers(self) -> frozenset[str]:
+        """Names that wait for a pool that comes and goes and has no server now, as far as that is known."""
+        pools = (p for p in self.fleet.pools if self.asleep.comes_and_goes(p.name) and self.is_known(p.name))
+        return frozenset(n for pool in pools for f in pool.asleep for n in (f.model, f.name))
+
+    @property
+    def may_all_sleep(self) -> bool:
+        """Whether every pool comes and goes, so that there may be no server at all."""
+        return all(map(self.asleep.comes_and_goes, self._settings.pools))
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some Triton is still loading what nobody has served yet."""
+        servers = (server for servers in self.pools.values() for server in servers if server.alive)
+        return any(name not in self.fleet.known for server in servers for name in server.loading)
+
+    @property
+    def may_lack_models(self) -> bool:
+        return self._settings.allow_missing
+
+    @property
+    def has_triton_words(self) -> bool:
+        """Whether clients are told Triton's name and words."""
+        return self._settings.triton_words
 
     def is_known(self, pool: str) -> bool:
         """Whether every server that its urls mean was asked once: until then nobody can tell whether it is away."""
         named = all((pool, url) in self._meant or url in self.unknown[pool] for url in self._settings.pools[pool].urls)
         return named and all(server.is_known for server in self.pools[pool])
+
+    def digest_conflicts(self, pool: str) -> dict[tuple[str, str], bool]:
+        """(model, variant) that the pool ever served -> whether its servers serve different files as it now."""
+        return {(v.model, v.variant): name in self.conflicts[pool] for name, v in self._known[pool].items()}
 
     def device(self, pool: str) -> str:
         return self._settings.pools[pool].device
@@ -242,7 +325,7 @@ class Catalogue:
 
     def _drain(self, pool: str, server: Server) -> None:
         server.alive = server.replica.is_up = False
-        server.variants = {}  # so that what was just booked there goes elsewhere
+        server.found = server.variants = {}  # so that what was just booked there goes elsewhere
         if task := self._watching.pop(server, None):
             task.cancel()
         self.drained[pool].append(server)
@@ -318,10 +401,12 @@ class Catalogue:
         ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
         again = not server.alive or server.polls % CONFIG_EVERY == 0
         server.polls += 1
+        failures = read_failures(index)
+        loading = frozenset(entry["name"] for entry in index if entry.get("state") == "LOADING") - ready
         unloaded = frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready
         server.suspended = {name: until for name, until in server.suspended.items() if until > perf_counter()}
-        wanted = ready if again else ready - server.variants.keys() - server.refused.keys()
-        variants = {name: v for name, v in server.variants.items() if name in ready and name not in wanted}
+        wanted = ready if again else ready - server.found.keys() - server.refused.keys()
+        variants = {name: v for name, v in server.found.items() if name in ready and name not in wanted}
         facts = {name: f for name, f in server.facts.items() if name in variants}
         refused = {name: r for name, r in server.refused.items() if name in ready and name not in wanted}
         for name in sorted(wanted):
@@ -337,13 +422,24 @@ class Catalogue:
                     server.kept[name] = answer.body
             except NotRoutable as reason:
                 refused[name] = str(reason)
-        came = variants.keys() if not server.alive else variants.keys() - server.variants.keys()
+        came = variants.keys() if not server.alive else variants.keys() - server.found.keys()
         server.back |= dict.fromkeys(came, perf_counter())
-        seen = (variants, facts, refused, unloaded)
-        if not server.alive or seen != (server.variants, server.facts, server.refused, server.unloaded):
-            server.alive, (server.variants, server.facts, server.refused, server.unloaded) = True, seen
-            return True
-        return False
+        listed = frozenset(entry["name"] for entry in index)
+        seen = (variants, facts, refused, unloaded, failures, loading, listed)
+        had = (
+            server.found,
+            server.facts,
+            server.refused,
+            server.unloaded,
+            server.failures,
+            server.loading,
+            server.listed,
+        )
+        if server.alive and seen == had:
+            return False
+        server.alive, server.found, server.facts, server.refused = True, variants, facts, refused
+        server.unloaded, server.failures, server.loading, server.listed = unloaded, failures, loading, listed
+        return True
 
     def _has_name(self, pool: str, server: Server) -> bool:
         """Whether anybody would still find it."""
@@ -389,12 +485,16 @@ class Catalogue:
         return settings.objective.latency_s if settings else None
 
     def _publish(self) -> None:
+        for name in self.pools:
+            self._choose_digests(name)
         now = {
             name: {v.name: v for server in servers if server.alive for v in server.variants.values()}
             for name, servers in self.pools.items()
         }
         for name, variants in now.items():
             self._known[name] |= variants
+            for gone in self._gone(name):
+                del self._known[name][gone]
         spaces = declared_spaces(v for variants in self._known.values() for v in variants.values())
         pools = []
         for name, variants in now.items():
@@ -403,10 +503,53 @@ class Catalogue:
             for server in self.pools[name]:
                 told = server.variants.items()
                 server.differing = {n: v for n, v in told if n in variants and not v.is_told_like(variants[n])}
-            pools.append(Pool(name, ready=bool(here), variants=here or known, known=known))
-        names = {n for pool in pools for v in pool.variants for n in (v.model, v.name)}
-        self.fleet = Fleet(tuple(pools), self.fleet.known | names)
+            failures = tuple(sorted(self._failures(name), key=lambda failure: failure.name))
+            pools.append(Pool(name, bool(here), here or known, known, failures, self._asleep(name)))
+        self.fleet = _fleet(pools)
         self._on_change()
+
+    def _gone(self, pool: str) -> list[str]:
+        """Variants that were served and that no repository of the pool's servers has any more, as far as Tandem keeps those servers."""
+        servers = self.pools[pool]
+        if not servers or not all(server.alive and server.kept for server in servers):
+            return []
+        return [name for name in self._known[pool] if not any(name in server.listed for server in servers)]
+
+    def _choose_digests(self, pool: str) -> None:
+        """Of each variant one digest gets the requests, however many the pool's servers serve (`routing.chosen_digest`)."""
+        alive = [server for server in self.pools[pool] if server.alive]
+        serving: dict[str, Counter[str]] = {}
+        for server in alive:
+            for name, variant in server.found.items():
+                serving.setdefault(name, Counter())[variant.digest] += 1
+        chosen = {name: chosen_digest(num, self._digests[pool].get(name)) for name, num in serving.items()}
+        if self.is_known(pool):  # before, whoever answered first would be the one that has the requests already
+            self._digests[pool] |= chosen
+        for server in alive:
+            server.variants = {n: v for n, v in server.found.items() if v.digest == chosen[n]}
+        was = self.conflicts[pool]
+        self.conflicts[pool] = now = {
+            name: Conflict(chosen[name], {s.target.url: s.found[name].digest for s in alive if name in s.found})
+            for name, num in serving.items()
+            if len(num) > 1
+        }
+        for name in sorted(now.keys() | was.keys()):
+            if name in now and now[name] != was.get(name):
+                log.warning("pool %s: servers differ in %s: %s", pool, name, now[name])
+            elif name not in now:
+                log.warning("pool %s: servers do not differ in %s any more", pool, name)
+
+    def _asleep(self, pool: str) -> tuple[LoadFailure, ...]:
+        return tuple(self.asleep.of(pool, self.pools[pool], self._known[pool]))
+
+    def _failures(self, pool: str) -> Iterable[LoadFailure]:
+        """What servers of the pool could not load. One that serves it, in that version or a later, makes up for the others."""
+        alive = [server for server in self.pools[pool] if server.alive]
+        newest = {v.name: int(v.version) for server in alive for v in server.found.values()}
+        for failure in {f for server in alive for f in server.failures.values()}:
+            if newest.get(failure.name, 0) < int(failure.version):
+                known = self._known[pool].get(failure.name)
+                yield failure if known is None else replace(failure, model=known.model)
 
     def _decided(self, variant: Variant, pool: str, spaces: dict[str, str]) -> Variant:
         """What the configuration says by hand goes before what was measured."""
@@ -415,3 +558,7 @@ class Catalogue:
         model = self._settings.models.get(variant.model)
         chosen = model.variants.get(pool) if model else None
         return variant if chosen is None else variant.chosen(chosen == variant.variant)
+
+
+def _fleet(pools: list[Pool]) -> Fleet:
+    return Fleet(tuple(pools), frozenset(n for pool in pools for names in pool.names for n in names))

@@ -60,6 +60,7 @@ class Facts:
     inputs: tuple[Input, ...] = ()
     curve: Curve | None = None
     binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold
+    max_elements: int | None = None  # of all inputs of the largest request; None where they may have any number
     is_kept: bool = False  # `tandem triton` loaded it, and looks after it
 
     @property
@@ -111,11 +112,20 @@ def read_facts(config: dict[str, Any]) -> Facts:
         max_batch=int(config.get("max_batch_size", 0)),
         inputs=tuple(inputs),
         curve=_given(config.get("parameters", {}).get("tandem_emulated_curve", {}).get("string_value")),
+        max_elements=_most_elements(config),
         is_kept="tandem_load" in config.get("parameters", {}),
         binary_only=frozenset(
             entry["name"] for entry in config.get("output", []) if entry["data_type"] in ("TYPE_FP16", "TYPE_BF16")
         ),
     )
+
+
+def _most_elements(config: dict[str, Any]) -> int | None:
+    sizes = [[int(size) for size in entry.get("dims", ())] for entry in config.get("input", [])]
+    is_free = any(entry.get("optional") or entry["data_type"] == "TYPE_STRING" for entry in config.get("input", []))
+    if not sizes or is_free or any(size < 0 for dims in sizes for size in dims):
+        return None
+    return max(1, int(config.get("max_batch_size", 0))) * sum(map(prod, sizes))
 
 
 def _given(text: str | None) -> Curve | None:
@@ -136,14 +146,14 @@ class Measured(NamedTuple):
     is_whole: bool
 
 
-async def measure(facts: Facts, ask: Ask) -> Measured:
-    """A point for one row and some for more, by real inferences."""
+async def measure(facts: Facts, ask: Ask, clock: Callable[[], float] = perf_counter) -> Measured:
+    """A point for one row and some for more, by real inferences. `clock`: as `perf_counter`, by which `ask` is told until when."""
     points: list[tuple[float, float]] = []
-    until = perf_counter() + MAX_MEASURE_S
+    until = clock() + MAX_MEASURE_S
     for rows in sorted({min(facts.most_made_up, batch) for batch in BATCHES}):
         if points and Curve(tuple(points)).seconds(rows) > (LONGEST_S if len(points) > 1 else MAX_MEASURE_S):
             break
-        seconds = await _fastest(facts, rows, ask, until)
+        seconds = await _fastest(facts, rows, ask, until, clock)
         if seconds is None:
             return Measured(Curve(tuple(points)) if points else None, is_whole=False)
         least_s = points[-1][1] if points else 0.0  # more rows take no less time, whatever the noise says
@@ -151,7 +161,7 @@ async def measure(facts: Facts, ask: Ask) -> Measured:
     return Measured(Curve(tuple(points)), is_whole=True)
 
 
-async def _fastest(facts: Facts, rows: int, ask: Ask, until: float) -> float | None:
+async def _fastest(facts: Facts, rows: int, ask: Ask, until: float, clock: Callable[[], float]) -> float | None:
     """Of some, and of one at least, after one that is not counted. None where one got no good answer."""
     made = await asyncio.to_thread(made_up, facts, rows)  # copies of many megabytes
     if made is None:
@@ -159,17 +169,17 @@ async def _fastest(facts: Facts, rows: int, ask: Ask, until: float) -> float | N
     body, length = made
     best = inf
     for index in range(1 + NUM_TIMED):
-        began = perf_counter()
+        began = clock()
         try:
             answer = await ask(body, length, began + PATIENCE_S)
         except Lost:
             return best if best < inf else None
         if answer.status != 200:
             return None
-        took_s = perf_counter() - began
+        took_s = clock() - began
         if index > 0:
             best = min(best, took_s)
-            if perf_counter() + took_s > until:
+            if clock() + took_s > until:
                 break
     return best
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from serving.scheduling.routing import Variant
+from serving.protocol.triton_reason import plain_reason
+from serving.repository import PRECISIONS
+from serving.scheduling.routing import LoadFailure, Variant
 from serving.settings import EMULATED
 
 ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what `tandem_gate` may say
@@ -66,6 +68,26 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
+
+
+def read_failures(index: list[dict[str, Any]]) -> dict[str, LoadFailure]:
+    """By Triton's name, from its index: what it was told to load and could not, in the newest version that failed.
+
+    An older version that is not READY is one that a newer took the place of. What did not load has no configuration that names its model:
+    here alone the public name is what stands before the precision, in which no public name ends. Other names are not Tandem's.
+    """
+    failures: dict[str, LoadFailure] = {}
+    for row in sorted(index, key=lambda row: int(row.get("version") or 0)):
+        name, state = row["name"], row.get("state")
+        model, _, precision = name.rpartition("-")
+        if state == "READY":
+            failures.pop(name, None)
+        elif (
+            state == "UNAVAILABLE" and row.get("reason", "unloaded") != "unloaded" and model and precision in PRECISIONS
+        ):
+            reason = plain_reason(row["reason"])
+            failures[name] = LoadFailure(name, model, precision, str(row.get("version") or 1), reason)
+    return failures
 
 
 def _require_kind(config: dict[str, Any]) -> None:

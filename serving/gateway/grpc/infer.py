@@ -23,7 +23,8 @@ from serving.gateway.asking.route import Route
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.grpc.client import GrpcClient
 from serving.gateway.grpc.metadata import Metadata, as_metadata, metadata_in
-from serving.gateway.grpc.status import metadata_of, tell
+from serving.gateway.grpc.status import metadata_of
+from serving.gateway.grpc.streams import Streams
 from serving.gateway.http.request_headers import priority, wait_s
 from serving.gateway.preparing import Preparing
 from serving.gateway.responses import outcome_of
@@ -34,7 +35,6 @@ from serving.settings import LimitSettings
 # A request with so much besides raw tensors has typed contents, which take about 30 ns a byte to pack (measured: 5 ms for 150,000 numbers).
 THREAD_ABOVE_BYTES = 32 * 1024
 RETRY_AFTER_S = 1.0  # until others have theirs, as over HTTP; a guess, not measured
-LAST_S = 0.1  # a stop takes what a stream has sent already; a guess, not measured
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one, as in `upstream.py`
 log = logging.getLogger(__name__)
 
@@ -57,14 +57,14 @@ class GrpcInfer:
         access: Access,
         preparing: Preparing,
         limits: LimitSettings,
+        streams: Streams,
     ) -> None:
         self._inference = inference
         self._catalogue = catalogue
         self._access = access
         self._preparing = preparing
         self._limits = limits
-        self._idle: set[asyncio.Task[Any]] = set()  # streams that wait for a message
-        self._is_ending = False
+        self._streams = streams
         self._held = 0  # bytes, of all messages that are not answered yet
 
     def refused(self, error: errors.RequestError) -> None:
@@ -80,7 +80,7 @@ class GrpcInfer:
 
     async def stream(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """ModelStreamInfer: one after the other. What is wrong with one is told in its answer, and the next is taken."""
-        async for message in self._coming(messages, context):
+        async for message in self._streams.coming(messages, context):
             try:
                 asked, reply = await self._infer(message, context, is_streamed=True)
                 answer = reply.answer
@@ -88,32 +88,7 @@ class GrpcInfer:
                 pieces.append(grpc_v2.with_parameters(dict(as_metadata([*reply.receipt, _timing(asked, reply)]))))
                 yield b"".join(grpc_v2.streamed(pieces))
             except errors.RequestError as error:
-                yield _told_in_stream(message, error)
-
-    def end_idle_streams(self) -> None:
-        """Those that wait for a message now, and the others once they have answered what came: a stop has nothing to wait for there."""
-        self._is_ending = True
-        for task in self._idle:
-            task.cancel()
-
-    async def _coming(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        task = asyncio.current_task()
-        assert task is not None
-        while True:
-            self._idle.add(task)
-            try:
-                async with asyncio.timeout(LAST_S if self._is_ending else None):
-                    message = await anext(messages)
-            except StopAsyncIteration:
-                return
-            except (TimeoutError, asyncio.CancelledError):
-                if not self._is_ending:
-                    raise
-                tell(errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S), context)
-                return
-            finally:
-                self._idle.discard(task)
-            yield message
+                yield _told_in_stream(message, self._inference.worded(error))
 
     async def _infer(self, message: bytes, context: Any, *, is_streamed: bool) -> tuple[Asked, Reply]:
         """Raises RequestError, counted, or CancelledError."""
@@ -139,6 +114,10 @@ class GrpcInfer:
             envelope = grpc_v2.opened(message)
             route = self._route(envelope, said)
             series = route.choices[0].series
+            if envelope.size > route.max_body_bytes:
+                raise errors.TooLarge(
+                    f"the message has {envelope.size} bytes; '{route.name}' takes at most {route.max_body_bytes:.0f}"
+                )
             return await self._read(envelope, route, said, is_streamed=is_streamed)
         except errors.RequestError as error:
             series.outcomes[outcome_of(error)] += 1

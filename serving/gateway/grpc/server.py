@@ -16,8 +16,9 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.grpc.infer import GrpcInfer
 from serving.gateway.grpc.service import Service
-from serving.gateway.listeners import held, let_nobody_in, stop_listening
-from serving.settings import GatewaySettings, is_loopback
+from serving.gateway.grpc.streams import Streams
+from serving.gateway.listeners import held, ipv4_alone, let_nobody_in, stop_listening
+from serving.settings import GatewaySettings
 
 OPTION = "--grpc-port"
 LOOK_S = 0.1  # between two looks at whether anybody is connected
@@ -62,19 +63,23 @@ class _Heard(grpc.GenericRpcHandler):  # type: ignore[misc]
 class GrpcServer:
     """Made inside a running event loop."""
 
-    def __init__(self, gateway: Gateway, settings: GatewaySettings, host: str, port: int) -> None:
-        """Raises UserError where the port is taken."""
-        self._infer = GrpcInfer(
-            gateway.inference, gateway.catalogue, gateway.access, gateway.preparing, settings.limits
+    def __init__(
+        self, gateway: Gateway, settings: GatewaySettings, addresses: list[str], port: int, *, admin_here: bool
+    ) -> None:
+        """`addresses` are those that HTTP listens on. Raises UserError where the port is taken."""
+        self._streams = Streams()
+        infer = GrpcInfer(
+            gateway.inference, gateway.catalogue, gateway.access, gateway.preparing, settings.limits, self._streams
         )
         service = Service(
-            self._infer,
+            infer,
             gateway.access,
             gateway.catalogue,
             gateway.state,
             gateway.loading,
             list(settings.models),
-            admin_here=is_loopback(host),
+            self._streams,
+            admin_here=admin_here,
         )
         self._port = port
         self._hurry = asyncio.Event()
@@ -82,12 +87,14 @@ class GrpcServer:
         self._server = grpc.aio.server(options=list(limits.items()))
         self._heard = _Heard()
         self._server.add_generic_rpc_handlers((self._heard, *service.handlers()))
-        try:
-            self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        except RuntimeError:
-            raise UserError(
-                f"port {port} on {host} is taken or cannot be listened on; choose another with {OPTION}"
-            ) from None
+        for address in addresses:
+            try:
+                with ipv4_alone(address, port):
+                    self._server.add_insecure_port(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+            except RuntimeError:
+                raise UserError(
+                    f"port {port} on {address} is taken or cannot be listened on; choose another with {OPTION}"
+                ) from None
 
     async def start(self) -> None:
         await self._server.start()
@@ -105,7 +112,7 @@ class GrpcServer:
         nothing comes.
         """
         stop_listening(self._port)
-        self._infer.end_idle_streams()
+        self._streams.end()
         if grace_s <= 0:
             self._hurry.set()
         loop = asyncio.get_running_loop()

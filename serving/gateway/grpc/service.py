@@ -19,11 +19,16 @@ from serving.gateway.access import ADMIN, INFER, Access, Caller, require_name
 from serving.gateway.asking import about, statistics
 from serving.gateway.asking.loading import Action, Loading
 from serving.gateway.fleet.catalogue import Catalogue
-from serving.gateway.grpc import health
 from serving.gateway.grpc.guard import Guard
+from serving.gateway.grpc.health import Health
 from serving.gateway.grpc.infer import GrpcInfer
 from serving.gateway.grpc.metadata import metadata_in
+from serving.gateway.grpc.reflection import METHOD, Reflection
 from serving.gateway.grpc.status import Answer, told
+from serving.gateway.grpc.streams import Streams
+from serving.gateway.triton_words import worded
+from serving.protocol.bounds import MAX_PARAMETERS, require_few_entries
+from serving.protocol.grpc_descriptors import HEALTH
 from serving.protocol.grpc_v2 import parsed
 
 NAME = "inference.GRPCInferenceService"
@@ -41,7 +46,9 @@ OPEN = (f"/{NAME}/ServerLive", f"/{NAME}/ServerReady")
 
 
 class Service:
-    """`required` are the models that must have answered before the server is ready; `admin_here`: whether models are loaded here too."""
+    """`required` are the models that must have answered before the server is ready; `streams`: those that a stop ends; `admin_here`:
+    whether models are loaded here too.
+    """
 
     def __init__(
         self,
@@ -51,6 +58,7 @@ class Service:
         state: about.State,
         loading: Loading,
         required: list[str],
+        streams: Streams,
         *,
         admin_here: bool,
     ) -> None:
@@ -60,6 +68,7 @@ class Service:
         self._state = state
         self._loading = loading
         self._required = required
+        self._streams = streams
         self._admin_here = admin_here
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
@@ -78,13 +87,27 @@ class Service:
             "ModelInfer": self._infer.unary,
             **{name: partial(self._refuse, what) for name, what in REFUSED.items()},
         }
-        methods = {name: grpc.unary_unary_rpc_method_handler(told(answer)) for name, answer in answers.items()}
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(told(answer, self._worded)) for name, answer in answers.items()
+        }
         methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._infer.stream)
-        checks = {"Check": grpc.unary_unary_rpc_method_handler(told(self._check))}
+        health = Health(NAME, self._is_ready, self._streams)
+        checks = {
+            "Check": grpc.unary_unary_rpc_method_handler(told(health.check)),
+            "Watch": grpc.unary_stream_rpc_method_handler(health.watch),
+        }
+        reflection = Reflection((NAME,), self._access, self._streams).handlers()
+        services = {NAME: methods, **{name: {METHOD: handler} for name, handler in reflection.items()}}
         return (
-            Guard(grpc.method_handlers_generic_handler(NAME, methods), self._access, OPEN, self._count),
-            grpc.method_handlers_generic_handler(health.NAME, checks),
+            *(
+                Guard(grpc.method_handlers_generic_handler(name, offered), self._access, OPEN, self._count)
+                for name, offered in services.items()
+            ),
+            grpc.method_handlers_generic_handler(HEALTH, checks),
         )
+
+    def _worded(self, error: errors.RequestError) -> errors.RequestError:
+        return worded(error) if self._catalogue.has_triton_words else error
 
     def _count(self, method: str, error: errors.RequestError) -> None:
         if method.endswith("Infer"):
@@ -101,17 +124,18 @@ class Service:
         good = about.all_routable(self._catalogue, self._required) and not self._state.closing
         return _bytes(pb.ServerReadyResponse(ready=good))
 
-    async def _check(self, message: bytes, _: Any) -> bytes:
+    def _is_ready(self) -> bool:
+        """What `/health/ready` says."""
         state = self._state
-        state.was_ready = state.was_ready or about.all_routable(self._catalogue, self._required)
-        return health.checked(message, NAME, is_ready=state.was_ready and not state.closing)
+        state.was_ready = state.was_ready or about.all_routable(self._catalogue, self._required, may_sleep=True)
+        return state.was_ready and not state.closing
 
     # -- about server and models --------------------------------------------------------------------------------------
 
     async def _server_metadata(self, message: bytes, context: Any) -> bytes:
         parsed(pb.ServerMetadataRequest, message)
         self._caller(context, INFER)
-        return _from_json(about.server_metadata(), pb.ServerMetadataResponse())
+        return _from_json(about.server_metadata(self._catalogue), pb.ServerMetadataResponse())
 
     async def _model_ready(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.ModelReadyRequest, message)
@@ -144,8 +168,7 @@ class Service:
 
     async def _index(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.RepositoryIndexRequest, message)
-        caller = self._caller(context, INFER)
-        rows = [row for row in about.index(self._catalogue, caller) if not request.ready or row["state"] == "READY"]
+        rows = about.index(self._catalogue, self._caller(context, INFER), is_ready=request.ready)
         return _from_json({"models": rows}, pb.RepositoryIndexResponse())
 
     # -- for whoever runs the gateway ---------------------------------------------------------------------------------
@@ -162,6 +185,7 @@ class Service:
         require_name(self._caller(context, ADMIN), request.model_name, self._catalogue.fleet)
         if not self._admin_here:
             about.refuse_load(request.model_name)
+        require_few_entries("parameters", len(request.parameters), MAX_PARAMETERS)
         given = {name: _value(parameter) for name, parameter in request.parameters.items()}
         await self._loading.change(request.model_name, action, orjson.dumps({"parameters": given}))
 

@@ -55,8 +55,8 @@ def tell(error: errors.RequestError, context: Any) -> None:
     context.set_trailing_metadata(as_metadata(metadata_of(error)))
 
 
-def told(answer: Answer) -> Answer:
-    """The same, and an error becomes the RPC's status."""
+def told(answer: Answer, worded: Callable[[errors.RequestError], errors.RequestError] = lambda error: error) -> Answer:
+    """The same, and an error becomes the RPC's status, in the words that `worded` gives it."""
 
     async def answer_or_tell(message: Any, context: Any) -> bytes:
         try:
@@ -66,7 +66,7 @@ def told(answer: Answer) -> Answer:
         except Exception:
             log.exception("a gRPC request failed")
             error = errors.Internal("the gateway failed on this request; its log says why")
-        tell(error, context)
+        tell(worded(error), context)
         return b""
 
     return answer_or_tell

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from serving import errors
+from serving.gateway.http.origin import OriginPolicy
 from serving.settings import LimitSettings
 
 # Bytes of framing (chunk sizes, extensions, trailers) beside the body: 16 KiB as Node.js allows, and 8 for each byte of the body, since
@@ -25,9 +26,10 @@ RETRY_AFTER_S = 1.0  # until others have sent theirs; a guess, not measured
 
 @dataclass(slots=True)
 class Intake:
-    """What one listener takes in. `held`: bytes of the bodies of all its requests that did not come in one read."""
+    """What one listener takes in, and from whom. `held`: bytes of the bodies of all its requests that did not come in one read."""
 
     limits: LimitSettings
+    origin: OriginPolicy | None = None  # None: whoever asks, by whatever name
     held: int = 0
 
 

@@ -11,7 +11,7 @@ from math import inf
 
 from serving import errors
 from serving.gateway.http.client import Receive
-from serving.gateway.http.compression import decompress
+from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.request_headers import wait_s
 from serving.gateway.preparing import Preparing
 
@@ -41,8 +41,8 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, p
                     return None
         except TimeoutError:
             raise errors.DeadlineExpired("the deadline passed before the whole request had come") from None
-    encoding = headers.get(b"content-encoding")
-    if encoding is not None and encoding != b"identity":
+    encoding = content_coding(headers.get(b"content-encoding", b""))
+    if encoding is not None:
         inflate = partial(decompress, b"".join(chunks), encoding, limit)
         return [inflate() if sum(map(len, chunks)) <= HERE_BYTES else await preparing.run(inflate)]
     return chunks

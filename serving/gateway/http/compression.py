@@ -57,9 +57,15 @@ def _deflate(body: bytes, coding: bytes) -> bytes:
     return deflate.compress(body) + deflate.flush()
 
 
+def content_coding(value: bytes) -> bytes | None:
+    """What `Content-Encoding` says in small letters; None where that is nothing: it is empty, or a list of `identity` and empty members."""
+    codings = [name for part in value.lower().split(b",") if (name := part.strip()) not in (b"", b"identity")]
+    return b", ".join(codings) or None
+
+
 def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """A gzip or deflate (zlib) body. Raises Unsupported, BadRequest, or TooLarge past `limit` bytes."""
-    bits = WINDOWS.get(encoding.lower())
+    """A gzip or deflate (zlib) body, as `content_coding` says. Raises Unsupported, BadRequest, or TooLarge past `limit` bytes."""
+    bits = WINDOWS.get(encoding)
     if bits is None:
         unknown = errors.Unsupported(
             f"Content-Encoding {encoding[:40].decode('latin-1')!r} is not offered; gzip and deflate are"

@@ -84,6 +84,7 @@ class ClientConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, intake: Intake, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._intake = intake
+        self._origin = intake.origin
         self._max_head = intake.limits.max_head_bytes
         self._max_headers = intake.limits.max_headers
         self._arriving: Arriving | None = None  # the head or body that has begun and not ended
@@ -153,7 +154,9 @@ class ClientConnection(HttpToolsProtocol):
             self._check_size()
         parser = self.parser
         method = parser.get_method()
-        head.check(parser.get_http_version(), method, self.url, self.headers)
+        by_name = head.check(parser.get_http_version(), method, self.url, self.headers)
+        if self._origin is not None:
+            self._origin.check(by_name, self.server[0] if self.server else "", method, self.url)
         self._check_line(b"%b %b HTTP/" % (method, self.url))
         if parser.should_upgrade():
             upgrade = dict(self.headers).get(b"upgrade", b"")

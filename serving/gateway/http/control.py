@@ -6,6 +6,7 @@ for what FastAPI itself refuses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from time import perf_counter
@@ -15,6 +16,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -25,10 +27,13 @@ from serving.gateway.asking.about import State
 from serving.gateway.asking.loading import Loading
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.client import Receive, Scope, Send
+from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.guard import caller_of
 from serving.gateway.http.pages import add_pages
-from serving.gateway.metrics import Metrics
+from serving.gateway.metrics import Metrics, Rendering, rendering_for
 from serving.gateway.responses import error_parts
+from serving.gateway.triton_words import worded
+from serving.protocol.v2 import json_type, parse
 from serving.scheduling.outliers import condition
 from serving.scheduling.routing import decide, preference_for
 
@@ -47,28 +52,45 @@ STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
 }
 
 
-def build_public(catalogue: Catalogue, state: State, required: list[str], *, admin_here: bool = False) -> FastAPI:
+def build_public(
+    catalogue: Catalogue, state: State, required: list[str], *, admin_here: bool = False, has_keys: bool = False
+) -> FastAPI:
     """The app that clients see. `required` are the models that must have answered before /health/ready says so.
 
-    `admin_here`: `add_admin` will add what the operator may, and clients are the operator's.
+    `admin_here`: `add_admin` will add what the operator may, and clients are the operator's. `has_keys`: health, which is open to
+    everybody, names no model.
     """
-    app = _app("Tandem")
-    _add_health(app, catalogue, state, required)
+    app = _app("Tandem", catalogue)
+    _add_health(app, catalogue, state, required, names_models=not has_keys)
     _add_models(app, catalogue)
     _add_refusals(app, admin_here)
     return app
 
 
 def add_admin(
-    app: FastAPI, public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading
+    app: FastAPI,
+    public: FastAPI,
+    catalogue: Catalogue,
+    metrics: Metrics,
+    state: State,
+    loading: Loading,
+    *,
+    has_keys: bool = False,
 ) -> None:
     """Paths for the operator: on a loopback bind beside the others, otherwise on a listener of their own."""
-    add_pages(app, public)
+    add_pages(app, public, has_keys=has_keys)
     _add_loading(app, loading)
 
     @app.get("/metrics", tags=["admin"], summary="What was counted and measured.", response_class=PlainTextResponse)
-    async def scrape() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
+    async def scrape(request: Request) -> Response:
+        rendering = rendering_for(", ".join(request.headers.getlist("accept")))
+        return Response(await metrics.text(rendering), headers={"Vary": "Accept"}, media_type=rendering.media_type)
+
+    @app.get(
+        "/metrics/demand", tags=["admin"], summary="What the scaler reads of that.", response_class=PlainTextResponse
+    )
+    async def demand() -> Response:
+        return Response(metrics.demand(), media_type=Rendering.TEXT_0.media_type)
 
     @app.get("/admin/status", tags=["admin"], summary="Pools and models as they are now, and what a name means.")
     async def status() -> dict[str, Any]:
@@ -76,28 +98,41 @@ def add_admin(
 
 
 def build_admin(
-    public: FastAPI, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading, required: list[str]
+    public: FastAPI,
+    catalogue: Catalogue,
+    metrics: Metrics,
+    state: State,
+    loading: Loading,
+    required: list[str],
+    *,
+    has_keys: bool = False,
 ) -> FastAPI:
     """The app of the admin listener. Its documents describe `public` too, which shows none of its own there."""
-    app = _app("Tandem admin")
-    _add_health(app, catalogue, state, required)
-    add_admin(app, public, catalogue, metrics, state, loading)
+    app = _app("Tandem admin", catalogue)
+    _add_health(app, catalogue, state, required, names_models=not has_keys)
+    add_admin(app, public, catalogue, metrics, state, loading, has_keys=has_keys)
     return app
 
 
-def _app(title: str) -> FastAPI:
+def _app(title: str, catalogue: Catalogue) -> FastAPI:
     """An app without FastAPI's own documents, whose page loads its scripts from another host."""
     app = FastAPI(
         title=title,
         version=serving.__version__,
+        generate_unique_id_function=_operation_id,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    _handle_errors(app)
+    _handle_errors(app, catalogue)
     app.add_middleware(HeadAsGet)
     return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """What generated clients call an operation: `metadata_model_version`."""
+    return "_".join([route.name, *re.findall(r"\{(\w+)\}", route.path)])
 
 
 class HeadAsGet:
@@ -112,10 +147,12 @@ class HeadAsGet:
         await self._app(scope, receive, send)
 
 
-def _handle_errors(app: FastAPI) -> None:
+def _handle_errors(app: FastAPI, catalogue: Catalogue) -> None:
     def answer(request: Request, error: errors.RequestError) -> Response:
+        if catalogue.has_triton_words and request.url.path.startswith("/v2"):
+            error = worded(error)
         status, headers, body = error_parts(error, request.url.path)
-        return Response(body, status, {k.decode(): v.decode() for k, v in headers})
+        return Response(body, status, {k.decode(): v.decode() for k, v in (*headers, *error.receipt)})
 
     @app.exception_handler(errors.RequestError)
     async def ours(request: Request, error: errors.RequestError) -> Response:
@@ -141,9 +178,12 @@ def _handle_errors(app: FastAPI) -> None:
         return answer(request, errors.Internal("the gateway failed on this request; its log says why"))
 
 
-def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list[str]) -> None:
+def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list[str], *, names_models: bool) -> None:
+    def missing() -> dict[str, str]:
+        return about.not_served(catalogue) if names_models else {}
+
     @app.get("/health/live", tags=["health"], summary=LIVE)
-    @app.get("/v2/health/live", tags=["v2"], summary=LIVE)
+    @app.get("/v2/health/live", tags=["v2"], summary=LIVE, operation_id="live_now")
     async def live() -> dict[str, bool]:
         return {"live": True}
 
@@ -151,32 +191,34 @@ def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list
         "/health/ready", tags=["health"], summary="Whether traffic may come: stays so until shutdown.", responses=AWAY
     )
     async def ready() -> JSONResponse:
-        state.was_ready = state.was_ready or about.all_routable(catalogue, required)
-        return _ready(state.was_ready and not state.closing)
+        state.was_ready = state.was_ready or about.all_routable(catalogue, required, may_sleep=True)
+        return _ready(state.was_ready and not state.closing, missing())
 
     @app.get(
         "/v2/health/ready", tags=["v2"], summary="Whether every model can be asked at this moment.", responses=AWAY
     )
     async def ready_now() -> JSONResponse:
-        return _ready(about.all_routable(catalogue, required) and not state.closing)
+        return _ready(about.all_routable(catalogue, required) and not state.closing, missing())
 
 
-def _ready(good: bool) -> JSONResponse:
+def _ready(good: bool, missing: dict[str, str]) -> JSONResponse:
+    """`missing`: public name -> why it is not served."""
     headers = {} if good else {"Retry-After": "1", "Retry-After-Ms": "1000", "Tandem-Error": "not_ready"}
-    return JSONResponse({"ready": good}, 200 if good else 503, headers)
+    body = {"ready": good} if good or not missing else {"ready": good, "not_served": missing}
+    return JSONResponse(body, 200 if good else 503, headers)
 
 
 def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     @app.get("/v2", tags=["v2"], summary="Name, version and extensions of the server.")
     @app.get("/v2/", include_in_schema=False)
     async def server() -> dict[str, Any]:
-        return about.server_metadata()
+        return about.server_metadata(catalogue)
 
     @app.post(
         "/v2/repository/index", tags=["v2"], summary="All names that can be asked for, and whether they can be now."
     )
     async def index(request: Request) -> list[dict[str, str]]:
-        return about.index(catalogue, caller_of(request))
+        return about.index(catalogue, caller_of(request), is_ready=_ready_wanted(await _small_body(request)))
 
     @app.get("/v2/models/stats", tags=["v2"], summary="The statistics of every public name.")
     async def all_statistics(request: Request) -> Response:
@@ -184,23 +226,23 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
 
     @app.get("/v2/models/{model}", tags=["v2"], summary=METADATA)
     @app.get("/v2/models/{model}/versions/{version}", tags=["v2"], summary=METADATA)
-    async def metadata(model: str, version: str = "") -> Response:
-        return await _told(catalogue, model, version, about.METADATA)
+    async def metadata(model: str, request: Request) -> Response:
+        return await _told(catalogue, model, _version(request), about.METADATA)
 
     @app.get("/v2/models/{model}/config", tags=["v2"], summary=CONFIG)
     @app.get("/v2/models/{model}/versions/{version}/config", tags=["v2"], summary=CONFIG)
-    async def config(model: str, version: str = "") -> Response:
-        return await _told(catalogue, model, version, about.CONFIG)
+    async def config(model: str, request: Request) -> Response:
+        return await _told(catalogue, model, _version(request), about.CONFIG)
 
     @app.get("/v2/models/{model}/stats", tags=["v2"], summary=STATISTICS)
     @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"], summary=STATISTICS)
-    async def model_statistics(model: str, version: str = "") -> Response:
-        return await _told(catalogue, model, version, about.STATISTICS)
+    async def statistics_of(model: str, request: Request) -> Response:
+        return await _told(catalogue, model, _version(request), about.STATISTICS)
 
     @app.get("/v2/models/{model}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
     @app.get("/v2/models/{model}/versions/{version}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
-    async def ready(model: str, version: str = "") -> JSONResponse:
-        return _ready_model(model, await about.is_model_ready(catalogue, model, version))
+    async def ready(model: str, request: Request) -> JSONResponse:
+        return _ready_model(model, await about.is_model_ready(catalogue, model, _version(request)))
 
     @app.api_route("/v2/models/{model}/infer", methods=OTHER_METHODS, include_in_schema=False)
     @app.api_route(
@@ -262,7 +304,21 @@ async def _small_body(request: Request) -> bytes:
         body += chunk
         if len(body) > MAX_CONTROL_BYTES:
             raise errors.TooLarge(f"the body has more than {MAX_CONTROL_BYTES} bytes, the most that is taken here")
-    return body
+    coding = content_coding(request.headers.get("content-encoding", "").encode("latin-1"))
+    return decompress(body, coding, MAX_CONTROL_BYTES) if body and coding else body  # at most 0.1 ms: not on a thread
+
+
+def _version(request: Request) -> str:
+    """That the path names; empty where it names none, whatever stands in the query."""
+    return str(request.path_params.get("version", ""))
+
+
+def _ready_wanted(body: bytes) -> bool:
+    """Whether a request for the index, `{"ready": true}` or nothing, wants the models that are ready alone. Raises BadRequest."""
+    ready = parse(body).get("ready", False) if body else False
+    if not isinstance(ready, bool):
+        raise errors.BadRequest(f"'ready' must be true or false, not {json_type(ready)}")
+    return ready
 
 
 def _ready_model(model: str, good: bool) -> JSONResponse:
@@ -294,6 +350,13 @@ def _status(catalogue: Catalogue, metrics: Metrics, state: State) -> dict[str, A
             "demand_unseen_replicas": round(pool.demand_unseen_replicas, 3),
             "price_per_hour": pool.price_per_hour,
             "unresolved": catalogue.unknown[pool.name],
+            "digest_conflicts": {
+                name: {
+                    "chosen": f"sha256:{conflict.chosen}",
+                    "servers": {url: f"sha256:{digest}" for url, digest in conflict.digests.items()},
+                }
+                for name, conflict in catalogue.conflicts[pool.name].items()
+            },
             "servers": [
                 {
                     "url": s.target.url,
@@ -304,13 +367,23 @@ def _status(catalogue: Catalogue, metrics: Metrics, state: State) -> dict[str, A
                     "triton": s.triton,
                     "variants": sorted(s.variants),
                     "refused": s.refused,
+                    "not_loaded": {name: failure.reason for name, failure in s.failures.items()},
                 }
                 for s in servers
             ],
         }
     models: dict[str, Any] = {}
-    for name in sorted({v.model for pool in catalogue.fleet.pools for v in pool.variants}):
-        models[name] = {"variants": _variants_of(catalogue, name), "public": _public(catalogue, name)}
+    for name in sorted({model for pool in catalogue.fleet.pools for model, _ in pool.names}):
+        models[name] = {
+            "variants": _variants_of(catalogue, name),
+            "public": _public(catalogue, name),
+            "not_loaded": [
+                {"name": f.name, "variant": f.variant, "version": f.version, "pool": pool.name, "reason": f.reason}
+                for pool in catalogue.fleet.pools
+                for f in pool.failures
+                if f.model == name
+            ],
+        }
     return {"version": 1, "tandem": serving.__version__, "closing": state.closing, "pools": pools, "models": models}
 
 

@@ -58,6 +58,7 @@ SCOPE_OF = {
     "/v1/embeddings": INFER,
     "/v1/classify/{model}": INFER,
     "/metrics": METRICS,
+    "/metrics/demand": METRICS,
     "/admin/status": ADMIN,
 }
 ROWS = [(compile_path(path)[0], needed) for path, needed in SCOPE_OF.items()]

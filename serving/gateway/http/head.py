@@ -15,7 +15,7 @@ from serving import errors
 MAX_TARGET_BYTES = 8190
 VERSIONS = frozenset({"1.1", "1.0"})
 # Of two that differ each reader would believe another (Content-Length, of which the parser takes one only, is not among them).
-FRAMING = (b"host", b"transfer-encoding", b"expect", b"content-type", b"content-encoding")
+FRAMING = (b"host", b"transfer-encoding", b"expect", b"content-type", b"content-encoding", b"origin", b"sec-fetch-site")
 HOST = re.compile(rb"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})?")
 NEVER_ENCODED = frozenset(b"/\\%\x7f") | frozenset(
@@ -28,8 +28,8 @@ OTHER_PROTOCOLS = "this server speaks HTTP/1.1"
 Headers = list[tuple[bytes, bytes]]
 
 
-def check(version: str, method: bytes, target: bytes, headers: Headers) -> None:
-    """`headers` have their names in small letters. Raises BadRequest or what fits better."""
+def check(version: str, method: bytes, target: bytes, headers: Headers) -> dict[bytes, bytes]:
+    """`headers` have their names in small letters; returned by name. Raises BadRequest or what fits better."""
     _check_line(version, method, target)
     by_name = dict(headers)
     if len(by_name) < len(headers):
@@ -45,6 +45,7 @@ def check(version: str, method: bytes, target: bytes, headers: Headers) -> None:
     expect = by_name.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
         raise errors.ExpectationFailed("of Expect, 100-continue alone is understood")
+    return by_name
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -74,7 +74,7 @@ class Infer:
             series.outcomes["cancelled"] += 1
             return
         except (errors.RequestError, asyncio.CancelledError) as caught:
-            error = inference.refusal(caught)
+            error = inference.worded(inference.refusal(caught))
             (series if asked is None else asked.series).outcomes[outcome_of(error)] += 1
             receipt = error.receipt
             if receipt:
@@ -126,7 +126,8 @@ class Infer:
         self, route: Route, headers: dict[bytes, bytes], receive: Receive, arrived: float, caller: Caller
     ) -> Asked | None:
         """The whole request, checked; None if the client left."""
-        chunks = await read_body(headers, receive, self._limits.max_body_bytes, self._preparing)
+        limit = int(min(self._limits.max_body_bytes, route.max_body_bytes))
+        chunks = await read_body(headers, receive, limit, self._preparing)
         if chunks is None:
             return None
         head, chunks, header_length, timeout_us = self._checked(

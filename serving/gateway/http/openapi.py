@@ -6,6 +6,8 @@ served: whoever changes the headers of `infer.py` changes them here (a test comp
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,21 +15,21 @@ from fastapi.openapi.utils import get_openapi
 
 from serving import errors
 from serving.gateway.classify import described as classify
+from serving.gateway.http import described
+from serving.gateway.http.described import ref
+from serving.gateway.http.guard import OPEN, SCOPE_OF
 from serving.gateway.openai import described as openai
 from serving.gateway.openai.embeddings import PATH as EMBEDDINGS_PATH
 from serving.gateway.responses import OPENAI_PATHS
+from serving.scheduling.admission import HIGHEST, LOWEST
 
 Json = dict[str, Any]
 HERE = "Tandem's HTTP API. Inference follows the Open Inference Protocol, version 2."
 ELSEWHERE = "Answered at the address for clients, not here."
-ERROR = {
-    "type": "object",
-    "properties": {"error": {"type": "string", "description": "What happened and the way out."}},
-    "required": ["error"],
-}
 INFER_PATHS = ("/v2/models/{model}/infer", "/v2/models/{model}/versions/{version}/infer")
 INFER_ERRORS: dict[type[errors.RequestError], str] = {
     errors.BadRequest: "The request is wrong, or its pins contradict each other.",
+    errors.Forbidden: "The key, or the page that this comes from, may not ask this.",
     errors.NotFound: "There is no such model or version.",
     errors.TooLarge: "The body is larger than is taken here.",
     errors.Internal: "The model failed on this request.",
@@ -36,14 +38,38 @@ INFER_ERRORS: dict[type[errors.RequestError], str] = {
     "try again after Retry-After; without one, trying again does not help.",
     errors.DeadlineExpired: "The deadline passed before there was an answer.",
 }
-REQUEST_HEADERS = {
-    "Tandem-Pool": "The pool that must answer, such as cpu.",
-    "Tandem-Variant": "The variant that must answer, such as fp32.",
-    "Tandem-Deadline-Ms": "After how many milliseconds an answer is worthless; the least of this, parameter timeout and objective counts.",
-    "Tandem-Priority": "1, the highest, to 5; 3 where there is none.",
-    "Inference-Header-Content-Length": "How many bytes of the body are JSON, where binary tensors follow it.",
-    "Content-Encoding": "gzip or deflate, where the body is compressed.",
+# Header -> what it says, and its schema.
+REQUEST_HEADERS: dict[str, tuple[str, Json]] = {
+    "Tandem-Pool": ("The pool that must answer, such as cpu.", {"type": "string"}),
+    "Tandem-Variant": ("The variant that must answer, such as fp32.", {"type": "string"}),
+    "Tandem-Deadline-Ms": (
+        "After how many milliseconds an answer is worthless; the least of this, parameter timeout and objective counts.",
+        {"type": "number", "exclusiveMinimum": 0},
+    ),
+    "Tandem-Priority": (
+        "1, the highest, to 5; 3 where there is none.",
+        {"type": "integer", "minimum": HIGHEST, "maximum": LOWEST},
+    ),
+    "Inference-Header-Content-Length": (
+        "How many bytes of the body are JSON, where binary tensors follow it.",
+        {"type": "integer", "minimum": 0},
+    ),
+    "Content-Encoding": (
+        "gzip or deflate, where the body is compressed.",
+        {"type": "string", "enum": ["gzip", "deflate"]},
+    ),
 }
+PATH_PARAMETERS: Json = {
+    "model": {"type": "string", "pattern": "^[A-Za-z0-9._][A-Za-z0-9._-]*$"},
+    "name": {"type": "string", "pattern": "^[a-z]+\\.[a-z]+$"},
+    "version": {"type": "string", "pattern": "^[0-9]{1,9}$"},
+}
+PAGE_TYPES = ("text/css", "text/javascript", "image/svg+xml")
+KEYS: Json = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `tandem keys add`."},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same key."},
+}
+KEY_ERRORS = {"401": "There is no key, or none that is known.", "403": "This key may not ask this."}
 RECEIPT_HEADERS = {
     "Tandem-Pool": "The pool that answered.",
     "Tandem-Device": "cpu, gpu, emulated-… or unverified, and the name of the device.",
@@ -61,8 +87,11 @@ ERROR_HEADERS = {
 }
 
 
-def document(app: FastAPI, public: FastAPI) -> Json:
-    """The document of `app`; where `public` is another app, with what that one answers, which each operation then says."""
+def document(app: FastAPI, public: FastAPI, *, has_keys: bool = False) -> Json:
+    """The document of `app`; where `public` is another app, with what that one answers, which each operation then says.
+
+    `has_keys`: whether requests need an API key, but on open paths.
+    """
     made = get_openapi(title=app.title, version=app.version, description=HERE, routes=app.routes)
     paths: Json = made["paths"]
     theirs: Json = get_openapi(title="", version="", routes=public.routes)["paths"] | by_hand()
@@ -72,16 +101,41 @@ def document(app: FastAPI, public: FastAPI) -> Json:
         paths.setdefault(path, item)
     for path, item in paths.items():
         for operation in item.values():
-            operation["responses"].pop("422", None)  # ours are 400, with the protocol's body
-            if path not in by_hand():  # those list their own
-                error = "OpenAIError" if path.startswith(OPENAI_PATHS) else "Error"
-                operation["responses"]["default"] = _answer("An error.", error, ERROR_HEADERS)
+            if path not in by_hand():  # those say it all
+                _complete(path, operation)
+            if has_keys and SCOPE_OF[path] != OPEN:
+                operation["security"] = [{name: []} for name in KEYS]
+                operation["responses"] |= {
+                    status: _answer(text, _error_at(path), ERROR_HEADERS) for status, text in KEY_ERRORS.items()
+                }
     made["components"] = {
-        "schemas": {"Error": ERROR, "Tensor": TENSOR, "InferRequest": REQUEST, "InferResponse": RESPONSE}
-        | openai.SCHEMAS
-        | classify.SCHEMAS
+        "schemas": described.SCHEMAS | openai.SCHEMAS | classify.SCHEMAS,
+        **({"securitySchemes": KEYS} if has_keys else {}),
     }
     return made
+
+
+def _complete(path: str, operation: Json) -> None:
+    """What FastAPI does not know of its own operation."""
+    answers = operation["responses"]
+    answers.pop("422", None)  # ours are 400, with the protocol's body
+    answers["default"] = _answer("An error.", _error_at(path), ERROR_HEADERS)
+    if path in described.ANSWERS:
+        answers["200"]["content"] = {"application/json": {"schema": described.ANSWERS[path]}}
+    if path in described.AWAY:
+        answers["503"]["content"] = {"application/json": {"schema": described.AWAY[path]}}
+    if path in described.BODIES:
+        operation["requestBody"] = {"content": {"application/json": {"schema": ref(described.BODIES[path])}}}
+    if path == "/metrics":
+        answers["200"]["content"]["application/openmetrics-text"] = {"schema": {"type": "string"}}
+    if path == "/ui/{name}":
+        answers["200"]["content"] |= {kind: {"schema": {"type": "string"}} for kind in PAGE_TYPES}
+    if named := re.findall(r"\{(\w+)\}", path):
+        operation["parameters"] = [_in_path(name) for name in named]
+
+
+def _error_at(path: str) -> str:
+    return "OpenAIError" if path.startswith(OPENAI_PATHS) else "Error"
 
 
 def by_hand() -> Json:
@@ -96,7 +150,7 @@ def infer(path: str) -> Json:
     """The path item of inference."""
     names = ["model", *(["version"] if "{version}" in path else [])]
     binary = {"schema": {"type": "string", "format": "binary"}}
-    body = {"application/json": {"schema": _ref("InferRequest")}, "application/octet-stream": binary}
+    body = {"application/json": {"schema": ref("InferRequest")}, "application/octet-stream": binary}
     good = _answer("The outputs, and the receipt in the headers.", "InferResponse", RECEIPT_HEADERS)
     good["content"]["application/octet-stream"] = binary
     bad = {str(errors.HTTP[e][0]): _answer(text, "Error", ERROR_HEADERS) for e, text in INFER_ERRORS.items()}
@@ -104,11 +158,7 @@ def infer(path: str) -> Json:
         "tags": ["v2"],
         "summary": "Ask a model. The receipt in the headers says what really happened.",
         "operationId": "_".join(["infer", *names]),
-        "parameters": [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names]
-        + [
-            {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
-            for name, text in REQUEST_HEADERS.items()
-        ],
+        "parameters": [_in_path(name) for name in names] + _headers(REQUEST_HEADERS),
         "requestBody": {"required": True, "content": body},
         "responses": {"200": good, **bad},
     }
@@ -125,13 +175,10 @@ def embeddings() -> Json:
         "tags": ["openai"],
         "summary": "Vectors of texts, as OpenAI's clients ask for them.",
         "operationId": "embeddings",
-        "parameters": [
-            {"name": name, "in": "header", "description": REQUEST_HEADERS[name], "schema": {"type": "string"}}
-            for name in openai.HEADERS
-        ],
+        "parameters": _headers(openai.HEADERS),
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": _ref("EmbeddingsRequest")}},
+            "content": {"application/json": {"schema": ref("EmbeddingsRequest")}},
         },
         "responses": {"200": good, **bad},
     }
@@ -146,57 +193,25 @@ def classification() -> Json:
         "tags": ["classify"],
         "summary": "Labels of images: files in, the model's own preprocessing and names of classes here.",
         "operationId": "classify",
-        "parameters": classify.PARAMETERS
-        + [
-            {"name": name, "in": "header", "description": REQUEST_HEADERS[name], "schema": {"type": "string"}}
-            for name in classify.HEADERS
-        ],
+        "parameters": [_in_path("model"), *classify.PARAMETERS, *_headers(classify.HEADERS)],
         "requestBody": {"required": True, "content": classify.BODY},
         "responses": {"200": good, **bad},
     }
     return {"post": operation}
 
 
+def _in_path(name: str) -> Json:
+    return {"name": name, "in": "path", "required": True, "schema": PATH_PARAMETERS[name]}
+
+
+def _headers(names: Iterable[str]) -> list[Json]:
+    told = [(name, *REQUEST_HEADERS[name]) for name in names]
+    return [{"name": name, "in": "header", "description": text, "schema": schema} for name, text, schema in told]
+
+
 def _answer(text: str, schema: str, headers: dict[str, str]) -> Json:
     return {
         "description": text,
         "headers": {n: {"description": d, "schema": {"type": "string"}} for n, d in headers.items()},
-        "content": {"application/json": {"schema": _ref(schema)}},
+        "content": {"application/json": {"schema": ref(schema)}},
     }
-
-
-def _ref(schema: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{schema}"}
-
-
-TENSOR = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "datatype": {"type": "string", "examples": ["FP32"]},
-        "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-        "data": {"type": "array", "description": "Row by row, flat or nested; absent where the tensor is binary."},
-        "parameters": {"type": "object"},
-    },
-    "required": ["name", "datatype", "shape"],
-}
-REQUEST = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        "inputs": {"type": "array", "minItems": 1, "items": _ref("Tensor")},
-        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
-        "parameters": {"type": "object"},
-    },
-    "required": ["inputs"],
-}
-RESPONSE = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        "model_name": {"type": "string", "description": "The name that was asked for."},
-        "model_version": {"type": "string"},
-        "outputs": {"type": "array", "items": _ref("Tensor")},
-    },
-    "required": ["model_name", "outputs"],
-}

@@ -28,7 +28,7 @@ HEADERS = {
 }
 
 
-def add_pages(app: FastAPI, public: FastAPI) -> None:
+def add_pages(app: FastAPI, public: FastAPI, *, has_keys: bool) -> None:
     """`/`, `/ui/…`, `/docs` and `/openapi.json`, which describes `app` and what clients reach at `public` (it may be the same)."""
     files = read_files()
 
@@ -51,7 +51,7 @@ def add_pages(app: FastAPI, public: FastAPI) -> None:
 
     @app.get("/openapi.json", tags=["pages"], summary="This API in OpenAPI 3.1.")
     async def openapi() -> dict[str, object]:
-        return document(app, public)
+        return document(app, public, has_keys=has_keys)
 
 
 def read_files() -> dict[str, bytes]:

@@ -27,7 +27,7 @@ TOKENS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum"
 TEXT = {"type": "string", "minLength": 1}
 INPUT = {
     "description": "A text, some texts, a text's tokens, or the tokens of some texts: ids of this model's own tokenizer, with its special "
-    "tokens or without.",
+    "tokens or without. Tokens only where the gateway was told to take them for this model.",
     "oneOf": [
         TEXT,
         {"type": "array", "minItems": 1, "items": TEXT},

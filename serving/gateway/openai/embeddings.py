@@ -35,7 +35,7 @@ from serving.gateway.responses import Headers, error_response, outcome_of
 from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
 from serving.protocol.tensors import float_output
 from serving.scheduling.grouping import grouped, tokens_of_a_request
-from serving.settings import LimitSettings
+from serving.settings import GatewaySettings
 
 PATH = "/v1/embeddings"
 # What is made on the event loop rather than handed to a thread, which takes some 60 µs: bytes of JSON that are parsed in as long, and
@@ -55,12 +55,18 @@ class _Texts:
 
 class Embeddings:
     def __init__(
-        self, inference: Inference, access: Access, assets: Assets, preparing: Preparing, limits: LimitSettings
+        self,
+        inference: Inference,
+        access: Access,
+        assets: Assets,
+        preparing: Preparing,
+        settings: GatewaySettings,
     ) -> None:
         self._inference = inference
         self._access = access
         self._preparing = preparing
-        self._limits = limits
+        self._limits = settings.limits
+        self._takes_ids = frozenset(name for name, model in settings.models.items() if model.token_ids)
         self._embedders = Embedders(assets, preparing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,6 +83,8 @@ class Embeddings:
             request = await self._request(chunks)
             route = self._route(request, headers, caller)
             series = route.choices[0].series
+            if request.ids is not None and route.model not in self._takes_ids:
+                raise _no_ids(route)
             embedder = await self._embedders.of(route.choices[0].decision.variant, request.model)
             wait = wait_s(headers.get(b"tandem-deadline-ms"))
             urgency = priority(headers.get(b"tandem-priority"), caller.highest_priority)
@@ -156,6 +164,16 @@ class Embeddings:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _no_ids(route: Route) -> errors.BadRequest:
+    """With the way out for who sent them: in nearly all cases a client whose own tokenizer is OpenAI's."""
+    return errors.BadRequest(
+        f"'input' holds token ids, and '{route.name}' takes texts: ids of another tokenizer would give wrong vectors in silence. Send "
+        "texts (LangChain's OpenAIEmbeddings does with check_embedding_ctx_length=False); whoever runs this gateway may set "
+        f"models.{route.model}.token_ids for clients that use the model's own tokenizer",
+        param="input",
+    )
 
 
 def _grouped(rows: list[list[int]], embedder: Embedder, route: Route) -> _Texts:

@@ -54,12 +54,15 @@ def add_openai(app: FastAPI, fleet: Callable[[], Fleet], assets: Assets, prepari
     async def models(request: Request) -> dict[str, Any]:
         caller = caller_of(request)
         named = {v.model: v for v in _variants(fleet()) if caller.may_ask(v.model)}
-        return models_body(await created.of(dict(sorted(named.items()))))
+        made = {model: UNKNOWN for model, _ in _asleep(fleet()) if caller.may_ask(model)} | await created.of(named)
+        return models_body(dict(sorted(made.items())))
 
     @app.get("/v1/models/{model}", tags=["openai"], summary="One of them; also the name of a variant.")
-    async def model(request: Request, model: str) -> dict[str, Any]:
+    async def retrieve(request: Request, model: str) -> dict[str, Any]:
         caller = caller_of(request)
         found = [v for v in _variants(fleet()) if model in (v.model, v.name) and caller.may_ask(v.model)]
+        if not found and any(model in names and caller.may_ask(names[0]) for names in _asleep(fleet())):
+            return model_body(model, UNKNOWN)
         if not found:
             raise errors.NotFound(f"there is no model '{model[:100]}' here; GET /v1/models lists them", param="model")
         return model_body(model, (await created.of({model: found[-1]}))[model])
@@ -67,6 +70,11 @@ def add_openai(app: FastAPI, fleet: Callable[[], Fleet], assets: Assets, prepari
     @app.api_route(PATH, methods=OTHER_METHODS, include_in_schema=False)
     async def embeddings_by_other_method() -> None:
         raise HTTPException(405, headers={"Allow": "POST"})
+
+
+def _asleep(fleet: Fleet) -> set[tuple[str, str]]:
+    """(public name, variant's name) of what waits for a server of its pool: asking for it is what wakes one."""
+    return {(f.model, f.name) for pool in fleet.pools for f in pool.asleep}
 
 
 def _variants(fleet: Fleet) -> list[Variant]:

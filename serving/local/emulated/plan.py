@@ -32,9 +32,9 @@ def plan_emulated(
     asked: Asked = NOTHING_ASKED,
 ) -> PoolPlan:
     """Raises UserError where a curve is of nothing that is there, or nothing that is there has a curve."""
-    curves.require_known(repository.variants())
+    curves.require_known(repository.readable()[0])
     here = place_here("cpu", engines, num_threads=1)
-    wanted = whole(repository, lambda variant: curves.of(variant) is not None, say)
+    wanted, refused = whole(repository, lambda variant: curves.of(variant) is not None, say)
     chosen = {v.name: (v, curve) for v in runnable(wanted, here, say) if (curve := curves.of(v)) is not None}
     if not chosen:
         raise UserError(
@@ -46,7 +46,7 @@ def plan_emulated(
         name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())), asked, say)
         for name, (variant, curve) in chosen.items()
     }
-    return PoolPlan(pool, configs, lambda name: chosen[name][0].verify())
+    return PoolPlan(pool, configs, lambda name: chosen[name][0].verify(), refused)
 
 
 def _fp32(variant: Variant, chosen: Sequence[tuple[Variant, Curve]]) -> Curve | None:

@@ -34,12 +34,12 @@ def check_shape(shape: object, body_size: int, where: str) -> list[int]:
     Triton 2.51 makes room for a JSON tensor by its shape before it looks at the data: `[4294967297, 4]` in a request of 90 bytes
     kills it. Every element takes a byte at least, in JSON and in binary. Raises BadRequest.
     """
+    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
+        raise BadRequest(f"{where}: 'shape' has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are taken here")
     if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
         raise BadRequest(f"{where}: 'shape' must be an array of whole numbers, 0 or more, not {str(shape)[:80]}")
     if max(shape, default=0) > MAX_DIMENSION:
         raise BadRequest(f"{where}: shape {str(shape)[:80]} has a dimension over {MAX_DIMENSION}")
-    if len(shape) > MAX_DIMENSIONS:
-        raise BadRequest(f"{where}: 'shape' has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are taken here")
     if prod(shape) > body_size:
         raise BadRequest(
             f"{where}: shape {str(shape)[:80]} holds {prod(shape)} elements, more than a body of {body_size} bytes can"

@@ -7,7 +7,7 @@ Searches are for single bytes wherever that is enough: the C library finds those
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,6 +15,14 @@ from typing import Any
 import orjson
 
 from serving.errors import BadRequest
+from serving.protocol.bounds import (
+    MAX_INPUTS,
+    MAX_OUTPUTS,
+    require_bounded,
+    require_few_entries,
+    require_few_parameters,
+    require_parsable,
+)
 from serving.protocol.v2.datatypes import INTEGER_RANGES, MAX_DIMENSION, check_shape
 from serving.protocol.v2.parameters import check_parameters, json_type
 
@@ -25,6 +33,8 @@ MAX_BRACKETS = 1000
 BINARY_PARAMETERS = re.compile(
     rb'"parameters"\s*:\s*\{\s*"(?:binary_data_size"\s*:\s*\d{1,9}|binary_data(?:_output)?"\s*:\s*(?:true|false))\s*\}'
 )
+NAME = b'"name"'
+NAMES = re.compile(rb'"name"\s*:\s*"([^"]*)"')
 FIRST = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,9})')
 SHAPE = re.compile(
     rb'"shape"\s*:\s*\[\s*(\d{1,9})(?:\s*,\s*(\d{1,9}))?'
@@ -84,6 +94,7 @@ def check_head(head: bytes, body_size: int | None = None) -> Head:
     Raises BadRequest or Unsupported. Bodies without escapes, many brackets, integers in JSON, and parameters other than the
     binary extension's own, which are nearly all, pass after a few byte searches.
     """
+    require_bounded(head)
     size = len(head) if body_size is None else body_size
     if not head or (_is_plain(head) and not _is_any_shape_large(head, size)):  # raw binary has none
         return PLAIN
@@ -99,6 +110,9 @@ def _is_plain(head: bytes) -> bool:
     if head.find(b"N") >= 0 and (head.find(b"NaN") >= 0 or (head.find(b"INT") >= 0 and head.find(b'"data"') >= 0)):
         return False
     if head.find(b"I") >= 0 and head.find(b"Inf") >= 0:
+        return False
+    num_names = head.count(NAME)
+    if num_names > 1 and len(set(NAMES.findall(head))) < num_names:
         return False
     num_parameters = head.count(b"parameters")
     return num_parameters == 0 or num_parameters == len(BINARY_PARAMETERS.findall(head))
@@ -126,9 +140,11 @@ def _is_any_shape_large(head: bytes, size: int) -> bool:
 
 def _check_parsed(head: bytes, size: int) -> Head:
     request = parse(head)
+    check_numbers(request)
     timeout_us = check_parameters(request.get("parameters"), "parameters")
     for key in ("inputs", "outputs"):
         entries = request.get(key)
+        check_names(entries, key)
         for index, entry in enumerate(entries if isinstance(entries, list) else ()):
             if isinstance(entry, dict):
                 check_parameters(entry.get("parameters"), f"{key}[{index}].parameters")
@@ -138,6 +154,29 @@ def _check_parsed(head: bytes, size: int) -> Head:
         return Head(timeout_us, orjson.dumps(request))
     except TypeError:  # orjson reads 1,024 levels and writes 254
         raise BadRequest("the request is nested more than 254 levels deep") from None
+
+
+def check_numbers(request: Mapping[str, object]) -> None:
+    """Raises BadRequest where it has more inputs, outputs or parameters than any model needs."""
+    levels = [request]
+    for key, most in (("inputs", MAX_INPUTS), ("outputs", MAX_OUTPUTS)):
+        entries = request.get(key)
+        if isinstance(entries, list):
+            require_few_entries(key, len(entries), most)
+            levels += [entry for entry in entries if isinstance(entry, dict)]
+    require_few_parameters(level.get("parameters") for level in levels)
+
+
+def check_names(entries: object, key: str) -> None:
+    """Raises BadRequest where two inputs, or two outputs, have one name: Triton answers of them as it likes."""
+    known = set()
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in known:
+            raise BadRequest(f"{key}[{index}] '{name[:80]}' already exists in the request; name each of the {key} once")
+        known.add(name)
 
 
 def _check_input(entry: dict[str, Any], size: int, where: str) -> None:
@@ -151,6 +190,7 @@ def _check_input(entry: dict[str, Any], size: int, where: str) -> None:
 
 def parse(head: bytes) -> dict[str, Any]:
     """The JSON part as an object. Raises BadRequest."""
+    require_parsable(head)
     try:
         request = orjson.loads(head)
     except orjson.JSONDecodeError as error:

@@ -17,12 +17,16 @@ import orjson
 import simdjson
 
 from serving.errors import BadRequest, RequestError
+from serving.protocol.bounds import MAX_MEMBERS, MAX_OUTPUTS, require_bounded, require_parsable
 from serving.protocol.v2.datatypes import INTEGER_RANGES, check_shape
 from serving.protocol.v2.explain import wrong_count
+from serving.protocol.v2.head import check_names, check_numbers
 from serving.protocol.v2.parameters import check_parameters
 
 KEPT_BYTES = 4 * 2**20  # a parser keeps room for the largest body it has read, about three times its size
-MAX_MEMBERS = 256  # inputs, or keys of an object: each is found by looking at those before it; more stay JSON
+MAX_FOUND = 256  # inputs, or keys of an object: each is found by looking at those before it; more stay JSON
+MAX_ENTRIES = MAX_OUTPUTS  # of one list or object that is no data
+MAX_DEPTH = 16  # levels of what is no data; more stay JSON
 BUFFERS = {"FP32": ("d", "f8"), "FP64": ("d", "f8")} | {
     name: ("u", "u8") if name.startswith("U") else ("i", "i8") for name in INTEGER_RANGES
 }
@@ -54,35 +58,44 @@ class JsonTensors:
         """None where the request is to go on as JSON. Raises BadRequest or Unsupported for what must not reach Triton."""
         if body[:1] != b"{":  # simdjson would read over a byte-order mark
             return None
+        require_bounded(body)
         parser = self._parser if len(body) <= KEPT_BYTES else simdjson.Parser()
         try:
-            return _converted(parser.parse(body), len(body))
+            return _converted(parser.parse(body), body)
         except RequestError as error:
             raise error.with_traceback(None) from None  # whose frames would keep the document, and with it the parser
         except (ValueError, TypeError, RuntimeError, KeyError, _Stays):  # KeyError: it finds no key that has NUL in it
             return None
 
 
-def _converted(document: Any, size: int) -> Binary:
+def _converted(document: Any, body: bytes) -> Binary:
     if not isinstance(document, simdjson.Object):
         raise _Stays
     found = _members(document)
     entries = found.pop("inputs", None)
-    if not isinstance(entries, simdjson.Array) or len(entries) > MAX_MEMBERS:
+    if not isinstance(entries, simdjson.Array) or len(entries) > MAX_FOUND:
         raise _Stays
     numbers = range(len(entries))  # a loop over the array itself would make objects of all that is in it
-    if not any(_is_of_numbers(entries[index]) for index in numbers):
+    are_of_numbers = [_is_of_numbers(entries[index]) for index in numbers]
+    if not any(are_of_numbers):
         raise _Stays
-    request = {key: _plain(value) for key, value in found.items()}
+    if not all(are_of_numbers):
+        require_parsable(body)
+    size = len(body)
+    left = [MAX_MEMBERS]
+    request = {key: _plain(value, left) for key, value in found.items()}
     timeout_us = check_parameters(request.get("parameters"), "parameters")
     outputs = request.get("outputs")
+    check_names(outputs, "outputs")
     for index, entry in enumerate(outputs if isinstance(outputs, list) else ()):
         if isinstance(entry, dict):
             check_parameters(entry.get("parameters"), f"outputs[{index}].parameters")
     inputs: list[dict[str, Any]] = []
     tensors: list[bytes] = []
     for index in numbers:
-        inputs.append(_input(entries[index], size, f"inputs[{index}]", tensors))
+        inputs.append(_input(entries[index], size, f"inputs[{index}]", tensors, left))
+    check_names(inputs, "inputs")
+    check_numbers(request | {"inputs": inputs})
     return Binary(orjson.dumps(request | {"inputs": inputs}), tensors, timeout_us)
 
 
@@ -92,25 +105,33 @@ def _is_of_numbers(entry: Any) -> bool:
 
 def _members(entry: Any) -> dict[str, Any]:
     """Of an object, arrays and objects not looked into. Of two equal keys each reader would take another."""
-    keys = list(islice(entry.keys(), MAX_MEMBERS + 1))
-    if len(keys) > MAX_MEMBERS or len(set(keys)) < len(keys):
+    keys = list(islice(entry.keys(), MAX_FOUND + 1))
+    if len(keys) > MAX_FOUND or len(set(keys)) < len(keys):
         raise _Stays
     return {key: entry[key] for key in keys}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
+    """Of what is no tensor's data. `left`: how many values more the request may have there. Raises BadRequest."""
+    left[0] -= 1
+    if not isinstance(value, simdjson.Object | simdjson.Array):
+        return value
+    if depth > MAX_DEPTH:
+        raise _Stays
+    if len(value) > MAX_ENTRIES or left[0] < len(value):
+        raise BadRequest(f"the request has more than {MAX_ENTRIES} values in one place that is no tensor's data")
     if isinstance(value, simdjson.Object):
-        return value.as_dict()
-    return value.as_list() if isinstance(value, simdjson.Array) else value
+        return {key: _plain(member, left, depth + 1) for key, member in _members(value).items()}
+    return [_plain(value[index], left, depth + 1) for index in range(len(value))]
 
 
-def _input(entry: Any, size: int, where: str, tensors: list[bytes]) -> dict[str, Any]:
+def _input(entry: Any, size: int, where: str, tensors: list[bytes], left: list[int]) -> dict[str, Any]:
     """One input without its numbers, which are added to `tensors`."""
     if not isinstance(entry, simdjson.Object):
         raise _Stays
     found = _members(entry)
     data = found.pop("data", None)
-    given = {key: _plain(value) for key, value in found.items()}
+    given = {key: _plain(value, left) for key, value in found.items()}
     datatype, parameters = given.get("datatype"), given.get("parameters") or {}
     check_parameters(parameters, f"{where}.parameters")
     if "name" in given:

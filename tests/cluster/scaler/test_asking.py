@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from serving.cluster.scaler.asking import MAX_BYTES, NotHeard, page
+from serving.cluster.scaler.asking import MAX_BYTES, NotHeard, demand, page
 from tests.cluster.servers import nobody
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
-def answer_of(talk: Talk, limit_s: float = 30.0, key: str | None = None) -> str:
+def answer_of(
+    talk: Talk, limit_s: float = 30.0, key: str | None = None, ask: Callable[[int], Awaitable[str]] | None = None
+) -> str:
     talks: set[asyncio.Task[None]] = set()
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -26,11 +28,11 @@ def answer_of(talk: Talk, limit_s: float = 30.0, key: str | None = None) -> str:
     def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         talks.add(asyncio.ensure_future(one(reader, writer)))
 
-    async def ask() -> str:
+    async def asked() -> str:
         server = await asyncio.start_server(came, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            return await page("127.0.0.1", port, "/metrics", key, limit_s)
+            return await (page("127.0.0.1", port, "/metrics", key, limit_s) if ask is None else ask(port))
         finally:
             server.close()
             for task in talks:
@@ -38,7 +40,7 @@ def answer_of(talk: Talk, limit_s: float = 30.0, key: str | None = None) -> str:
             await asyncio.gather(*talks, return_exceptions=True)
             await asyncio.sleep(0)  # what was aborted closes now
 
-    return asyncio.run(ask())
+    return asyncio.run(asked())
 
 
 def saying(*pieces: bytes, closes: bool = True, heads: list[bytes] | None = None) -> Talk:
@@ -127,6 +129,27 @@ def test_one_that_trickles_is_not_waited_for() -> None:
 
     with pytest.raises(NotHeard, match="no answer within"):
         answer_of(trickle, limit_s=0.2)
+
+
+@pytest.mark.parametrize(
+    ("pages", "asked", "says"),
+    [
+        pytest.param({"/metrics/demand": "a 1\n", "/metrics": "b 2\n"}, 1, "a 1\n", id="a gateway of this version"),
+        pytest.param({"/metrics": "b 2\n"}, 2, "b 2\n", id="an older one, which has all metrics alone"),
+    ],
+)
+def test_the_small_page_is_read_where_there_is_one(pages: dict[str, str], asked: int, says: str) -> None:
+    paths: list[str] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        paths.append(head.split(b" ")[1].decode())
+        status, body = ("200 OK", pages[paths[-1]]) if paths[-1] in pages else ("404 Not Found", "")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        await reader.read()
+
+    assert answer_of(talk, ask=lambda port: demand("127.0.0.1", port)) == says
+    assert paths == ["/metrics/demand", "/metrics"][:asked]
 
 
 def test_nobody_there_is_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from serving.cluster.scaler.published import NotUsable, heard
@@ -12,8 +14,8 @@ POOLS = ("cpu", "gpu")
 NAMES = ("tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers")
 
 
-def published() -> str:
-    """By a gateway's own hand."""
+def pages() -> tuple[str, str]:
+    """All metrics and the small page, by a gateway's own hand."""
     gauges = [
         PoolGauge("cpu", "ready", 3, demand_replicas=1.5, demand_only_replicas=0.5, num_ready=2),
         PoolGauge("gpu", "waking", 0, demand_replicas=0.15, demand_unseen_replicas=0.1),
@@ -24,11 +26,16 @@ def published() -> str:
         series = metrics.series(model, "fp32", pool)
         series.outcomes["ok"] += num_good
         series.outcomes["shed"] += 100
-    return metrics.text().decode()
+    return asyncio.run(metrics.text()).decode(), metrics.demand().decode()
 
 
-def test_what_a_gateway_publishes_is_understood() -> None:
-    found = heard(published(), POOLS)
+def published() -> str:
+    return pages()[1]
+
+
+@pytest.mark.parametrize("page", [0, 1], ids=["all metrics", "the small page"])
+def test_what_a_gateway_publishes_is_understood(page: int) -> None:
+    found = heard(pages()[page], POOLS)
     assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0, 0.1)}
     assert found.states == {"cpu": "ready", "gpu": "waking"}
     assert found.good == {"cpu": 5, "gpu": 0}

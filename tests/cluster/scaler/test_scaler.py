@@ -27,7 +27,7 @@ from serving.cluster.scaler.external import ExternalScaler
 from serving.cluster.scaler.looking import Looking
 from serving.cluster.scaler.names import Names
 from serving.cluster.scaler.told import Told
-from serving.local.environments import ENGINES, Environment, ensure
+from serving.local.environments import ENGINES, Environment
 from serving.local.launch import free_ports
 from serving.planning import gateways, scaling
 from serving.planning.scaling import lanes_of
@@ -37,6 +37,7 @@ from tests.cluster.scaler.test_external import ACTIVE, INACTIVE, field, ref
 from tests.gateway.conftest import TANDEM, Running, emulated_triton
 from tests.gateway.test_admission import FULL, MODEL, POINTS
 from tests.gateway.test_faults import Load
+from tests.home import in_users_cache
 from tests.local.harness import Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
@@ -119,7 +120,7 @@ def scaler(settings: GatewaySettings, ports: list[int]) -> Iterator[Scaler]:
 
 @pytest.fixture(scope="module")
 def environment() -> Environment:
-    return ensure(ENGINES["cpu"])
+    return in_users_cache(ENGINES["cpu"])
 
 
 def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
@@ -170,6 +171,28 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
         assert anew.replicas == {CPU: 1, GPU: 1}
         assert ours.pushed.empty()  # through all of this KEDA has heard of no change
     assert load.count(200) > 0
+
+
+def test_a_request_for_what_only_the_gpu_pool_has_wakes_it_through_gateways_that_never_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second gateway takes the place of the first, as after a restart: it knows the model from the settings alone."""
+    for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (gateways, "FRESH_S", 1.5)):
+        monkeypatch.setattr(module, name, seconds)
+    nobody = "http://127.0.0.1:9"
+    described = _described(nobody, nobody)
+    described["pools"][GPU]["models"] = ["llm-fp16"]
+    described["models"] = {"llm": {"objective": {"latency_s": 0.3}}}
+    del described["pools"][CPU], described["pools"][GPU]["price_per_hour"]
+    (config := tmp_path / "tandem.yaml").write_text(json.dumps(described))
+    settings, ports = settings_of(described, config), free_ports(1)
+    for _ in range(2):
+        with gateways_on(config, ports) as (gateway,), scaler(settings, ports) as ours:
+            wait_until(lambda: ours.replicas is not None, "it tells something")
+            assert gateway.infer(FULL, "nobody").status == 404
+            assert ours.replicas == {GPU: 0}
+            assert gateway.infer(FULL, "llm").status == 503
+            wait_until(lambda: ours.replicas == {GPU: 1}, "it is woken")
 
 
 def tell(processes: Iterable[int], number: signal.Signals) -> None:

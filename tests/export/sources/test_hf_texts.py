@@ -264,7 +264,7 @@ def test_a_tokenizer_without_padding_makes_no_batch(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     tiny.save("AutoModelForSequenceClassification", tiny.config("bert"), tmp_path)
-    with pytest.raises(UserError, match=r"holds no tokenizer \(none of .*tokenizer.json"):
+    with pytest.raises(UserError, match="holds no tokenizer"):
         load(tmp_path)
 
 
@@ -298,6 +298,7 @@ def test_weights_in_a_pickle_are_read_when_trusted(folder: Path, tmp_path: Path,
 
 def test_a_model_type_that_transformers_does_not_know_is_one_line(tmp_path: Path) -> None:
     tiny.save("AutoModelForSequenceClassification", tiny.config("bert"), tmp_path)
+    tiny.save_tokenizer(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     tiny.write(tmp_path / "config.json", {**config, "model_type": "brand_new"})
     with pytest.raises(UserError, match=r"transformers cannot read its settings: .*brand_new") as caught:

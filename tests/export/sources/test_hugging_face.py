@@ -23,10 +23,16 @@ def write(path: Path, value: Any) -> None:
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
 
 
+_HEADER = b'{"weight":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+WEIGHTS = len(_HEADER).to_bytes(8, "little") + _HEADER + b"1"
+
+
 def saved(folder: Path, config: Any, *files: str) -> Path:
     write(folder / "config.json", config)
     for name in files:
-        write(folder / name, "")
+        write(folder / name, "{}" if name.endswith(".json") else "")
+        if name == "model.safetensors":
+            (folder / name).write_bytes(WEIGHTS)
     return folder
 
 
@@ -61,14 +67,17 @@ def test_broken_settings_are_named(tmp_path: Path, text: str) -> None:
     assert "cannot be read" in said or "holds no JSON object" in said
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "DetrForObjectDetection", "ViTModel", None])
-def test_an_unknown_architecture_is_named_with_what_is_known_and_the_ways_round(
-    tmp_path: Path, name: str | None
-) -> None:
-    said = refusal(saved(tmp_path, {"architectures": name and [name]}))
-    assert (name or "nothing that it names") in said
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "DetrForObjectDetection", "ViTModel"])
+def test_an_unknown_architecture_is_named_with_what_is_known_and_the_ways_round(tmp_path: Path, name: str) -> None:
+    said = refusal(saved(tmp_path, {"architectures": [name]}))
+    assert name in said
     for known in ("ForImageClassification", "ForSequenceClassification", "sentence vectors", "module:", "FILE.onnx"):
         assert known in said
+
+
+@pytest.mark.parametrize("task", [None, "classification", "other"])
+def test_a_config_without_an_architecture_is_told_what_it_lacks(tmp_path: Path, task: str | None) -> None:
+    assert "config.json has no 'architectures'" in refusal(saved(tmp_path, {"architectures": None}), task=task)
 
 
 def test_a_task_that_the_saved_class_has_no_head_for_is_refused(tmp_path: Path) -> None:
@@ -134,8 +143,9 @@ def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         if not name.endswith(".hf_folder"):
             monkeypatch.delitem(sys.modules, name)
             monkeypatch.delattr(name, raising=False)
-    said = refusal(saved(tmp_path, IMAGE, "model.safetensors"))
-    assert "pip install 'tandem-serving[export]'" in said
+    config = {**IMAGE, "model_type": "vit"}
+    said = refusal(saved(tmp_path, config, "model.safetensors", "preprocessor_config.json"))
+    assert "pip install -e '.[export]'" in said
 
 
 # -- sentence-transformers' own files ---------------------------------------------------------------------------------

@@ -167,9 +167,9 @@ def with_forward(*lines: str) -> str:
 
 FAILURES = [
     ("def make(:\n", "SyntaxError"),
-    ("import a_package_that_is_nowhere\n", "No module named 'a_package_that_is_nowhere' (net.py:1: import a_package"),
-    ("x = 1\ny = x / 0\n", "ZeroDivisionError: division by zero (net.py:2: y = x / 0)"),
-    ("import sys\nsys.exit(3)\n", "SystemExit: 3 (net.py:2: sys.exit(3))"),
+    ("import a_package_that_is_nowhere\nmake = 1\n", "No module named 'a_package_that_is_nowhere' (net.py:1: import a_package"),
+    ("x = 1\ny = x / 0\nmake = 1\n", "ZeroDivisionError: division by zero (net.py:2: y = x / 0)"),
+    ("import sys\nsys.exit(3)\nmake = 1\n", "SystemExit: 3 (net.py:2: sys.exit(3))"),
     ("def make():\n    raise KeyError('gone')\n", "KeyError: 'gone' (net.py:2: raise KeyError('gone'))"),
     ("def make(size): pass\n", "TypeError: make() missing 1 required positional argument: 'size'"),
     ("other = 1\n", "net.py has no 'make'"),

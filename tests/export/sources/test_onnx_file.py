@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from serving.errors import UserError
+from serving.export import gates
 from serving.export.exported import Exported, SourceOptions
 from serving.export.sources import onnx_file
+from serving.export.sources.graphs import outputs, trial
 from serving.export.sources.graphs.trial import Trial
 from serving.repository import Tensor
 
@@ -168,7 +171,7 @@ def heads() -> onnx.ModelProto:
 def test_a_batch_that_cannot_be_freed_is_served_without_batches(load: Any) -> None:
     exported = load(heads())
     assert exported.max_batch_size == 0
-    assert exported.inputs == (Tensor("x", "FP32", (1, 6, 8)),)
+    assert exported.inputs == (Tensor("x", "FP32", (1, 6, 8), "NCHW"),)
     assert exported.outputs == (Tensor("y", "FP32", (1, 6, 8)),)
     assert exported.example["x"].shape == (8, 1, 6, 8)
     assert "served without batches: operator Reshape" in exported.source
@@ -378,8 +381,8 @@ def test_an_example_with_every_dimension_says_that_there_is_no_batch(load: Any) 
 @pytest.mark.parametrize(
     ("example", "says"),
     [
-        ({"x": floats(8, 5)}, r"input 'x' of the example has shape \[8, 5\], want FP32 \[n, 4\]"),
-        ({"x": floats(8)}, r"has shape \[8\], want FP32 \[n, 4\]"),
+        ({"x": floats(8, 5)}, r"input 'x' of the example has shape \[n, 5\], want FP32 \[n, 4\]"),
+        ({"x": floats(8)}, r"has shape \[n\], want FP32 \[n, 4\]"),
         ({"x": floats(3, 4)}, "the example has 3 rows, want at least 4"),
         ({"X": floats(8, 4)}, "the example has 'X', which is no input of the model, known are x"),
         ({"x": floats(8, 4), "y": floats(8, 4)}, "the example has 'y', which is no input"),
@@ -530,7 +533,7 @@ X, Y = value("x", FLOAT, ["n", 4]), value("y", FLOAT, ["n", 4])
         ),
         pytest.param(
             graph([node("Reshape", ["x", "s"], ["y"])], [X], [Y], [constant("s", 7, 7)]),
-            "does not run on made-up inputs, give real ones with --example: operator Reshape",
+            "does not run on made-up inputs, give real ones with --data or --example: operator Reshape",
             id="runs on nothing",
         ),
     ],
@@ -582,3 +585,82 @@ def test_a_file_over_2_gb_is_not_read(tmp_path: Path) -> None:
 
 def test_a_dropout_that_is_off_is_no_chance(load: Any) -> None:
     assert load(graph([node("Dropout", ["x"], ["y"])], [X], [Y])).max_batch_size > 0
+
+
+def test_scalars_are_served_as_one_number_with_a_dimension(load: Any) -> None:
+    """As the sampling rate of voice detectors is: Triton has no way to carry a scalar."""
+    model = graph(
+        [node("Cast", ["rate"], ["r"], to=FLOAT), node("Mul", ["x", "r"], ["y"]), node("ReduceSum", ["y"], ["s"], keepdims=0)],
+        [value("x", FLOAT, [2, 3]), value("rate", INT64, [])],
+        [value("y", FLOAT, [2, 3]), value("s", FLOAT, [])],
+    )  # fmt: skip
+    rows = {"x": np.arange(24, dtype=np.float32).reshape(4, 2, 3), "rate": np.array([1, 2, 3, 4])}
+    for example in (rows, {**rows, "rate": rows["rate"][:, np.newaxis]}, None):
+        exported = load(model, example=example)
+        assert [tensor.shape for tensor in (*exported.inputs, *exported.outputs)] == [(2, 3), (1,), (2, 3), (1,)]
+        assert exported.max_batch_size == 0
+        gates.check_graph("m", exported, inputs=exported.example)
+    y, total = gates.answers(load(model, example=rows).model, {**rows, "rate": rows["rate"][:, np.newaxis]}, 0)
+    assert np.array_equal(y, rows["x"] * np.arange(1, 5, dtype=np.float32)[:, np.newaxis, np.newaxis])
+    assert np.array_equal(total[:, 0], y.sum(axis=(1, 2)))
+
+
+def test_a_graph_of_images_that_runs_at_no_made_up_size_takes_no_memory_for_batches_of_them(load: Any) -> None:
+    """A text recogniser takes images of 48 pixels in height, and says that it takes any."""
+    model = graph(
+        [node("Conv", ["x", "k"], ["c"]), node("Reshape", ["c", "shape"], ["y"])],
+        [value("x", FLOAT, ["n", 3, "h", "w"])],
+        [value("y", FLOAT, ["n", 2, "l"])],
+        [weights("k", 2, 3, 48, 1), constant("shape", 0, 2, 10)],
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"does not run on made-up inputs, give real ones with --data or --example"):
+            load(model)
+        assert tracemalloc.get_traced_memory()[1] < 256 * 2**20
+    finally:
+        tracemalloc.stop()
+    real = load(model, example={"x": np.random.default_rng(0).standard_normal((4, 3, 48, 10)).astype(np.float32)})
+    assert real.max_batch_size == 32
+
+
+def test_made_up_inputs_that_take_too_much_are_ended_and_named_as_made_up(
+    load: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of the Loop makes its value longer by the input."""
+    body = onnx.helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Concat", ["in", "x"], ["out"], axis=1)],
+        "body",
+        [value("round", INT64, []), value("go", onnx.TensorProto.BOOL, []), value("in", FLOAT, ["n", "l"])],
+        [value("on", onnx.TensorProto.BOOL, []), value("out", FLOAT, ["n", "l"])],
+    )
+    model = graph(
+        [node("Loop", ["rounds", "", "x"], ["y"], body=body)],
+        [value("x", FLOAT, ["n", 4096])],
+        [value("y", FLOAT, ["n", "l"])],
+        [onnx.numpy_helper.from_array(np.array(10**9), "rounds")],
+    )
+    monkeypatch.setattr(trial, "MAX_BYTES", 64 * 2**20)
+    with pytest.raises(
+        UserError, match=r"more than 0.0625 GB of memory to run on made-up inputs \(x \[1, 4096\]\): give real"
+    ):
+        load(model)
+    monkeypatch.setattr(trial, "MAX_RUN_S", 0.0)
+    with pytest.raises(UserError, match=r"takes more than 0 s to run on made-up inputs"):
+        load(model)
+    with pytest.raises(
+        UserError, match=r"^one input takes 512 MB \(x \[134217728\]\), which is too much to be made up"
+    ):
+        load(graph([node("Relu", ["x"], ["y"])], [value("x", FLOAT, ["n", 2**27])], [value("y", FLOAT, ["n", 2**27])]))
+
+
+def test_batches_of_large_rows_are_as_large_as_memory_allows(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = graph(
+        [node("Expand", ["x", "large"], ["e"]), node("ReduceSum", ["e", "axis"], ["y"], keepdims=0)],
+        [value("x", FLOAT, ["n", 1])], [value("y", FLOAT, ["n"])],
+        [constant("large", 1, 2**24), constant("axis", 1)],
+    )  # fmt: skip
+    # 64 MB a row: more than what malloc may take out of memory that this process has had before and given back
+    monkeypatch.setattr(outputs, "MAX_BYTES", 512 * 2**20)
+    assert load(model).max_batch_size in (1, 2, 4, 8)
+    assert load(model, max_batch_size=32).max_batch_size == 32

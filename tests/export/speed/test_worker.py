@@ -19,11 +19,13 @@ from onnx import TensorProto, helper, save
 from serving.export.speed import EnginePython
 from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.worker import BF16_FLAGS, engine_options, processor_flags
-from serving.local.environments import ENGINES, ensure
+from serving.local.environments import ENGINES
 from serving.repository.processor import has_bf16
+from tests.home import in_users_cache
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 LIMIT_S = 60.0
+SEVENS: dict[str, list[int | str]] = {"x": ["length", 2], "mask": [3, "length"], "y": [3, 2]}
 
 
 @pytest.fixture
@@ -108,6 +110,18 @@ def test_given_rows_are_repeated_to_fill_the_batch(worker: WorkerProcess, fp32_f
     np.savez(tmp_path / "rows.npz", image=np.zeros((3, 1, 8, 8), np.float32), labels=np.zeros(3))
     worker.ask(LIMIT_S, "open", **opening(fp32_file, inputs=str(tmp_path / "rows.npz")))
     assert worker.ask(LIMIT_S, "prepare", name="it", batch_size=32)["seconds"] > 0
+
+
+def test_a_row_of_a_model_without_batches_is_a_whole_input(worker: WorkerProcess, tmp_path: Path) -> None:
+    """Its first dimension is no batch, and is timed as long as the data has it."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in SEVENS.items()]
+    nodes = [helper.make_node("MatMul", ["mask", "x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", values[:2], values[2:])
+    file = tmp_path / "whole.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), file)
+    np.savez(tmp_path / "rows.npz", x=np.ones((4, 7, 2), np.float32), mask=np.ones((4, 3, 7), np.float32))
+    worker.ask(LIMIT_S, "open", **opening(file, inputs=str(tmp_path / "rows.npz")))
+    assert worker.ask(LIMIT_S, "prepare", name="it", batch_size=1)["seconds"] > 0
 
 
 def test_given_rows_of_another_shape_are_refused_by_the_model(
@@ -198,7 +212,7 @@ def test_openvino_is_told_the_same_as_by_the_backend_that_serves() -> None:
     )
     backend = Path(SCRIPT).parents[2] / "local" / "backends" / "onnxruntime"
     config = json.dumps({"parameters": {"intra_op_thread_count": {"string_value": "2"}}})
-    python = str(ensure(ENGINES["cpu"]).python)
+    python = str(in_users_cache(ENGINES["cpu"]).python)
     said = subprocess.run([python, "-c", ask, str(backend), config], capture_output=True, text=True, check=True).stdout
     served, timed = json.loads(said), engine_options("OpenVINOExecutionProvider", "fp32", 2)
     for told in (served, timed):

@@ -118,13 +118,11 @@ def test_a_place_that_cannot_be_written_is_said_before_a_net_is_drawn(
     assert "drawing" not in told
 
 
-def test_a_repository_that_another_process_writes_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with (tmp_path / ".tandem-lock").open("w") as lock:
+def test_a_model_that_another_process_writes_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / ".tandem-lock-mlp").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main([str(tmp_path), "--net", "mlp"]) == 2
-    assert "another process is writing" in capsys.readouterr().err
+    assert "another process is exporting mlp" in capsys.readouterr().err
 
 
 def test_a_variant_that_overflows_is_no_variant() -> None:

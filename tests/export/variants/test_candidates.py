@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 
+import numpy as np
+import onnx
 import pytest
+from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.variants import NotMade, candidates
+from serving.export.variants import NotMade, candidates, quantiser
 from serving.export.variants.refusals import translated
 
 from . import nets
@@ -73,7 +76,7 @@ def test_the_operator_is_found_in_what_the_libraries_say(message: str, operator:
 def test_a_long_story_is_cut_to_a_line() -> None:
     with pytest.raises(NotMade) as caught:
         with translated("int8", "static QDQ"):
-            raise ValueError("first line\nsecond " + "x" * 500)
+            raise onnx.checker.ValidationError("first line\nsecond " + "x" * 500)
     assert "first line second" in str(caught.value)
     assert len(str(caught.value)) < 300
     assert str(caught.value).endswith("…; leave int8 out")
@@ -86,3 +89,19 @@ def test_our_own_errors_pass_and_interruptions_too() -> None:
     with pytest.raises(KeyboardInterrupt):
         with translated("int8", "static QDQ"):
             raise KeyboardInterrupt
+
+
+def test_an_error_of_tandems_own_is_not_told_as_the_nets() -> None:
+    with pytest.raises(
+        NotMade, match=r"^int8: static QDQ failed: .*; a fault of Tandem's, not of the net: report it"
+    ) as ours:
+        with translated("int8", "static QDQ"):
+            bool(np.zeros(2))
+    assert ours.value.fault == "tandem"
+    with pytest.raises(NotMade, match=r"; a fault of ONNX Runtime's tool, not of the net: ") as theirs:
+        with translated("int8", "static QDQ"):
+            compute_signal_to_quantization_noice_ratio(np.zeros(1), np.float32(0))
+    assert theirs.value.fault == "tool"
+    with pytest.raises(NotMade) as nets_own:
+        quantiser.dynamic(b"no model at all", quantiser.Dynamic(("MatMul",)))
+    assert nets_own.value.fault == "net"

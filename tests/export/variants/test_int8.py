@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,10 @@ from . import nets
 IMAGES: Arrays = {"image": nets.images(32, seed=1)}
 ROWS: Arrays = {"x": nets.rows(1000, seed=1)}  # many: what they do not show is cut off
 HAS_VNNI = "vnni" in processor_key() or "amx" in processor_key()
+of_the_engine = pytest.mark.skipif(
+    "HIDDEN" in os.environ and "EMULATED" not in os.environ,
+    reason="ONNX Runtime sees what tests/as_avx2.sh hides: EMULATED=1",
+)
 
 
 def first(fp32: bytes, calibration: Arrays | None = None, **options: Any) -> Candidate:
@@ -201,6 +206,7 @@ def test_weights_of_7_bits_never_saturate_on_this_processor(calibration: Arrays 
         assert nets.difference(fp32, candidate.model, x=ONES) < 0.01
 
 
+@of_the_engine
 def test_weights_of_8_bits_are_right_exactly_where_there_is_vnni() -> None:
     if not processor_key().startswith("x86_64"):
         pytest.skip("only x86 saturates")
@@ -260,6 +266,7 @@ def test_a_file_for_tensorrt_is_symmetric_throughout_and_near_fp32(
     assert nets.difference(fp32, as_on_gpu(candidate.model), **inputs) < 0.1
 
 
+@of_the_engine
 def test_8_bits_for_tensorrt_would_be_misjudged_on_a_processor_without_vnni() -> None:
     """Why the gates need a stand-in for these files as well."""
     fp32 = large_sums()
@@ -345,3 +352,16 @@ def test_what_the_tool_raises_is_one_line_with_the_operator(capfd: pytest.Captur
         first(broken.SerializeToString(), IMAGES)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("bias", [0.5, [0.5], [[0.5] * 8], [0.5] * 8], ids=["scalar", "one", "row", "flat"])
+def test_a_bias_in_any_shape_that_converters_write_is_quantised(bias: object) -> None:
+    fp32 = nets.net(
+        "(float[n, 16] x) => (float[n, 8] y)", "a = Gemm (x, w1, b) y = Relu (a)", w1=(16, 8), b=np.array(bias)
+    )  # fmt: skip
+    rows: Arrays = {"x": np.random.default_rng(1).standard_normal((40, 16)).astype(np.float32)}
+    for is_for_tensorrt in (False, True):
+        made = list(candidates("int8", fp32, rows, is_for_tensorrt=is_for_tensorrt))
+        static = [one for one in made if one.how.startswith("static")]
+        assert {"MinMax", "Percentile", "Entropy"} == {one.how.split(", ")[-1].split()[0] for one in static}
+        assert min(nets.difference(fp32, one.model, **rows) for one in static) < 0.1

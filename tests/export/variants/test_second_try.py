@@ -82,3 +82,17 @@ def test_refusals_are_the_same_as_at_first() -> None:
         next(candidates("int8", nets.swish(), None, second_try=True))
     with pytest.raises(NothingToQuantise):
         next(candidates("int8", nets.arithmetic(), None, second_try=True))
+
+
+def test_scalar_weights_as_converters_write_them_are_no_obstacle() -> None:
+    """x * 2 + 1 with 0-d constants between convolutions: hard swishes of Paddle's and Keras' converters."""
+    fp32 = nets.net(
+        "(float[n, 3, 16, 16] image) => (float[n, 4] y)",
+        """a = Conv <pads = [1, 1, 1, 1]> (image, w1) b = Add (a, three) c = Clip (b, zero, six) d = Mul (a, c) e = Div (d, six)
+        f = Conv <pads = [1, 1, 1, 1]> (e, w2) g = Mul (f, half) h = GlobalAveragePool (g) i = Flatten (h) y = MatMul (i, w3)""",
+        w1=(8, 3, 3, 3), w2=(8, 8, 3, 3), w3=(8, 4), zero=0.0, three=3.0, six=6.0, half=0.5,
+    )  # fmt: skip
+    images: Arrays = {"image": nets.images(16, seed=1)}
+    second = list(candidates("int8", fp32, images, second_try=True))
+    assert [re.search(r"(\d) of 3 layers", one.how)[1] for one in second] == ["1", "2"]  # type: ignore[index]
+    assert nets.difference(fp32, second[-1].model, image=nets.images()) < 0.1

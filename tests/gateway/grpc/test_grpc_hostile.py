@@ -16,6 +16,8 @@ pytestmark = pytest.mark.triton
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
+NAMED_Y = pb.ModelInferRequest.InferRequestedOutputTensor(name="y")
+
 
 def changed(change: Callable[[Any], Any], **fields: Any) -> Any:
     request = double(**fields)
@@ -39,6 +41,11 @@ ROWS: dict[str, tuple[Any, str]] = {
     "a raw tensor that is too short": (double(raw_input_contents=[bytes(15)]), "has 16 bytes, not 15"),
     "a raw tensor that is too long": (double(raw_input_contents=[bytes(17)]), "has 16 bytes, not 17"),
     "a raw tensor for nothing": (pb.ModelInferRequest(model_name="double.any", raw_input_contents=[b"x"]), "0 inputs"),
+    "an input named twice": (
+        changed(lambda r: r.inputs.add().CopyFrom(r.inputs[0]), raw_input_contents=[bytes(16)] * 2),
+        "inputs[1]",
+    ),
+    "an output named twice": (changed(lambda r: r.outputs.extend([NAMED_Y, NAMED_Y])), "outputs[1]"),
     "a negative dimension": (changed(lambda r: r.inputs[0].shape.__setitem__(0, -1)), "0 or more"),
     "2^32 squared elements": (
         changed(lambda r: r.inputs[0].shape.__setitem__(slice(None), [2**32, 2**32])),
@@ -187,7 +194,8 @@ def test_an_unknown_method_and_an_unknown_service_are_unimplemented(speaking: Sp
         for path in (
             "/inference.GRPCInferenceService/Nothing",
             "/other.Service/ModelInfer",
-            "/grpc.health.v1.Health/Watch",
+            "/grpc.health.v1.Health/Nothing",
+            "/grpc.reflection.v1.ServerReflection/Nothing",
         ):
             assert refused(channel.unary_unary(path), b"")[0] is grpc.StatusCode.UNIMPLEMENTED
 

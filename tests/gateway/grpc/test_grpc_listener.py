@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from tests.gateway.conftest import TANDEM, write_settings
 from tests.gateway.grpc.conftest import Speaking, double, refused, speaking_before
 from tests.gateway.test_admission import metric
 from tests.gateway.test_keys import write_keys
-from tests.local.harness import Program, Served
+from tests.local.harness import Program, Served, wait_until
 
 CHECK = "/grpc.health.v1.Health/Check"
 
@@ -31,7 +33,7 @@ def checked(speaking: Speaking, service: bytes = b"") -> bytes:
 
 
 @pytest.mark.triton
-@pytest.mark.protocol("v2 gRPC", "gRPC's own health checks (`grpc.health.v1`), but `Watch`", "supported")
+@pytest.mark.protocol("v2 gRPC", "gRPC's own health checks (`grpc.health.v1`): `Check` and `Watch`", "supported")
 def test_health_checks_of_grpc_say_what_health_ready_says(speaking: Speaking) -> None:
     assert checked(speaking) == checked(speaking, b"inference.GRPCInferenceService") == b"\x08\x01"
     with grpc.insecure_channel(speaking.url) as channel:
@@ -55,6 +57,20 @@ def test_a_gateway_without_its_triton_is_live_but_not_ready_and_holds_no_more_th
         code, text, metadata = refused(stub.ModelInfer, double(raw_input_contents=[bytes(5000)]))
         assert (code, metadata["tandem-error"]) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
         assert "memory" in text
+
+
+def test_what_a_browser_can_send_in_the_clear_is_not_answered_as_a_request(tmp_path: Path) -> None:
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
+    with speaking_before(tmp_path, {"cpu": [nowhere]}, ready=False) as both, both.stub() as stub:
+        assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=10).live
+        with socket.create_connection(("127.0.0.1", both.port), timeout=30) as client:
+            path = b"/inference.GRPCInferenceService/RepositoryModelUnload"
+            client.sendall(b"POST %b HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n" % path)
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+        assert b"HTTP/1.1 200" not in answer
+        assert b"grpc-status" not in answer
 
 
 async def pinged(options: dict[str, int], times: int) -> bytes:
@@ -225,3 +241,34 @@ def test_a_key_for_some_models_sees_these_alone(keyed: tuple[Any, dict[str, str]
     assert names == {"types.any", "types"}
     counted = stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=metadata).model_stats
     assert {row.name for row in counted} == {"types.any"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost"])
+def test_grpc_and_http_listen_on_the_same_addresses(tmp_path: Path, host: str) -> None:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        if ":" in host:
+            pytest.skip("this machine has no IPv6")
+    http, grpc_port = free_ports(2)
+    settings = write_settings(tmp_path / "tandem.yaml", {"cpu": ["http://127.0.0.1:9"]})
+    options = ["--host", host, "--port", str(http), "--grpc-port", str(grpc_port), "--insecure-no-auth"]
+    program = Program([*TANDEM, "gateway", "--config", str(settings), *options], tmp_path / "gateway.log")
+
+    def open_at(port: int) -> list[str]:
+        return [address for address in ("127.0.0.1", "::1") if is_open(address, port)]
+
+    try:
+        wait_until(lambda: open_at(http) != [] and open_at(grpc_port) != [], "the gateway listens")
+        assert open_at(grpc_port) == open_at(http)
+        expected = {"127.0.0.1": 1, "0.0.0.0": 1, "::1": 1, "::": 2}
+        assert len(open_at(http)) == expected.get(host, len({it[4][0] for it in socket.getaddrinfo(host, http)}))
+    finally:
+        program.end()
+
+
+def is_open(address: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
+        return True
+    return False

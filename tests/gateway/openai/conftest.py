@@ -16,6 +16,8 @@ from tests.gateway.conftest import Running, gateway_before, triton_of_its_own
 from tests.gateway.openai import word_models
 from tests.gateway.openai.word_models import BASE, BESIDE, INPUTS, MAX_LENGTH, OTHER_SPACE, PREPROCESSING, SIZE, WORDS
 
+TAKES_IDS = {"words": {"token_ids": True}}
+
 
 @pytest.fixture(scope="session")
 def words_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -46,7 +48,9 @@ def words_triton(
 @pytest.fixture(scope="session")
 def words(words_triton: str, words_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("words_gateway")
-    with gateway_before(folder, {"cpu": [words_triton]}, "--model-repository", str(words_repository)) as running:
+    with gateway_before(
+        folder, {"cpu": [words_triton]}, "--model-repository", str(words_repository), models=TAKES_IDS
+    ) as running:
         yield running
 
 

@@ -106,6 +106,22 @@ def test_tokens_stand_for_their_text_with_and_without_the_models_marks(
     np.testing.assert_allclose(vectors(ask(words, ids[0])), right[:1], atol=1e-6)
 
 
+@pytest.mark.protocol(
+    "OpenAI",
+    "token ids where `models.<name>.token_ids` is not set",
+    "refused: ids of another tokenizer give wrong vectors",
+)
+@pytest.mark.parametrize("model", ["fixed", "fixed-fp32"])
+@pytest.mark.parametrize("ids", [[1, 2], [[1], [2, 3]]])
+def test_token_ids_are_refused_unless_the_model_is_told_to_take_them(words: Running, model: str, ids: Any) -> None:
+    """`words` is told so, by its public name."""
+    reply = ask(words, ids, model=model)
+    assert (reply.status, reply.headers["Tandem-Error"], error(reply)["param"]) == (400, "bad_request", "input")
+    assert "check_embedding_ctx_length=False" in error(reply)["message"]
+    assert "models.fixed.token_ids" in error(reply)["message"]
+    assert ask(words, ids, model="words-fp32").status == 200
+
+
 @pytest.mark.protocol("OpenAI", "dimensions", "supported")
 def test_dimensions_cut_vectors_and_make_their_length_one_again(words: Running) -> None:
     whole, cut = vectors(ask(words, MIXED[:3])), vectors(ask(words, MIXED[:3], dimensions=3))

@@ -11,7 +11,7 @@ import helm_python
 import pytest
 import yaml
 
-from serving.settings import LimitSettings
+from serving.settings import GatewaySettings, LimitSettings
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, accepted
 from tests.helm.wrong_values.gateway import KEYS, OUTSIDE, ingress, route
@@ -369,7 +369,7 @@ def test_labels_annotations_and_places_are_the_users_beside_the_charts(render: R
     assert {"example.com/team", "checksum/config"} <= template["metadata"]["annotations"].keys()
     pod = template["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
-    assert pod["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert pod["tolerations"][0] == {"key": "spot", "operator": "Exists"}
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
     assert pod["containers"][0]["env"] == [{"name": "TANDEM_CACHE", "value": "/tmp"}]
     assert pod["containers"][0]["image"] == "registry.example.com/team/tandem-gateway:0.1.0"
@@ -397,6 +397,24 @@ def test_the_drain_is_before_sigterm_in_flight_and_margin(render: Render) -> Non
     assert pod["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 3}}}
     written = yaml.safe_load(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
     assert written["limits"]["drain_s"] == 20
+
+
+def test_the_gateway_knows_what_each_pool_loads_or_reads_it_in_the_repository(render: Render) -> None:
+    """What a GPU pool alone serves is known before it has a Triton, so that asking for it wakes one."""
+
+    def told(values: Object) -> dict[str, list[str] | None]:
+        text = render(values).one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"]
+        settings = GatewaySettings.model_validate(yaml.safe_load(text))
+        return {name: list(pool.models) for name, pool in settings.pools.items()}
+
+    listed = {"gpu": ["digits-fp32", "digits-fp16"], "cpu": ["digits-fp32", "digits-int8"]}
+    gpu: Object = {"enabled": True}
+    assert told({"pools": {"gpu": gpu}}) == listed
+    slim: Object = {"pools": {"gpu": {**gpu, "server": "tandem"}}}
+    assert told(slim) == {**listed, "gpu": []}, (
+        "it loads all that the repository has for a GPU, which the gateway has, too"
+    )
+    assert told({**slim, "gateway": {"preprocessing": {"enabled": False}}}) == listed
 
 
 def test_a_changed_limit_replaces_the_pods_and_a_changed_place_leaves_the_checksum(render: Render) -> None:

@@ -225,7 +225,8 @@ def test_what_is_pulled_ahead_lies_where_the_pool_may_run_and_claims_no_card(ren
     for pool in ("tandem-cpu", "tandem-gpu"):
         triton = it.one("Deployment", pool)["spec"]["template"]["spec"]
         ahead = it.one("DaemonSet", f"{pool}-prepull")["spec"]["template"]["spec"]
-        for same in ("nodeSelector", "tolerations", "imagePullSecrets"):
+        assert ahead["tolerations"] == it.tolerations(pool)
+        for same in ("nodeSelector", "imagePullSecrets"):
             assert ahead[same] == triton[same]
         assert ahead["affinity"] == {"nodeAffinity": triton["affinity"]["nodeAffinity"]}
         assert not {"runtimeClassName", "priorityClassName"} & ahead.keys()

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from serving.local.assemble import assemble
-from serving.local.environments import ENGINES, ensure
+from serving.local.environments import ENGINES
 from serving.local.launch import Launch, Ports, free_ports, variables
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.test_chart_serves import START_S, environment_of, path_of, replaced, running, wait_until_200
+from tests.home import in_users_cache
 
 pytestmark = pytest.mark.triton
 
@@ -45,7 +46,7 @@ def assert_one_model_that_is_unloaded_takes_no_traffic_from_others(base: str, co
 
 def test_nvidias_arguments_answer_only_once_all_that_is_named_is_loaded(render: Render, tmp_path: Path) -> None:
     container = render({"pools": {"cpu": {"drain": {"exitTimeoutSeconds": 3}}}}).container("tandem-cpu")
-    environment = ensure(ENGINES["cpu"])
+    environment = in_users_cache(ENGINES["cpu"])
     assemble(environment.triton, tmp_path)
     http, grpc, metrics = free_ports(3)
     launch = Launch(environment, tmp_path, ROOT / "model_repo", "cpu", "127.0.0.1", Ports(http, grpc, metrics), 3)

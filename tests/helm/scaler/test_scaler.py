@@ -10,7 +10,10 @@ import pytest
 import yaml
 
 from serving.cli import cli
-from serving.planning.scaling import lanes_of
+from serving.cluster.preflight.finding import exit_status
+from serving.cluster.preflight.gpus import gpu_sizes
+from serving.cluster.preflight.wanted import wanted
+from serving.planning.scaling import lanes_of, unweighed
 from serving.settings import read_settings
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, Rendering
@@ -121,6 +124,7 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
         "priorityClassName": "high",
         "nodeSelector": {"kubernetes.io/arch": "amd64"},
         "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "lostNodeSeconds": 5,
         "affinity": {"nodeAffinity": {}},
         "serviceAccount": {"name": "mine", "annotations": {"a": "b"}},
         "rbac": {"nodes": False},
@@ -130,6 +134,28 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
     assert changed.keys() == values.keys() - {"enabled"}
     for name, value in changed.items():
         assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
+
+
+def test_of_several_gpu_pools_the_one_that_is_weighed_is_the_one_that_preflight_names(
+    render: Render, tmp_path: Path
+) -> None:
+    sleeps: Object = {"enabled": True, "by": "keda", "minReplicas": 0}
+    size: Object = {"device": "gpu", "models": ["digits-fp16"], "autoscaling": sleeps}
+    keda: Object = {"kedaFrom": [{"namespaceSelector": {}}]}
+    values: Object = {
+        "scaler": {"enabled": True},
+        "networkPolicy": keda,
+        "pools": {"h100": size, "a10": size, "gpu": {"enabled": False}},
+    }
+    made = render(values)
+    (tmp_path / "tandem.yaml").write_text(made.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    lanes = lanes_of(read_settings(tmp_path / "tandem.yaml").pools)
+    assert (lanes[0].pair.coming, unweighed(lanes)) == ("a10", ("h100",))
+    (finding,) = gpu_sizes(wanted(made.objects, "mine"))
+    assert "weighs a10 alone" in finding.found
+    assert exit_status([finding]) == 0
+    values["pools"]["h100"] = {**size, "autoscaling": {"enabled": False}}
+    assert gpu_sizes(wanted(render(values).objects, "mine")) == ()
 
 
 def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it(render: Render) -> None:

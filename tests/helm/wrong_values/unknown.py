@@ -46,6 +46,7 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     ),
     "an objective without one": ({"gateway": {"objectives": {"digits": {}}}}, "missing property 'latencyS'"),
     "an objective of nothing": ({"gateway": {"objectives": {"digits": {"latencyS": 0}}}}, "latencyS"),
+    "token ids of no model": ({"gateway": {"tokenIds": {"minilm": True}}}, "want array"),
     "a pool named like the gateway": ({"pools": {"gateway": {}}}, "invalid propertyName 'gateway'"),
     "a pool name that no object may have": ({"pools": {"GPU_0": {}}}, "invalid propertyName 'GPU_0'"),
     "a pool name that is too long": ({"pools": {"a" * 21: {}}}, "invalid propertyName"),

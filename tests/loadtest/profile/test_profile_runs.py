@@ -132,7 +132,7 @@ def test_wrong_use_is_one_line_with_the_way_out(
 )
 def test_a_package_that_is_missing_is_told_with_the_extra_that_brings_it(package: str, extra: str) -> None:
     fault = lacking(ModuleNotFoundError(name=f"{package}.grpc"), "loadtest.profile.command")
-    assert f"tandem-serving[{extra}]" in str(fault)
+    assert f"pip install -e '.[{extra}]'" in str(fault)
 
 
 def test_a_results_folder_that_cannot_be_made_is_told_before_anything_is_measured(

@@ -40,11 +40,14 @@ volume
 {{- addf 10 (default 60 $limits.upstreamTimeoutS) | ceil | int }}s
 {{- end }}
 
-{{/* The gateway's tandem.yaml. The order of pools is their order of preference: who turns a GPU pool on wants it used. int64 keeps a
+{{/* The gateway's tandem.yaml. `server: tandem` loads all that the pool may run, which the gateway reads in the model repository, if it has it. The order of pools is their order of preference: who turns a GPU pool on wants it used. int64 keeps a
      large number from being written as 6.7e+07. */}}
 {{- define "tandem.gatewayConfig" -}}
 {{- $pools := fromYaml (include "tandem.pools" .) -}}
 version: 1
+{{- if .Values.gateway.tritonWords }}
+triton_words: true
+{{- end }}
 pools:
   {{- range $device := list "gpu" "cpu" }}
   {{- range $name, $pool := $pools }}
@@ -52,6 +55,9 @@ pools:
   {{ $name | quote }}:
     urls: ["http://{{ include "tandem.fullname" $ }}-{{ $name }}:8000"]
     device: {{ $pool.device }}
+    {{- if and $pool.models (or (eq $pool.server "nvidia") (not (include "tandem.gatewayModels" $))) }}
+    models: {{ toJson $pool.models }}
+    {{- end }}
     {{- $autoscaling := $pool.autoscaling }}
     {{- if $autoscaling.enabled }}
     min_replicas: {{ int64 $autoscaling.minReplicas }}
@@ -73,7 +79,8 @@ pools:
   {{- end }}
 {{- $variants := .Values.gateway.variants }}
 {{- $objectives := .Values.gateway.objectives }}
-{{- with concat (keys $variants) (keys $objectives) | uniq | sortAlpha }}
+{{- $takesIds := .Values.gateway.tokenIds }}
+{{- with concat (keys $variants) (keys $objectives) $takesIds | uniq | sortAlpha }}
 models:
   {{- range $model := . }}
   {{ $model | quote }}:
@@ -83,7 +90,22 @@ models:
     {{- if hasKey $objectives $model }}
     objective: {latency_s: {{ toJson (get $objectives $model).latencyS }}}
     {{- end }}
+    {{- if has $model $takesIds }}
+    token_ids: true
+    {{- end }}
   {{- end }}
+{{- end }}
+{{- with .Values.gateway.allowedHosts }}
+{{- $names := concat . $.Values.ingress.hosts $.Values.httpRoute.hostnames }}
+{{- range $service := list "gateway" "gateway-admin" }}
+{{- $name := printf "%s-%s" (include "tandem.fullname" $) $service }}
+{{- $below := printf "%s.%s" $name $.Release.Namespace }}
+{{- $names = concat $names (list $name $below (printf "%s.svc" $below) (printf "%s.svc.cluster.local" $below)) }}
+{{- end }}
+allowed_hosts: {{ toJson (uniq $names) }}
+{{- end }}
+{{- if .Values.gateway.allowMissing }}
+allow_missing: true
 {{- end }}
 limits:
   {{- range $name, $limit := .Values.gateway.limits }}

@@ -93,6 +93,15 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   annotations:
     summary: "No Triton of pool {{ `{{ $labels.pool }}` }} answers."
     description: "Look at its pods: models that do not load, a verify-models container that found a changed file, memory."
+- alert: TandemDigestConflict
+  # A roll-out passes through it. That it is over by then is a guess.
+  expr: max by (namespace, tandem, pool, model, variant) (tandem_digest_conflict{ {{- $it }}}) == 1
+  for: 15m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Tritons of pool {{ `{{ $labels.pool }}` }} serve different files as {{ `{{ $labels.model }}` }} {{ `{{ $labels.variant }}` }}."
+    description: "One digest gets the requests, the servers of the other none of them. A roll-out that stands still, or a volume that differs: `/admin/status` names the servers."
 - alert: TandemTritonUnreachable
   expr: up{ {{- $it }},job="tandem-triton"} == 0
   for: 15m

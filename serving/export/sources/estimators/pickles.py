@@ -20,12 +20,12 @@ from sklearn.exceptions import (  # type: ignore[import-untyped, unused-ignore]
 )
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped, unused-ignore]
 
-from serving.errors import UserError
+from serving.errors import EnvironmentFault, UserError
 from serving.export.sources.graphs.onnx_model import first_line
 
 
 def unpickled(path: Path) -> Any:
-    """A fitted estimator with `predict`. Raises UserError for anything else."""
+    """A fitted estimator with `predict`. Raises UserError for anything else, EnvironmentFault where a library of the system is missing."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     name = path.name
@@ -48,12 +48,22 @@ def unpickled(path: Path) -> Any:
             f"{name} holds a class that is not here, {first_line(error)}: put its module on PYTHONPATH"
         ) from None
     except OSError as error:
+        if library := _missing_library(error):
+            raise EnvironmentFault(
+                f"{name} needs {library} of the system, which is not installed (LightGBM's is in the package libgomp1 on Debian and Ubuntu)"
+            ) from None
         raise UserError(f"cannot read {path}: {error.strerror or first_line(error)}") from None
     except (Exception, SystemExit) as error:  # anything at all: a pickle is a program
         if (made_by := _version_inside(path)) not in (None, sklearn.__version__):
             raise _other_version(name, str(made_by)) from None
         raise UserError(f"{name} is no pickle that can be read, or only a part of one: {_reason(error)}") from None
     return _fitted(estimator, name)
+
+
+def _missing_library(error: OSError) -> str | None:
+    """The shared library that the linker did not find for a package, if that is what went wrong."""
+    found = re.match(r"(\S+): cannot open shared object file", str(error))
+    return found[1] if found else None
 
 
 def _reason(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from serving.export.sources.graphs.onnx_model import finished, random_operators
 from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.trial import Failed, Trial
 from serving.repository import Tensor
+from serving.repository.preprocessing import ImagePreprocessing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,7 @@ class Answering:
     inputs: tuple[Tensor, ...]
     rows: Arrays  # [n, …], each row an input by itself
     answers: dict[str, list[NDArray[Any]]]  # of every output, one for each row
+    bytes_per_row: int = 0  # of memory that running it took, roughly; 0 where it hardly took any
 
 
 MAX_REASON = 160  # characters of a record's line
@@ -49,6 +51,7 @@ def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answ
     """Raises UserError where the graph does not load or does not run. `name` is what messages call it."""
     takes, gives = ports(model.graph.input, "input", name), ports(model.graph.output, "output", name)
     rows = [replace(port, dims=port.dims[1:] or port.dims) for port in takes]
+    options = _in_layout(options, takes)
     if options.example is None:
         examples.check_sizes(rows, options.image_size, options.max_length, name)
     change = "no batch dimension" if options.max_rows > 0 else "without batches, as asked"
@@ -59,13 +62,35 @@ def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answ
                 return _with_batch(graph, how, options, name)
             except _NoBatch as error:
                 change = f"served without batches: {str(error)[:MAX_REASON]}"
-    return _without_batch(model, change, options, name)
+    try:
+        return _without_batch(model, change, options, name)
+    except examples.Misshapen as error:
+        if (scalar := batching.scalar(takes, gives)) is None:
+            raise
+        raise UserError(
+            f"{error}: {scalar} has no dimensions, so {name} has no batch and each row is a whole input; "
+            "export it as [batch] or [batch, 1], or leave it out of the graph's inputs and outputs"
+        ) from None
+
+
+def _in_layout(options: SourceOptions, takes: Sequence[Port]) -> SourceOptions:
+    """Images that were decoded channels first, channels last where the graph takes only that."""
+    how = options.preprocessing
+    if options.example is None or not isinstance(how, ImagePreprocessing) or how.input not in options.example:
+        return options
+    images, dims = options.example[how.input], next((port.dims[-3:] for port in takes if port.name == how.input), ())
+    last = np.moveaxis(images, 1, -1) if images.ndim == 4 else images
+    is_first, is_last = (
+        len(dims) == 3 and all(size in (-1, got) for size, got in zip(dims, values.shape[1:], strict=False))
+        for values in (images, last)
+    )
+    return replace(options, example={**options.example, how.input: last}) if is_last and not is_first else options
 
 
 def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: str) -> Answering:
     content = finished(graph, name)
     try:
-        trial = Trial(content, name)
+        trial = _trial(content, options, name)
     except UserError as error:
         raise _NoBatch(str(error)) from None
     holds, tolerance = contents(graph), row_limit(content)
@@ -77,12 +102,19 @@ def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: 
             _check_repeats(trial, rows, graph, name)
         if reason is None:
             answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
-            return Answering(graph, holds, True, how, _tensors(inputs), rows, answers)
+            return Answering(graph, holds, True, how, _tensors(inputs), rows, answers, trial.bytes_per_row)
     raise _NoBatch(reason)
 
 
+def _trial(content: bytes, options: SourceOptions, name: str) -> Trial:
+    """On the user's rows as long and as large as they are; on made-up ones within bounds, because nobody chose those."""
+    return Trial(content, name, is_bounded=options.example is None)
+
+
 def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, name: str) -> Answering:
-    inputs, trial = ports(model.graph.input, "input", name), Trial(finished(model, name), name)
+    if batching.has_scalars(model):
+        model = batching.without_scalars(model)
+    inputs, trial = ports(model.graph.input, "input", name), _trial(finished(model, name), options, name)
     reason: Failed | None = None
     for rows in _rows(inputs, replace(options, example=_as_whole_inputs(options.example, inputs)), image_dims=4):
         try:
@@ -94,8 +126,8 @@ def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, 
         answers = {output: [one[index] for one in alone] for index, output in enumerate(trial.outputs)}
         return Answering(model, contents(model), False, change, _tensors(inputs), rows, answers)
     if options.example is not None:
-        raise UserError(f"{name} does not run on the example: {reason}")
-    raise UserError(f"{name} does not run on made-up inputs, give real ones with --example: {reason}")
+        raise UserError(f"{name} does not run on {options.example_name}: {reason}")
+    raise UserError(f"{name} does not run on made-up inputs, give real ones with --data or --example: {reason}")
 
 
 def _check_repeats(trial: Trial, inputs: Arrays, model: onnx.ModelProto, name: str) -> None:
@@ -109,12 +141,12 @@ def _check_repeats(trial: Trial, inputs: Arrays, model: onnx.ModelProto, name: s
 
 def _each(rows: Arrays) -> Iterator[Arrays]:
     for row in range(len(next(iter(rows.values())))):
-        yield {name: values[row] for name, values in rows.items()}
+        yield {name: np.asarray(values[row]) for name, values in rows.items()}
 
 
 def _rows(inputs: Sequence[Port], options: SourceOptions, *, image_dims: int) -> Iterator[Arrays]:
     if options.example is not None:
-        yield examples.given(options.example, inputs)
+        yield examples.given(options.example, inputs, options.example_name)
         return
     is_fixed = all(-1 not in port.dims for port in inputs)
     for attempt in range(1 if is_fixed else examples.NUM_ATTEMPTS):
@@ -135,7 +167,7 @@ def _as_whole_inputs(example: Arrays | None, inputs: Sequence[Port]) -> Arrays |
     dims = {port.name: port.dims for port in inputs}
     return {
         name: np.expand_dims(values, 1)
-        if dims.get(name, ())[:1] == (1,) and np.ndim(values) == len(dims[name])
+        if len(dims.get(name, ())) > 1 and dims[name][0] == 1 and np.ndim(values) == len(dims[name])
         else values
         for name, values in example.items()
     }

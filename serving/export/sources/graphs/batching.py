@@ -79,6 +79,36 @@ def _allows_zero(node: onnx.NodeProto) -> bool:
 # -- one number per row -----------------------------------------------------------------------------------------------
 
 
+def without_scalars(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose inputs and outputs without dimensions have one, of 1: no request to Triton carries a scalar."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    graph = made.graph
+    for name, shape in (("tandem_no_dimensions", []), ("tandem_one_dimension", [1])):
+        graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
+    for value in [value for value in graph.input if _rank(value) == 0]:
+        inner = f"{value.name}_scalar"
+        rename(graph, value.name, inner)
+        graph.node.insert(0, onnx.helper.make_node("Reshape", [value.name, "tandem_no_dimensions"], [inner]))
+        value.type.tensor_type.shape.dim.add().dim_value = 1
+    for value in [value for value in graph.output if _rank(value) == 0]:
+        inner = f"{value.name}_scalar"
+        rename(graph, value.name, inner)
+        graph.node.append(onnx.helper.make_node("Reshape", [inner, "tandem_one_dimension"], [value.name]))
+        value.type.tensor_type.shape.dim.add().dim_value = 1
+    return made
+
+
+def has_scalars(model: onnx.ModelProto) -> bool:
+    return any(_rank(value) == 0 for value in (*model.graph.input, *model.graph.output))
+
+
+def scalar(takes: Sequence[Port], gives: Sequence[Port]) -> str | None:
+    """The first input or output without dimensions, as a message calls it."""
+    every = [*(("input", port) for port in takes), *(("output", port) for port in gives)]
+    return next((f"{what} {port.name!r}" for what, port in every if not port.dims), None)
+
+
 def columns(model: onnx.ModelProto) -> None:
     """Makes [batch] of the graph's inputs and outputs [batch, 1], in place: Triton takes no row without dimensions."""
     _columns(model.graph)

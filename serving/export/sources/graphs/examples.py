@@ -7,17 +7,20 @@ such inputs mean anything is not asked here. Rule: rows differ, so that a graph 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
+from serving.export.data.npz import LABELS
 from serving.export.exported import Arrays
 from serving.export.sources.graphs.ports import Port
 from serving.repository.record import nearest
 
 NUM_ROWS = 8
+MAX_BYTES = 256 * 2**20  # of made-up rows: fewer of them where one is large, and none where four are too large (guess)
 MIN_ROWS = 4  # a batch of 3, and one row that is not in it
 # Lengths that are tried for dimensions of any length: an image's edges, and any other's. The first that runs counts.
 EDGES = (224, 256, 512)
@@ -28,6 +31,10 @@ DTYPES: Mapping[str, str] = {
     "INT16": "int16", "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64",
     "BYTES": "object",
 }  # fmt: skip
+
+
+class Misshapen(UserError):
+    """Rows of a user's that have other dimensions than the graph's."""
 
 
 def dtype_of(datatype: str) -> np.dtype[Any]:
@@ -41,7 +48,16 @@ def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | Non
     """
     random = np.random.default_rng(0)
     edge, length = edge or EDGES[attempt], min(length or LENGTHS[attempt], LENGTHS[attempt])
-    return {port.name: _values(port, _shape(port, image_dims, edge, length), random) for port in rows}
+    shapes = {port.name: _shape(port, image_dims, edge, length) for port in rows}
+    row_bytes = sum(prod(shapes[port.name]) * dtype_of(port.datatype).itemsize for port in rows)
+    num_rows = min(NUM_ROWS, max(MIN_ROWS, MAX_BYTES // max(1, row_bytes)))
+    if num_rows * row_bytes > MAX_BYTES:
+        told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        raise UserError(
+            f"one input takes {row_bytes / 2**20:.0f} MB ({told}), which is too much to be made up: give real ones with "
+            "--data or --example"
+        )
+    return {port.name: _values(port, (num_rows, *shapes[port.name]), random) for port in rows}
 
 
 def check_sizes(rows: Sequence[Port], edge: int | None, length: int | None, name: str) -> None:
@@ -60,12 +76,13 @@ def _is_image(port: Port, image_dims: int) -> bool:
 def _shape(port: Port, image_dims: int, edge: int, length: int) -> tuple[int, ...]:
     is_image = _is_image(port, image_dims)
     first_edge = len(port.dims) - 3  # channels may stand before or after the edges
-    free = (edge if is_image and axis >= first_edge else length for axis in range(len(port.dims)))
+    in_front = 1 if is_image else length  # of an image: a batch of one
+    free = (edge if is_image and axis >= first_edge else in_front for axis in range(len(port.dims)))
     return tuple(other if size == -1 else size for size, other in zip(port.dims, free, strict=True))
 
 
-def _values(port: Port, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
-    whole, dtype = (NUM_ROWS, *shape), dtype_of(port.datatype)
+def _values(port: Port, whole: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
+    dtype = dtype_of(port.datatype)
     if port.datatype == "BYTES":
         raise UserError(f"input {port.name!r} is text, of which nothing can be made up: give examples with --example")
     if port.datatype in ("FP16", "FP32", "FP64"):
@@ -77,27 +94,41 @@ def _values(port: Port, shape: tuple[int, ...], random: np.random.Generator) -> 
     return random.integers(0, 2, whole).astype(dtype)
 
 
-def given(example: Arrays, rows: Sequence[Port]) -> Arrays:
-    """The user's example in the types of the graph. Raises UserError with what is wanted and what came."""
+def first_rows(arrays: Arrays) -> Arrays:
+    """So many rows of a user's data as are tried. Where there are few, the others are those with their values moved on."""
+    few = {name: values[:NUM_ROWS] for name, values in arrays.items() if values.ndim and len(values)}
+    return {name: _at_least(values) for name, values in few.items()}
+
+
+def _at_least(values: NDArray[Any]) -> NDArray[Any]:
+    rows = [np.roll(values[place % len(values)], place // len(values)) for place in range(MIN_ROWS)]
+    return values if len(values) >= MIN_ROWS else np.stack(rows)
+
+
+def given(example: Arrays, rows: Sequence[Port], where: str = "the example") -> Arrays:
+    """The user's rows in the types of the graph. Raises UserError with what is wanted and what came.
+
+    `where` is what messages call them.
+    """
     names = [port.name for port in rows]
     for name in example:
-        if name not in names:
-            raise UserError(f"the example has {name!r}, which is no input of the model{nearest(name, names)}")
-    arrays = {port.name: _fitting(port, example) for port in rows}
+        if name not in (*names, LABELS):
+            raise UserError(f"{where} has {name!r}, which is no input of the model{nearest(name, names)}")
+    arrays = {port.name: _fitting(port, example, where) for port in rows}
     counts = {name: len(values) for name, values in arrays.items()}
     if len(set(counts.values())) > 1:
-        raise UserError(f"the example's inputs have different numbers of rows: {_pairs(counts)}")
+        raise UserError(f"{where}'s inputs have different numbers of rows: {_pairs(counts)}")
     if min(counts.values()) < MIN_ROWS:
         raise UserError(
-            f"the example has {min(counts.values())} rows, want at least {MIN_ROWS} different ones, "
+            f"{where} has {min(counts.values())} rows, want at least {MIN_ROWS} different ones, "
             "so that the rows of a batch can be told apart"
         )
     return arrays
 
 
-def _fitting(port: Port, example: Arrays) -> NDArray[Any]:
+def _fitting(port: Port, example: Arrays, where: str) -> NDArray[Any]:
     if port.name not in example:
-        raise UserError(f"the example lacks input {port.name!r}, want {_wanted(port)}")
+        raise UserError(f"{where} lacks input {port.name!r}, want {_wanted(port)}")
     values = np.asarray(example[port.name])
     dims = port.dims
     if dims == (1,) and values.ndim == 1:  # one number per row
@@ -105,17 +136,20 @@ def _fitting(port: Port, example: Arrays) -> NDArray[Any]:
     if values.ndim != len(dims) + 1 or any(
         size not in (-1, got) for size, got in zip(dims, values.shape[1:], strict=True)
     ):
-        raise UserError(f"input {port.name!r} of the example has shape {list(values.shape)}, want {_wanted(port)}")
+        got = str(["n", *values.shape[1:]] if values.ndim else []).replace(
+            "'", ""
+        )  # how many rows is not what is wrong
+        raise Misshapen(f"input {port.name!r} of {where} has shape {got}, want {_wanted(port)}")
     dtype = dtype_of(port.datatype)
     if (port.datatype == "BYTES") != (values.dtype.kind in "OUS"):
-        raise UserError(f"input {port.name!r} of the example is {values.dtype}, want {_wanted(port)}")
+        raise UserError(f"input {port.name!r} of {where} is {values.dtype}, want {_wanted(port)}")
     if port.datatype == "BYTES":
         return np.array([_text(value) for value in values.ravel()], object).reshape(values.shape)
     if values.dtype.kind == "f" and dtype.kind in "iub":
-        raise UserError(f"input {port.name!r} of the example is {values.dtype}, want {_wanted(port)}")
+        raise UserError(f"input {port.name!r} of {where} is {values.dtype}, want {_wanted(port)}")
     cast = values.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(cast, values):
-        raise UserError(f"input {port.name!r} of the example holds numbers that {port.datatype} cannot")
+        raise UserError(f"input {port.name!r} of {where} holds numbers that {port.datatype} cannot")
     return np.ascontiguousarray(cast)
 
 

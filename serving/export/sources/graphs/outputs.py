@@ -20,7 +20,9 @@ from serving.export.sources.graphs.answering import Answering
 from serving.export.sources.graphs.batching import BATCH
 from serving.export.sources.graphs.onnx_model import finished, nodes_of
 from serving.export.sources.graphs.ports import Port, ports
+from serving.export.sources.graphs.trial import MAX_BYTES
 from serving.repository import Tensor
+from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
 
 # The length of what they give depends on the values that they get.
@@ -30,14 +32,16 @@ _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range"
 def settled(graph: Answering, options: SourceOptions, source: str, name: str) -> Exported:
     """Raises UserError where the outputs are no numbers or do not fit the task that was asked for."""
     outputs = _settle(graph, name)
-    task = _task_of(graph, outputs, options.task, name)
+    asked = options.task or (CLASSIFICATION if options.labels else None)
+    task = _task_of(graph, outputs, asked, name)
+    _check_scores(graph, outputs, options.preprocessing, name)
     outputs = _order(outputs, graph, task)
     _declare(graph.model, outputs, has_batch=graph.has_batch)
     return Exported(
         model=finished(graph.model, name),
         inputs=graph.inputs,
         outputs=outputs,
-        max_batch_size=options.max_rows if graph.has_batch else 0,
+        max_batch_size=_max_rows(graph, options) if graph.has_batch else 0,
         task=task,
         source=source,
         framework="onnx",
@@ -47,6 +51,14 @@ def settled(graph: Answering, options: SourceOptions, source: str, name: str) ->
         is_cpu_only=graph.holds.is_cpu_only,
         toolchain={"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
     )
+
+
+def _max_rows(graph: Answering, options: SourceOptions) -> int:
+    """As asked; else the usual, or as many large ones as fit into memory, a power of two."""
+    if options.max_batch_size is not None or not graph.bytes_per_row:
+        return options.max_rows
+    fitting = max(1, MAX_BYTES // graph.bytes_per_row)
+    return min(options.max_rows, 1 << (fitting.bit_length() - 1))
 
 
 def _settle(graph: Answering, name: str) -> tuple[Tensor, ...]:
@@ -96,6 +108,16 @@ def _task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, nam
     if asked in (CLASSIFICATION, EMBEDDING) and not scores:
         raise UserError(f"{name} is no {asked}: no output is float [batch, n], it gives {_listed(outputs)}")
     return asked
+
+
+def _check_scores(graph: Answering, outputs: Sequence[Tensor], how: Preprocessing | None, name: str) -> None:
+    """Raises UserError for probabilities that are said to be logits: whoever classifies would apply softmax once more."""
+    is_of_logits = isinstance(how, ImagePreprocessing) and how.scores == LOGITS
+    if is_of_logits and (ready := _probabilities(graph, outputs)):
+        raise UserError(
+            f'--preprocessing says "scores": "{LOGITS}", but output {ready.name!r} of {name} is probabilities already (every row '
+            f'sums to 1), and /v1/classify would apply softmax twice: say "scores": "{PROBABILITIES}"'
+        )
 
 
 def _order(outputs: Sequence[Tensor], graph: Answering, task: str) -> tuple[Tensor, ...]:

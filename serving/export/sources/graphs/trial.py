@@ -6,7 +6,13 @@ changes a graph.
 
 from __future__ import annotations
 
+import os
 import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +24,9 @@ from serving.export.exported import Arrays
 from serving.export.sources.graphs.onnx_model import first_line
 
 _SAME = 1e-3  # of an output's scale: threads may add in another order, random numbers do far more
+MAX_BYTES = 2 * 2**30  # of memory for made-up inputs: what nobody chose must not take the machine (guess)
+MAX_RUN_S = 60.0  # of one run of them (guess)
+_POLL_S = 0.02
 BATCH = 3  # neither 1 nor a power of two, which kernels may treat as special
 
 
@@ -28,8 +37,13 @@ class Failed(Exception):
 class Trial:
     """One loaded graph."""
 
-    def __init__(self, model: bytes, name: str) -> None:
-        """Raises UserError where ONNX Runtime cannot load the graph. `name` is what messages call it."""
+    def __init__(self, model: bytes, name: str, *, is_bounded: bool = False) -> None:
+        """Raises UserError where ONNX Runtime cannot load the graph. `name` is what messages call it.
+
+        `is_bounded`: the inputs are made up, and a run that takes too much memory or time is ended.
+        """
+        self._name, self._is_bounded = name, is_bounded
+        self.bytes_per_row = 0  # that running one row at a time took, roughly
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # it logs what it also raises, and advice
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -37,15 +51,54 @@ class Trial:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors share no base class
             raise UserError(f"{name}: {_why_not(str(error))}") from None
+        self._start_bytes = _resident_bytes()
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """All outputs. Raises Failed."""
+        """All outputs. Raises Failed, and UserError where they take too much."""
+        options, ended = onnxruntime.RunOptions(), list[str]()
         try:
-            found = self._session.run(None, dict(inputs))
+            with self._bounded(options, ended):
+                found = self._session.run(None, dict(inputs), options)
         except Exception as error:
+            if ended or "Failed to allocate memory" in str(error) or "bad_alloc" in str(error):
+                raise self._too_large(inputs, ended[0] if ended else "more memory than there is") from None
             raise Failed(_ran_into(str(error))) from None
         return [np.asarray(values) for values in found]
+
+    def _too_large(self, inputs: Arrays, what: str) -> UserError:
+        tried = ", ".join(f"{name} {list(values.shape)}" for name, values in inputs.items())
+        if not self._is_bounded:
+            return UserError(f"{self._name} takes {what} to run on {tried}: give smaller inputs")
+        return UserError(
+            f"{self._name} takes {what} to run on made-up inputs ({tried}): give real ones with --data or --example"
+        )
+
+    @contextmanager
+    def _bounded(self, options: Any, ended: list[str]) -> Iterator[None]:
+        """Watches the run in the block from a second thread, which ends it between two operators."""
+        if not self._is_bounded:
+            yield
+            return
+        is_done, until = threading.Event(), time.monotonic() + MAX_RUN_S
+
+        def watch() -> None:
+            while not is_done.wait(_POLL_S):
+                if _resident_bytes() - self._start_bytes > MAX_BYTES:
+                    ended.append(f"more than {MAX_BYTES / 2**30:g} GB of memory")
+                elif time.monotonic() > until:
+                    ended.append(f"more than {MAX_RUN_S:g} s")
+                if ended:
+                    options.terminate = True
+                    return
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            watcher.join()
 
     def changing(self, inputs: Arrays) -> str | None:
         """An output that is another one when the same inputs come again. Raises Failed."""
@@ -60,8 +113,9 @@ class Trial:
         """
         batch = {name: values[:BATCH] for name, values in rows.items()}
         try:
-            together = self.run(batch)
             alone = [self.run({name: values[row : row + 1] for name, values in batch.items()}) for row in range(BATCH)]
+            self.bytes_per_row = max(0, _resident_bytes() - self._start_bytes)
+            together = self.run(batch)
         except Failed as error:
             return str(error)
         for index, name in enumerate(self.outputs):
@@ -71,6 +125,15 @@ class Trial:
                 if not _are_close(together[index][row : row + 1], alone[row][index], tolerance):
                     return f"output {name!r} of a row depends on the rows beside it"
         return None
+
+
+def _resident_bytes() -> int:
+    """Of this process; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _are_close(a: NDArray[Any], b: NDArray[Any], tolerance: float) -> bool:

@@ -16,19 +16,27 @@ from typing import Any
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress
+from serving.installation import how_to_add
 
 CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _PLAIN = ["*.json", "*.safetensors", "*.txt", "*.model"]  # settings, weights, vocabularies
 _PICKLES = ["pytorch_model*.bin", "*/pytorch_model*.bin"]
 _CODE = ["*.py"]
+_SAFETENSORS = "model*.safetensors"
+_MAX_HEADER_BYTES = 100_000_000  # the library's own limit
+_LFS_POINTER = b"version https://git-lfs"
 _OTHER_COPIES = [
     "onnx/*",
     "openvino/*",
     "original/*",
     "coreml/*",
 ]  # of the same weights, in forms that are not read here
+# Of all families: one of them has to be there.
+TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*bpe*", "spiece*", "*.txt")
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # the second since transformers 5, for some models
 _FOREIGN = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "model.ckpt.index": "TensorFlow 1"}
 
 
@@ -80,7 +88,7 @@ def opened(rest: str, is_trusted: bool, progress: Progress) -> Folder:
     check(rest)
     progress(f"fetching {rest}", 0, 1)
     fetched = _fetched(rest, _PLAIN + (_CODE if is_trusted else []))
-    if not any(fetched.rglob("model*.safetensors")):
+    if not any(fetched.rglob(_SAFETENSORS)):
         if not is_trusted:
             raise UserError(
                 f"{rest} has no safetensors on the hub; --trust reads its weights from a pickle, which can run code, "
@@ -114,12 +122,21 @@ def _fetched(name: str, patterns: list[str]) -> Path:
 
 
 def missing(error: ImportError) -> UserError:
-    return UserError(f"hf: needs {error.name}, which is not installed here: pip install 'tandem-serving[export]'")
+    return UserError(f"hf: needs {error.name}, which is not installed here: {how_to_add('export')}")
+
+
+def check_settings(folder: Folder) -> None:
+    """Raises UserError where config.json does not say which model it is of, which transformers would guess by the path."""
+    config = folder.json(CONFIG)
+    if not (config.get("model_type") or config.get("auto_map")):
+        raise UserError(f"{folder.path / CONFIG} has no model_type: is it of a model that save_pretrained wrote?")
 
 
 def check_weights(folder: Folder, is_trusted: bool) -> None:
     """Raises UserError where there are no weights that may be read."""
-    if _weights(folder.path):
+    if files := sorted(folder.path.glob(_SAFETENSORS)):
+        for file in files:
+            _check_safetensors(file)
         return
     if pickles := sorted(path.name for path in folder.path.glob("*.bin")):
         if is_trusted:
@@ -133,11 +150,42 @@ def check_weights(folder: Folder, is_trusted: bool) -> None:
 
 
 def has_safetensors(folder: Folder) -> bool:
-    return _weights(folder.path)
+    return any(folder.path.glob(_SAFETENSORS))
 
 
-def _weights(path: Path) -> bool:
-    return any(path.glob("model*.safetensors"))
+def _check_safetensors(path: Path) -> None:
+    """By the header alone: its length in 8 bytes, little-endian; JSON; then the bytes of the tensors without a gap."""
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            length = int.from_bytes(start, "little")
+            if start == _LFS_POINTER[:8] and file.read(len(_LFS_POINTER) - 8) == _LFS_POINTER[8:]:
+                raise UserError(f"{path} is a pointer of Git LFS, not the weights: run `git lfs pull` in its folder")
+            if len(start) < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
+                raise ValueError("its header is longer than the file")
+            header = json.loads(file.read(length))
+        if not isinstance(header, dict) or not (tensors := [header[name] for name in header if name != "__metadata__"]):
+            raise ValueError("its header names no tensor")
+        end = 8 + length + max(int(tensor["data_offsets"][1]) for tensor in tensors)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        why = str(error) if type(error) is ValueError else "its header is not readable"
+        raise UserError(f"{path} is no safetensors file ({why}): download it again") from None
+    if end != size:
+        raise UserError(f"{path} has {size} bytes, and its header speaks of {end}: download it again")
+
+
+def check_tokenizer(folder: Folder) -> None:
+    """Raises UserError for a tokenizer.json that no tokenizer can be made of."""
+    if not folder.has(TOKENIZER):
+        return
+    model = folder.json(TOKENIZER).get("model")
+    if not isinstance(model, dict) or not model.get("vocab"):
+        raise UserError(
+            f"{folder.path / TOKENIZER} is no tokenizer (it has no model with a vocabulary): download it again"
+        )
 
 
 def architecture(config: Mapping[str, Any]) -> str:

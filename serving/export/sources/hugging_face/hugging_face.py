@@ -14,6 +14,7 @@ from serving.export.progress import Progress, silent
 from serving.export.sources import applies
 from serving.export.sources.hugging_face import hf_folder, sentence_modules
 from serving.export.sources.hugging_face.hf_folder import CONFIG, Folder
+from serving.export.sources.hugging_face.sentence_modules import Sentences
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
 
 IMAGES = "ForImageClassification"
@@ -30,29 +31,42 @@ def check(rest: str, options: SourceOptions) -> None:
     """What a folder here says without transformers. Raises UserError."""
     hf_folder.check(rest)
     if Path(rest).expanduser().is_dir():
-        folder = hf_folder.opened(rest, options.is_trusted, silent)
-        applies.refuse(_FINER[_kind(folder, options.task)], options)
+        _checked(hf_folder.opened(rest, options.is_trusted, silent), options)
 
 
 def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
     """The model with its tokenizer or image preprocessing. UserError says what is missing, unknown or not trusted."""
     folder = hf_folder.opened(rest, options.is_trusted, progress)
-    kind = _kind(folder, options.task)
-    applies.refuse(_FINER[kind], options)
-    if kind == EMBEDDING:
-        sentences = sentence_modules.read(folder, options.pooling, options.is_normalised)
-        hf_folder.check_weights(sentences.transformer, options.is_trusted)
-    else:
-        hf_folder.check_weights(folder, options.is_trusted)
+    kind, sentences = _checked(folder, options)
     try:
         from serving.export.sources.hugging_face import hf_images, hf_texts
     except ImportError as error:
         raise hf_folder.missing(error) from None
-    if kind == EMBEDDING:
+    if sentences is not None:
         return hf_texts.embedding(sentences, options, progress)
     is_raw = options.task == OTHER
     exporter = hf_images.classifier if kind == IMAGES else hf_texts.classifier
     return exporter(folder, options, progress, is_raw=is_raw)
+
+
+def _checked(folder: Folder, options: SourceOptions) -> tuple[str, Sentences | None]:
+    """What it is for, and how its sentences become vectors. Raises UserError for settings, weights or a tokenizer that lack."""
+    kind = _kind(folder, options.task)
+    applies.refuse(_FINER[kind], options)
+    sentences = sentence_modules.read(folder, options.pooling, options.is_normalised) if kind == EMBEDDING else None
+    inner = folder if sentences is None else sentences.transformer
+    hf_folder.check_weights(inner, options.is_trusted)
+    hf_folder.check_settings(inner)
+    needed = hf_folder.PROCESSORS if kind == IMAGES else hf_folder.TOKENIZERS
+    if not any(any(inner.path.glob(name)) for name in needed):
+        what = f"image processor ({needed[0]})" if kind == IMAGES else f"tokenizer ({needed[0]})"
+        raise UserError(f"{inner.path} holds no {what}: save it beside the model")
+    if kind == IMAGES:
+        for name in filter(inner.has, needed):
+            inner.json(name)
+    else:
+        hf_folder.check_tokenizer(inner)
+    return kind, sentences
 
 
 def _kind(folder: Folder, task: str | None) -> str:
@@ -64,13 +78,16 @@ def _kind(folder: Folder, task: str | None) -> str:
     saved = hf_folder.architecture(folder.json(CONFIG))
     if ending := next((end for end in (IMAGES, TEXTS) if saved.endswith(end)), None):
         return ending
-    if task in (CLASSIFICATION, OTHER):
+    if not saved:
         raise UserError(
-            f"{folder.path} was saved as {saved or 'nothing that it names'}, which has no head for --task {task}"
+            f"{folder.path / CONFIG} has no 'architectures', which names the model's class: download the whole model, or save "
+            "it again with save_pretrained"
         )
+    if task in (CLASSIFICATION, OTHER):
+        raise UserError(f"{folder.path} was saved as {saved}, which has no head for --task {task}")
     if saved.endswith("Model") and any(folder.has(name) for name in _TOKENIZERS):
         return EMBEDDING
     raise UserError(
-        f"{folder.path} was saved as {saved or 'nothing that it names'}, of which nothing is known here; known are {SUPPORTED}; "
-        "anything else comes as module:PKG.MOD:CALLABLE or FILE.onnx"
+        f"{folder.path} was saved as {saved}, which Tandem does not export from a folder; it exports {SUPPORTED}; "
+        "give any other model as module:PKG.MOD:CALLABLE or FILE.onnx"
     )

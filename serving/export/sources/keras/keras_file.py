@@ -19,6 +19,7 @@ from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources import applies
+from serving.installation import how_to_add
 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
@@ -53,9 +54,7 @@ def _keras() -> Any:
         with quiet():
             import keras  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
-        raise UserError(
-            f"keras: needs {error.name}, which is not installed here: pip install 'tandem-serving[keras]'"
-        ) from None
+        raise UserError(f"keras: needs {error.name}, which is not installed here: {how_to_add('keras')}") from None
     if (backend := keras.backend.backend()) != "torch":
         raise UserError(f"Keras runs on {backend} in this process already, want torch: set KERAS_BACKEND=torch")
     return keras

@@ -7,6 +7,8 @@ anything is imported, and what fails in there is told with their line.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from serving.errors import UserError
 from serving.export.exported import Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources import applies
+from serving.installation import how_to_add
 from serving.repository.record import TASKS, nearest
 
+_MAKES_ANY_NAME = {"globals", "locals", "vars", "exec", "eval", "setattr"}
 SPELLING = "module:PKG.MOD:CALLABLE or module:FILE.py:CALLABLE"
 
 
@@ -33,6 +37,61 @@ def check(rest: str, options: SourceOptions) -> None:
     if options.task is not None and options.task not in TASKS:
         raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
     applies.refuse("module", options)
+    if (file := _file(place)) is not None:
+        _check_file(file, name)
+
+
+def _file(place: str) -> Path | None:
+    """Which file will be run; None where only importing tells."""
+    if place.endswith(".py"):
+        return Path(place)
+    path = Path(*place.split("."))
+    if not all((parent / "__init__.py").is_file() for parent in [*path.parents][:-1]):
+        return None  # a package of that name, installed, would come before a folder of the current directory
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)
+
+
+def _check_file(file: Path, name: str) -> None:
+    """UserError for Python that does not parse, or where nothing can have made `name`. Nothing is run."""
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise UserError(f"{file}{line}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
+    bound = _bound(tree.body)
+    if bound is not None and name not in bound:
+        raise UserError(f"{file} has no {name!r}{nearest(name, sorted(bound)) if bound else ': it defines no names'}")
+
+
+def _bound(body: Sequence[ast.AST]) -> set[str] | None:
+    """Names that a module may have once it has run; None where it may make any."""
+    found, waiting = set[str](), [*body]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+                waiting += [one for one in ast.walk(node) if isinstance(one, ast.Global | ast.Call | ast.Attribute)]
+                waiting += node.decorator_list
+                continue
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Global(names=names):
+                found.update(names)
+            case ast.alias(name=name, asname=asname):
+                if name == "*":
+                    return None
+                found.add(asname or name.partition(".")[0])
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                found.add(name)
+            case ast.Name(id=name) if name in _MAKES_ANY_NAME:
+                return None
+            case ast.Attribute(attr="modules" | "__dict__"):
+                return None
+        waiting += ast.iter_child_nodes(node)
+    return None if "__getattr__" in found else found
 
 
 def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
@@ -44,8 +103,6 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
 
         from serving.export.sources.pytorch import module_call, module_code
     except ImportError as error:
-        raise UserError(
-            f"module: needs {error.name}, which is not installed here: pip install 'tandem-serving[export]'"
-        ) from None
+        raise UserError(f"module: needs {error.name}, which is not installed here: {how_to_add('export')}") from None
     made: Any = module_code.made(place, name)
     return module_call.exported(made, f"module: {Path(place).name}:{name}", options, progress)

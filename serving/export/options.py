@@ -1,0 +1,238 @@
+"""What is asked of `tandem export`, and what can be wrong about it that is known before anything long begins.
+
+Said before a framework of gigabytes is fetched, so that nothing here may import one, nor onnx. Rule: what a file here says by
+itself (settings, names of weights, data) is refused here; what needs the model is said by whoever loads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.errors import UserError
+from serving.export import data as datasets
+from serving.export import publish, recipes, sources
+from serving.export.data import folders, tables
+from serving.export.data.class_names import ClassNames
+from serving.export.data.npz import LABELS, check_labels, read_arrays
+from serving.export.data.reading import KINDS
+from serving.export.exported import DEFAULT_OPSET, SourceOptions
+from serving.export.metric_file import check_metric
+from serving.export.sources import applies
+from serving.repository import PRECISIONS, Repository, check_model_name
+from serving.repository.preprocessing import Preprocessing
+from serving.repository.preprocessing import from_json as preprocessing_from_json
+
+
+class NoData(UserError):
+    """Nothing could be proven, and nobody said that it may go unproven."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no data to judge the variants on: give some with --data, "
+            "or serve them unproven, and marked so, with --i-accept-ungated"
+        )
+
+
+ALWAYS_JUDGED = "max_row_difference"  # the one limit that asks for no data
+SIZES = ("image_size", "max_length")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """The command line's words. As it is by default: not said."""
+
+    source: str
+    repository: Path
+    model: str | None = None
+    variant: str | None = None
+    precisions: tuple[str, ...] = ()
+    data: str | None = None
+    calibration: Path | None = None
+    example: Path | None = None
+    labels: Path | None = None
+    preprocessing: Path | None = None
+    layout: str | None = None
+    task: str | None = None
+    opset: int | None = None
+    max_batch_size: int | None = None
+    max_length: int | None = None
+    image_size: int | None = None
+    pooling: str | None = None
+    is_normalised: bool | None = None
+    is_trusted: bool = False
+    metric: str | None = None
+    limits: Mapping[str, float] | None = None
+    max_bad_ratio: float | None = None
+    accepts_ungated: bool = False
+    keeps_data: bool | None = None
+    keeps_slow: bool = False
+    queue_delay_us: int | None = None
+    is_for_tensorrt: bool = False
+    int8_range: str | None = None
+    seconds: float = 1.0
+    payload: Path | None = None
+
+
+def check(options: ExportOptions) -> None:
+    """What is wrong about the options by themselves, told before a framework is fetched. Raises UserError."""
+    if options.variant is not None and not options.source.endswith(".onnx"):
+        raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
+    if options.variant is not None and options.model is None:
+        raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
+    model = check_model_name(default_name(options.source) if options.model is None else options.model)
+    for option, path in (("--data", options.data), ("--calibration", options.calibration)):
+        if path is not None and (path == "" or not (Path(path).exists() or str(path) == datasets.DIGITS)):
+            raise UserError(f"there is nothing at {option} '{path}'")
+    if options.payload is not None and not _is_writable(options.payload):
+        raise UserError(f"--payload {options.payload} cannot be written")
+    kind = kind_of(options)
+    applies.refuse(kind, options)
+    _check_together(options, kind)
+    if options.variant is not None:
+        Repository(options.repository).variant(f"{options.model}-fp32")
+        return
+    (recipes if recipes.is_recipe(options.source) else sources).check(options.source, source_options(options))
+    if not (options.data or options.accepts_ungated or kind in (*recipes.TRAINED, recipes.SPEED)):
+        raise NoData
+    publish.check_replaceable(options.repository, [f"{model}-{precision}" for precision in PRECISIONS])
+    with publish.writing(options.repository, model):
+        pass  # it can be written to, and nobody else does; `run`, which may be another process, holds it from its beginning
+
+
+def check_files(options: ExportOptions) -> None:
+    """What the files of the data say by themselves, for where a framework has to be fetched first. Raises UserError."""
+    labels = _labels(options)
+    for path in (options.data, options.calibration):
+        if path is None or str(path) == datasets.DIGITS:
+            continue
+        _check_data(Path(path), labels)
+    if options.metric is not None:
+        check_metric(options.metric, is_trusted=options.is_trusted)
+
+
+def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
+    """`labels` None: which classes there are is the model's to say."""
+    classes = ClassNames(labels, len(labels) if labels else None)
+    if path.is_dir():
+        if not any(file.suffix.lower() in folders.SUFFIXES for file in path.rglob("*")):
+            raise UserError(f"{path} holds no image")
+        if labels is not None:
+            folders.listed(path, classes)
+    elif path.suffix in (".csv", ".jsonl"):
+        for where, row in tables.rows_of(path):
+            tables.line(where, row if labels is not None else {**row, "label": None}, classes)
+    elif path.suffix == ".npz" or zipfile.is_zipfile(path):
+        arrays = read_arrays(path)
+        if labels is not None and LABELS in arrays:
+            check_labels(f"{path}: labels", arrays[LABELS], len(labels))
+    else:
+        raise UserError(f"{path} is of no kind that can be read; give {KINDS}")
+
+
+def _labels(options: ExportOptions) -> tuple[str, ...] | None:
+    """The names of the classes, where a folder of transformers says them."""
+    kind, rest = ("", "") if recipes.is_recipe(options.source) else sources.split(options.source)
+    config = Path(rest).expanduser() / "config.json"
+    if kind != "hf" or not config.is_file() or options.task in ("embedding", "other"):
+        return None
+    names = json.loads(config.read_text(encoding="utf-8")).get("id2label")
+    if not isinstance(names, dict) or not names:
+        return None
+    return tuple(str(names[key]) for key in sorted(names, key=lambda key: (len(key), key)))
+
+
+def kind_of(options: ExportOptions) -> str:
+    """Of source, as `applies` has them."""
+    if options.variant is not None:
+        return applies.READY_MADE
+    if recipes.is_recipe(options.source):
+        return options.source.partition(":")[0]
+    return sources.split(options.source)[0]
+
+
+def _check_together(options: ExportOptions, kind: str) -> None:
+    """What an option asks for beside it, or cannot have beside it. Raises UserError."""
+    has_data = options.data is not None or kind in (*recipes.TRAINED, applies.READY_MADE)
+    if not has_data and (asked := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
+        raise UserError(f"{applies.APPLIES[asked[0]][0]} is about the data, and there is none: give some with --data")
+    if not has_data or kind == recipes.SPEED:
+        judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
+        judging += ["--metric"] if options.metric else []
+        if judging:
+            why = "random weights are not judged" if kind == recipes.SPEED else "without --data nothing is judged"
+            raise UserError(f"{judging[0]} does not apply: {why}; leave it off")
+    if options.accepts_ungated and options.data is not None:
+        raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
+    if options.example is not None and (sizes := [name for name in SIZES if getattr(options, name) is not None]):
+        raise UserError(f"{applies.APPLIES[sizes[0]][0]} is for inputs that are made up, and --example gives them")
+    if options.precisions and "int8" not in options.precisions:
+        for name in ("calibration", "int8_range"):
+            if name in applies.said(options):
+                raise UserError(f"{applies.APPLIES[name][0]} is for INT8, which --precision leaves out")
+    folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]
+    if options.max_bad_ratio is not None and not folders:
+        raise UserError("--max-bad-images is for a folder of images, as --data or --calibration")
+
+
+def _is_writable(path: Path) -> bool:
+    folder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
+    return folder.is_dir() and os.access(path if path.exists() else folder, os.W_OK) and not path.is_dir()
+
+
+def source_options(options: ExportOptions) -> SourceOptions:
+    example = read_arrays(options.example) if options.example else None
+    return SourceOptions(
+        opset=DEFAULT_OPSET if options.opset is None else options.opset,
+        max_batch_size=options.max_batch_size,
+        is_trusted=options.is_trusted,
+        task=options.task,
+        max_length=options.max_length,
+        image_size=options.image_size,
+        pooling=options.pooling,
+        is_normalised=options.is_normalised,
+        example=example,
+        labels=None if options.labels is None else read_labels(options.labels),
+        preprocessing=None if options.preprocessing is None else _read_preprocessing(options.preprocessing),
+        layout=options.layout,
+    )
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Of a file with the name of one class a line, as Triton reads it. Raises UserError."""
+    labels = tuple(line.strip() for line in _read_text(path, "--labels").splitlines())
+    if not labels or "" in labels:
+        where = f"line {labels.index('') + 1} is empty" if labels else "it is empty"
+        raise UserError(f"--labels {path}: want the name of one class a line; {where}")
+    return labels
+
+
+def _read_preprocessing(path: Path) -> Preprocessing:
+    return preprocessing_from_json(_read_text(path, "--preprocessing"), f"--preprocessing {path}")
+
+
+def _read_text(path: Path, option: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{option} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def default_name(source: str) -> str:
+    """The public name that a source suggests: what clients may be given, in lower case, without a precision at its end."""
+    if recipes.is_recipe(source):
+        return recipes.public_name(source)
+    kind, rest = sources.split(source)
+    last = rest.rpartition(":")[2] if kind == "module" else Path(rest).name
+    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras)$", "", last)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.").lower()
+    for precision in PRECISIONS:
+        name = name.removesuffix(f"-{precision}")
+    if not name:
+        raise UserError(f"'{source}' suggests no name; give one with --model")
+    return name

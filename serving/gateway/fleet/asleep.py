@@ -1,0 +1,102 @@
+"""What would a pool serve that has no server, and when may it have one?
+
+A gateway knows models from the Tritons that answer it. A pool that is at none when the gateway starts has none, and would never be woken
+for what it alone serves. So what the settings say of it counts (`models` of the pool), or else what the model repository holds for its
+device, until a server of the pool has answered. Rule: only pools that come and go are woken, so others are never wanted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from serving.repository import PRECISIONS
+from serving.scheduling.bridge import WINDOW_S
+from serving.scheduling.routing import RETRY_AFTER_S, LoadFailure, Variant
+from serving.settings import EMULATED, GatewaySettings, PoolSettings, comes_and_goes
+
+LEAST_S = 0.001  # of one server, that a request counts for where nobody knows what it takes: enough to wake it, too little for two
+LATE_S = 10.0  # between tries once a cold start has taken longer than it should, or where nobody knows how long one takes; a guess
+PATIENCE_S = 3 * WINDOW_S  # after so long without a request the demand for it has faded: the next one begins anew
+
+
+class Server(Protocol):
+    """What is seen of a Triton, of all that the catalogue knows."""
+
+    alive: bool
+    variants: dict[str, Variant]
+    refused: dict[str, str]
+    failures: dict[str, LoadFailure]
+    loading: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Wait:
+    began: float
+    last: float
+
+
+class Asleep:
+    """`in_repository`: device -> variants' names that may run on it."""
+
+    def __init__(self, settings: GatewaySettings, in_repository: Mapping[str, Collection[str]]) -> None:
+        self._pools = settings.pools
+        self._coming = frozenset(name for name, pool in settings.pools.items() if comes_and_goes(name, pool))
+        self._expected = {
+            name: frozenset(pool.models or (in_repository.get(_device(pool), ()) if name in self._coming else ()))
+            for name, pool in settings.pools.items()
+        }
+        self._waits: dict[str, _Wait] = {}
+
+    def comes_and_goes(self, pool: str) -> bool:
+        return pool in self._coming
+
+    def may_serve(self, pool: str, name: str) -> bool:
+        """Whether a pool that nobody has seen might serve a name, public or a variant's: any, unless the settings say which."""
+        listed = self._pools[pool].models
+        return not listed or any(name in (model_of(own), own) for own in listed)
+
+    def of(self, pool: str, servers: Sequence[Server], known: Mapping[str, Variant]) -> Iterator[LoadFailure]:
+        """What it will serve and does not, because it has no server or has not loaded it. `known`: what it ever served."""
+        alive = [server for server in servers if server.alive]
+        if not alive and not servers and pool in self._coming:
+            for v in known.values():
+                yield LoadFailure(v.name, v.model, v.variant, v.version, f"its pool {pool} has no server now")
+        is_settled = any(server.variants and not server.loading for server in alive)
+        if is_settled and not self._pools[pool].models:
+            return  # it serves what it has of the repository
+        told = {name for server in alive for name in (*server.variants, *server.refused, *server.failures)}
+        reason = f"its pool {pool} has {'not loaded it' if alive else 'no server'} yet"
+        for own in sorted(self._expected[pool] - known.keys() - told):
+            model = model_of(own)
+            yield LoadFailure(own, model, own[len(model) + 1 :], "1", reason)
+
+    def want(self, pool: str, now: float) -> None:
+        """Somebody has asked for what it alone serves."""
+        wait = self._waits.get(pool)
+        if wait is None or now - wait.last > PATIENCE_S + (self._pools[pool].cold_start_s or 0.0):
+            wait = self._waits[pool] = _Wait(now, now)
+        wait.last = now
+
+    def retry_after_s(self, pool: str, now: float) -> float:
+        """When it may be there: what is left of its cold start, counted from the first request that it was wanted for."""
+        if pool not in self._coming:
+            return RETRY_AFTER_S
+        cold_start_s = self._pools[pool].cold_start_s
+        if cold_start_s is None:
+            return LATE_S
+        wait = self._waits.get(pool)
+        left_s = cold_start_s - (now - wait.began if wait is not None else 0.0)
+        return max(left_s, min(LATE_S, cold_start_s), RETRY_AFTER_S)
+
+
+def _device(pool: PoolSettings) -> str:
+    """As gates name it: what emulates a GPU runs what a CPU may."""
+    return "cpu" if pool.device == EMULATED else pool.device
+
+
+def model_of(variant: str) -> str:
+    """The public name, which ends in no precision."""
+    model, _, precision = variant.rpartition("-")
+    return model if precision in PRECISIONS else variant

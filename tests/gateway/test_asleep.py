@@ -1,0 +1,112 @@
+"""What only a pool without a server serves is not ready, and demand for that pool: also for a gateway that has never seen it.
+
+The GPU pool is an emulated one, whose real Triton starts when somebody has asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+from serving.local.environments import Environment
+from serving.local.launch import free_ports
+from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
+from tests.gateway.test_admission import metric
+from tests.local.harness import wait_until
+from tests.local.repository import publish_digits
+
+pytestmark = [pytest.mark.slow, pytest.mark.triton]
+
+GPU = "emulated-gpu"
+COLD_START_S = 120.0
+WHY = f"its pool {GPU} has no server yet"
+
+
+@dataclass
+class Bed:
+    """A gateway before a CPU pool with digits, and a GPU pool without a server, for which `llm` is meant."""
+
+    gateway: Running
+    grpc_port: int
+    starts: Callable[[], AbstractContextManager[Any]]  # the GPU pool's server
+
+    def demand(self, pool: str = GPU) -> float:
+        return metric(self.gateway, "tandem_demand_only_replicas", pool=pool)
+
+
+@pytest.fixture(params=["the settings", "the repository"])
+def bed(request: pytest.FixtureRequest, digits: str, environment: Environment, tmp_path: Path) -> Iterator[Bed]:
+    port, grpc_port = free_ports(2)
+    repository = tmp_path / "repository"
+    publish_digits(repository, "llm", precisions=["fp32"])
+    (tmp_path / "curves.json").write_text(
+        json.dumps({"version": 1, "name": "made-up", "variants": {"*": [[1, 0.001], [32, 0.02]]}})
+    )
+    (tmp_path / "gpu").mkdir()
+
+    def starts() -> AbstractContextManager[Any]:
+        words = ["--model-repository", str(repository), "--pool", GPU, "--emulate", str(tmp_path / "curves.json")]
+        return triton_of_its_own(tmp_path / "gpu", *words, port=port)
+
+    meant: dict[str, Any] = {"cold_start_s": COLD_START_S}
+    options = ["--grpc-port", str(grpc_port)]
+    if request.param == "the settings":
+        meant["models"] = ["llm-fp32"]
+    else:
+        options += ["--model-repository", str(repository)]
+    pools = {GPU: [f"http://127.0.0.1:{port}"], "cpu": [digits]}
+    with gateway_before(tmp_path, pools, *options, of_pools={GPU: meant}) as gateway:
+        yield Bed(gateway, grpc_port, starts)
+
+
+def test_a_model_of_a_pool_without_a_server_is_not_ready_everywhere_wakes_it_and_is_answered_then(bed: Bed) -> None:
+    gateway = bed.gateway
+    assert gateway.ask("/v2/health/ready").status == 200
+    for name in ("nobody", "llm-int4"):
+        assert gateway.infer(SAMPLE, name).status == 404
+    assert gateway.ask("/v2/models/llm/ready").status == 503
+    assert gateway.infer(SAMPLE).status == 200
+    assert bed.demand() == 0, "neither is what nobody has, nor what is asked about, nor what the CPU serves"
+    image = json.dumps({"images": []}).encode()
+    asked = {
+        "/v2/models/llm/infer": SAMPLE,
+        "/v2/models/llm-fp32/infer": SAMPLE,
+        "/v1/embeddings": json.dumps({"model": "llm", "input": "a"}).encode(),
+        "/v1/classify/llm": image,
+    }
+    before = 0.0
+    for path, body in asked.items():
+        reply = gateway.ask(path, body, {"Content-Type": "application/json"})
+        assert (reply.status, reply.headers["Tandem-Error"]) == (503, "not_ready"), path
+        assert COLD_START_S - 60 < float(reply.headers["Retry-After"]) <= COLD_START_S
+        assert WHY in reply.body.decode()
+        assert before < bed.demand() < 0.01, "enough to wake one server"
+        before = bed.demand()
+    with grpc.InferenceServerClient(f"127.0.0.1:{bed.grpc_port}") as client:
+        tensor = grpc.InferInput("image", [1, 1, 28, 28], "FP32")
+        tensor._raw_content = bytes(4 * 28 * 28)
+        with pytest.raises(InferenceServerException, match=WHY) as refused:
+            client.infer("llm", [tensor])
+        assert refused.value.status() == "StatusCode.UNAVAILABLE"
+        assert not client.is_model_ready("llm")
+    index = {row["name"]: row for row in gateway.ask("/v2/repository/index", b"").json()}
+    assert (index["llm"]["state"], index["llm"]["reason"]) == ("UNAVAILABLE", WHY)
+    assert index["digits"]["state"] == "READY"
+    assert "llm" in {row["id"] for row in gateway.ask("/v1/models").json()["data"]}
+    assert gateway.ask("/v1/models/llm").json()["id"] == "llm"
+    with bed.starts():
+        wait_until(lambda: gateway.infer(SAMPLE, "llm").status == 200, "its server answers")
+        assert gateway.infer(SAMPLE, "llm").headers["Tandem-Pool"] == GPU
+    wait_until(lambda: gateway.infer(SAMPLE, "llm").status == 503, "it is gone again")
+    before = bed.demand()
+    gateway.infer(SAMPLE, "llm")
+    assert bed.demand() > before, "what it is known to take"
+    assert gateway.ask("/v2/models/nobody/ready").status == 404

@@ -1,0 +1,131 @@
+"""Requests that cost little to send and much to read: refused by what their bytes hold, before objects are made of them and Triton is asked.
+
+`unbatched.any` takes any number of rows, so that nothing is refused by what its inputs can hold; `digits` takes 32 rows of 64 numbers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.protocol import bounds
+from tests.gateway.conftest import SAMPLE, Reply, Running
+
+MIB = 2**20
+SIZE = 24 * MIB  # unpacked
+MODEL = "unbatched.any"
+ENTRY = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}
+SMALL = json.dumps({"inputs": [ENTRY]}).encode()
+TEXTS = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"%b","data":['
+
+
+def repeated(before: bytes, one: bytes, after: bytes) -> bytes:
+    return before + one * (SIZE // len(one)) + after
+
+
+def peak_bytes(running: Running) -> int:
+    """The most memory that the gateway ever had."""
+    status = Path(f"/proc/{running.program.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+LARGE = {
+    "objects that mean nothing": repeated(SMALL[:-1] + b',"outputs":[', b"{},", b"{}]}"),
+    "objects alone": repeated(b"[", b"{},", b"{}]"),
+    "one key again and again": repeated(SMALL[:-1], b',"a":1', b"}"),
+    "lists as data": repeated(TEXTS % b"FP32", b"[],", b"[]]}]}"),
+    "lists as truth values": repeated(TEXTS % b"BOOL", b"[],", b"[]]}]}"),
+    "truth values": repeated(TEXTS % b"BOOL", b"true,", b"true]}]}"),
+    "texts": repeated(TEXTS % b"BYTES", b'"",', b'""]}]}'),
+    "numbers for four": repeated(TEXTS % b"FP32", b"1,", b"1]}]}"),
+    "dimensions": repeated(b'{"inputs":[{"name":"x","datatype":"FP32","data":[],"shape":[1', b",1", b"]}]}"),
+    "numbers as outputs": repeated(SMALL[:-1] + b',"outputs":[', b"1,", b"1]}"),
+    "numbers as an id": repeated(SMALL[:-1] + b',"id":[', b"1,", b"1]}"),
+    "white space": repeated(b"{", b" ", b"}"),
+    "lines": repeated(SMALL[:-1], b"\r\n", b"}"),
+    "tabs around a text": repeated(SMALL[:-1] + b',"id":"' + b" a" * MIB + b'"', b"\t", b"}"),
+    "lists in lists": repeated(SMALL[:-1] + b',"id":[', b"[[1],[1]],", b"1]}"),
+}
+
+
+@pytest.fixture
+def unasked(gateway: Running) -> Iterator[Running]:
+    """The gateway's memory does not grow by more than three times what was unpacked, and the next request is answered."""
+    before = peak_bytes(gateway)
+    yield gateway
+    assert peak_bytes(gateway) - before < 3 * SIZE
+    assert gateway.infer(SMALL, MODEL).status == 200
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("way", ["JSON", "head of binary"])
+def test_what_unpacks_to_millions_of_values_is_refused_before_they_are(unasked: Running, name: str, way: str) -> None:
+    body = LARGE[name]
+    headers = {"Content-Encoding": "gzip"}
+    if way == "head of binary":
+        headers["Inference-Header-Content-Length"] = str(len(body))
+    is_refused(unasked.infer(gzip.compress(body, 1), MODEL, headers), 400)
+
+
+def is_refused(reply: Reply, status: int) -> None:
+    words = {400: "bad_request", 413: "too_large"}
+    assert (reply.status, reply.headers["Tandem-Error"]) == (status, words[status]), reply.body[:200]
+    assert "Tandem-Pool" not in reply.headers  # which says what worked on it, also where that failed
+
+
+def many(**more: Any) -> bytes:
+    return json.dumps({"inputs": [ENTRY], **more}).encode()
+
+
+def parameters(number: int, name: str = "p") -> dict[str, int]:
+    return {f"{name}{index}": index for index in range(number)}
+
+
+COUNTS = {
+    "parameters": many(parameters=parameters(65)),
+    "16,000 parameters": many(parameters=parameters(16_000)),
+    "parameters of an input": many(inputs=[{**ENTRY, "parameters": parameters(65)}]),
+    "parameters of an output": many(outputs=[{"name": "y", "parameters": parameters(65)}]),
+    "parameters over all levels": many(
+        parameters=parameters(22),
+        inputs=[{**ENTRY, "parameters": parameters(22)}],
+        outputs=[{"name": "y", "parameters": parameters(22)}],
+    ),
+    "inputs": many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(1025)]),
+    "200,000 inputs": many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(200_000)]),
+    "outputs": many(outputs=[{"name": f"y{index}"} for index in range(1025)]),
+    "dimensions": many(inputs=[{**ENTRY, "shape": [1] * 65}]),
+    "members": json.dumps({"inputs": [ENTRY], **parameters(100_000)}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_more_than_any_model_needs_is_refused_with_the_number(unasked: Running, name: str) -> None:
+    is_refused(unasked.infer(COUNTS[name], MODEL), 400)
+    head = {"Inference-Header-Content-Length": str(len(COUNTS[name]))}
+    is_refused(unasked.infer(COUNTS[name], MODEL, head), 400)
+
+
+def test_as_much_as_may_be_reaches_triton(gateway: Running) -> None:
+    most = many(parameters=parameters(30), inputs=[{**ENTRY, "parameters": parameters(34)}])
+    assert gateway.infer(most, MODEL).status == 200
+    rows = 40_000
+    for data in ([[1, 2, 3, 4]] * rows, [1, 2, 3, 4] * rows, [[[1], [2], [3], [4]]] * rows):
+        nested = {**ENTRY, "shape": [rows, 4], "data": data}
+        for indent in (1, 8):
+            reply = gateway.infer(json.dumps({"inputs": [nested]}, indent=indent).encode(), MODEL)
+            assert reply.status == 200, reply.body[:200]
+
+
+def test_a_body_that_no_request_to_the_model_can_have_is_not_read(gateway: Running) -> None:
+    largest = bounds.most_bytes(32 * 64)
+    for size, status in ((largest, 200), (largest + 1, 413)):
+        reply = gateway.infer(SAMPLE + b" " * (size - len(SAMPLE)))
+        assert (reply.status, "Tandem-Pool" in reply.headers) == (status, status == 200), reply.body[:200]
+        packed = gzip.compress(SAMPLE + b" " * (size - len(SAMPLE)), 1)
+        assert gateway.infer(packed, headers={"Content-Encoding": "gzip"}).status == status

@@ -1,0 +1,239 @@
+"""What no Triton could load is told everywhere, with Triton's reason: health, the index, status, errors; and what another serves goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+from serving.gateway.app import Gateway
+from serving.gateway.asking.about import all_routable
+from serving.local.environments import Environment
+from serving.local.launch import free_ports
+from serving.local.processes import children_of
+from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, triton_of_its_own
+from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
+from tests.local.harness import Program, wait_until
+from tests.local.repository import BROKEN, publish_digits
+
+WHY = "Load model from model.onnx failed:Protobuf parsing failed."
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A gateway before a real Triton with digits, of which INT8 does not load, and `other`, of which nothing does."""
+
+    gateway: Running
+    grpc_url: str
+
+
+@pytest.fixture(scope="module")
+def lacking(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lacking]:
+    folder = tmp_path_factory.mktemp("lacking")
+    publish_digits(folder / "repository")
+    publish_digits(folder / "repository", precisions=["int8"], model_file=BROKEN)
+    publish_digits(folder / "repository", "other", precisions=["fp32", "int8"], model_file=BROKEN)
+    port = free_ports(1)[0]
+    with (
+        triton_of_its_own(folder, "--no-measure", "--model-repository", str(folder / "repository")) as (_, url),
+        gateway_before(folder, {"cpu": [url]}, "--grpc-port", str(port), ready=False) as gateway,
+    ):
+        wait_until(lambda: "other" in gateway.ask("/admin/status").json()["models"], "it has looked")
+        yield Lacking(gateway, f"127.0.0.1:{port}")
+
+
+@pytest.mark.triton
+def test_a_gateway_is_not_ready_while_no_triton_can_load_a_model_and_names_it(lacking: Lacking) -> None:
+    for path in ("/health/ready", "/v2/health/ready"):
+        reply = lacking.gateway.ask(path)
+        assert (reply.status, list(reply.json()["not_served"])) == (503, ["other"]), path
+        assert WHY in reply.json()["not_served"]["other"]
+    assert lacking.gateway.ask("/v2/models/other/ready").status == 503
+    assert lacking.gateway.infer(SAMPLE).status == 200  # the others are served meanwhile
+    with grpc.InferenceServerClient(lacking.grpc_url) as client:
+        assert not client.is_server_ready()
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", ["other", "other-fp32", "digits-int8"])
+def test_what_could_not_be_loaded_is_not_ready_for_tritons_reason_and_not_unknown(lacking: Lacking, name: str) -> None:
+    reply = lacking.gateway.infer(SAMPLE, name)
+    assert (reply.status, reply.headers["Tandem-Error"]) == (503, "not_ready")
+    assert WHY in reply.json()["error"]
+    assert "/" not in reply.json()["error"]  # no path of the server's
+    with grpc.InferenceServerClient(lacking.grpc_url) as client:
+        image = grpc.InferInput("image", [1, 1, 28, 28], "FP32")
+        image._raw_content = bytes(4 * 28 * 28)
+        with pytest.raises(InferenceServerException, match="Protobuf parsing failed") as refused:
+            client.infer(name, [image])
+        assert refused.value.status() == "StatusCode.UNAVAILABLE"
+
+
+@pytest.mark.triton
+@pytest.mark.protocol(
+    "v2 HTTP", "a model that could not be loaded is UNAVAILABLE in the index, with the reason", "supported", item=34
+)
+def test_the_index_and_the_status_say_why_it_is_not_served(lacking: Lacking) -> None:
+    rows = {row["name"]: row for row in lacking.gateway.ask("/v2/repository/index", b"").json()}
+    states = {name: row["state"] for name, row in rows.items()}
+    assert states == {
+        "digits": "READY",
+        "digits-fp32": "READY",
+        **dict.fromkeys(["digits-int8", "other", "other-fp32", "other-int8"], "UNAVAILABLE"),
+    }
+    assert all(WHY in row["reason"] for row in rows.values() if row["state"] == "UNAVAILABLE")
+    with grpc.InferenceServerClient(lacking.grpc_url) as client:
+        assert {row.name: row.reason for row in client.get_model_repository_index().models} == {
+            name: row.get("reason", "") for name, row in rows.items()
+        }
+    status = lacking.gateway.ask("/admin/status").json()
+    assert set(status["pools"]["cpu"]["servers"][0]["not_loaded"]) == {"digits-int8", "other-fp32", "other-int8"}
+    assert {model: [f["name"] for f in told["not_loaded"]] for model, told in status["models"].items()} == {
+        "digits": ["digits-int8"],
+        "other": ["other-fp32", "other-int8"],
+    }
+    assert status["models"]["digits"]["public"]["variant"] == "fp32"
+
+
+@pytest.mark.triton
+def test_models_says_what_a_gateway_cannot_serve(lacking: Lacking) -> None:
+    words = [*TANDEM, "models", "--json", "--url", f"http://{lacking.gateway.url}"]
+    told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    assert set(told["not_served"]) == {"digits-int8", "other-fp32", "other-int8"}
+    assert WHY in told["not_served"]["other-fp32"]
+    nobody = subprocess.run([*words[:-1], "http://127.0.0.1:1"], capture_output=True, check=False)
+    assert nobody.returncode == 2
+
+
+# -- what is not as its gate saw it -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refusing:
+    """A gateway before a Triton whose repository holds variants that Tandem does not let it load."""
+
+    gateway: Running
+    triton: Program
+
+
+@pytest.fixture(scope="module")
+def refusing(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Refusing]:
+    folder = tmp_path_factory.mktemp("refusing")
+    repository = folder / "repository"
+    publish_digits(repository, precisions=["fp32"])
+    publish_digits(repository, "changed", precisions=["fp32"])
+    (repository / "changed-fp32" / "config.pbtxt").write_text("{")
+    shutil.copytree(repository / "digits-fp32", repository / "copied-fp32")
+    publish_digits(repository, "aged", precisions=["int8"])
+    publish_digits(repository, "aged", precisions=["fp32"], version=2)
+    with (
+        triton_of_its_own(folder, "--no-measure", "--model-repository", str(repository)) as (program, url),
+        gateway_before(folder, {"cpu": [url]}, "--model-repository", str(repository), ready=False) as gateway,
+    ):
+        wait_until(lambda: "changed" in gateway.ask("/admin/status").json()["models"], "it has looked")
+        yield Refusing(gateway, program)
+
+
+REFUSED = {
+    "changed-fp32": "config.pbtxt changed after its gate",
+    "copied-fp32": "is the record of digits-fp32",
+    "aged-int8": "it is of version 1, and FP32 is of version 2",
+}
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_as_its_gate_saw_it_is_not_served_and_everything_says_why(refusing: Refusing, name: str) -> None:
+    reply = refusing.gateway.infer(SAMPLE, name)
+    assert (reply.status, reply.headers["Tandem-Error"]) == (503, "not_ready")
+    assert REFUSED[name] in reply.json()["error"]
+    rows = {row["name"]: row for row in refusing.gateway.ask("/v2/repository/index", b"").json()}
+    assert (rows[name]["state"], REFUSED[name] in rows[name]["reason"]) == ("UNAVAILABLE", True)
+    assert "/" not in rows[name]["reason"].replace("1/model.onnx", "")
+    told = refusing.gateway.ask("/v2/health/ready")
+    assert (told.status, set(told.json()["not_served"])) == (503, {"changed", "copied"})
+    words = [*TANDEM, "models", "--json", "--url", f"http://{refusing.gateway.url}"]
+    models = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    assert REFUSED[name] in models["not_served"][name]
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", ["changed", "changed-fp32", "copied", "copied-fp32"])
+def test_what_is_not_as_its_gate_saw_it_is_loaded_by_nobody(refusing: Refusing, name: str) -> None:
+    reply = refusing.gateway.ask(f"/v2/repository/models/{name}/load", b"{}")
+    assert (reply.status, REFUSED[f"{name.removesuffix('-fp32')}-fp32"] in reply.json()["error"]) == (403, True)
+    assert refusing.gateway.infer(SAMPLE, name).status == 503
+
+
+@pytest.mark.triton
+def test_why_it_is_not_served_is_known_to_a_triton_that_was_started_again(refusing: Refusing) -> None:
+    [server] = [child for child in children_of(refusing.triton.pid) if child.is_alive]
+    os.kill(server.pid, signal.SIGKILL)
+    refusing.triton.wait_for("tritonserver is up again")
+    wait_until(lambda: refusing.gateway.infer(SAMPLE).status == 200, "the others are served")
+    rows = {row["name"]: row for row in refusing.gateway.ask("/v2/repository/index", b"").json()}
+    assert REFUSED["changed-fp32"] in rows["changed"]["reason"]
+
+
+# -- who makes up for whom --------------------------------------------------------------------------------------------
+
+
+REASON = {"m-fp32": "Internal: no room"}
+
+
+def ready(gateway: Gateway, required: Iterable[str] = ()) -> bool:
+    return all_routable(gateway.catalogue, list(required))
+
+
+@pytest.mark.parametrize(
+    ("pools", "more", "is_ready", "status"),
+    [
+        ({"cpu": [OddTriton(models=["n-fp32"], failures=REASON)]}, {}, False, 503),
+        ({"cpu": [OddTriton(models=["n-fp32"], failures=REASON)]}, {"allow_missing": True}, True, 503),
+        ({"cpu": [OddTriton(models=["n-fp32"], failures=REASON)]}, {"models": {"n": {}}}, True, 503),
+        ({"cpu": [OddTriton(models=["n-fp32"], failures=REASON)]}, {"models": {"m": {}}}, False, 503),
+        ({"cpu": [OddTriton(models=["n-fp32"], failures=REASON), OddTriton()]}, {}, True, 200),
+        ({"a": [OddTriton(models=["n-fp32"], failures=REASON)], "b": [OddTriton()]}, {}, True, 200),
+        ({"cpu": [OddTriton(models=["m-int8"], failures=REASON)]}, {}, True, 200),
+        ({"cpu": [OddTriton(models=["n-fp32"], failures={"foreign": "x"})]}, {}, True, 404),  # no name of Tandem's
+        ({"cpu": [OddTriton(models=[], failures=REASON)]}, {"allow_missing": True}, False, 503),  # nothing is served
+    ],
+)
+def test_a_model_is_missing_where_nobody_serves_any_variant_of_it(
+    pools: dict[str, list[OddTriton]], more: dict[str, Any], is_ready: bool, status: int
+) -> None:
+    async def run() -> None:
+        async with gateway_of(pools, **more) as gateway:
+            reply = await ask(gateway)
+            assert (reply.status, ready(gateway, more.get("models", ()))) == (status, is_ready)
+            assert ("no room" in json.dumps(json.loads(reply.body))) == (status == 503)
+
+    asyncio.run(run())
+
+
+def test_a_model_that_loads_later_is_served_and_no_longer_told_of() -> None:
+    async def run() -> None:
+        triton = OddTriton(models=["n-fp32"], failures=dict(REASON))
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            assert not ready(gateway)
+            triton.models, triton.failures = ["n-fp32", "m-fp32"], {}
+            await until(lambda: ready(gateway), "it is seen")
+            assert (await ask(gateway)).status == 200
+            assert gateway.catalogue.fleet.not_served() == {}
+            triton.models, triton.failures = ["n-fp32", "m-fp32"], {"k-fp32": "gone soon"}
+            await until(lambda: not ready(gateway), "another is seen")
+            triton.failures = {}  # it was taken out of the repository
+            await until(lambda: ready(gateway), "it is forgotten")
+            assert (await ask(gateway, model="k")).status == 404
+
+    asyncio.run(run())

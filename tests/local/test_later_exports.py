@@ -1,0 +1,167 @@
+"""What is exported while `tandem up` runs is taken by itself, and by an explicit load; what does not load leaves the earlier one serving."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.local.launch import free_ports
+from serving.repository import Repository
+from tests.local.harness import ROOT, Program, wait_until
+from tests.local.repository import BROKEN, publish_digits
+
+pytestmark = [pytest.mark.slow, pytest.mark.triton]
+
+SAMPLE = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
+DIGITS = (ROOT / "model_repo" / "digits-fp32" / "1" / "model.onnx").read_bytes()
+
+
+def another(number: int) -> bytes:
+    """Digits' FP32 with another digest: an unknown field, which protobuf passes over."""
+    return DIGITS + bytes([0xFA, 0x7F, 0x01, number])
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A `tandem up` that runs, and its repository."""
+
+    program: Program
+    url: str
+    repository: Path
+
+    def ask(self, path: str, body: bytes | None = None) -> tuple[int, Any, dict[str, str]]:
+        request = urllib.request.Request(f"{self.url}{path}", body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return (
+                    answer.status,
+                    json.loads(answer.read() or b"{}"),
+                    {k.lower(): v for k, v in answer.headers.items()},
+                )
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"{}"), {k.lower(): v for k, v in error.headers.items()}
+
+    def digest(self, model: str) -> str | None:
+        """Of the file that answers; None where none does."""
+        status, _, headers = self.ask(f"/v2/models/{model}/infer", SAMPLE)
+        return headers["tandem-model-digest"].removeprefix("sha256:") if status == 200 else None
+
+    def exported(self, name: str) -> str:
+        return Repository(self.repository).variant(name).digest
+
+    def load(self, model: str) -> tuple[int, Any]:
+        return self.ask(f"/v2/repository/models/{model}/load", b"{}")[:2]
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp("up")
+    publish_digits(folder / "repository", precisions=["fp32"])
+    port = free_ports(1)[0]
+    words = ["up", "--port", str(port), "--no-measure", "--model-repository", str(folder / "repository")]
+    program = Program(
+        [sys.executable, "-m", "serving", *words], folder / "log", {"TANDEM_STATE": str(folder / "state")}
+    )
+    try:
+        program.wait_for("Ctrl-C stops it")
+        yield Up(program, f"http://127.0.0.1:{port}", folder / "repository")
+    finally:
+        program.end()
+
+
+def test_a_new_model_a_new_variant_and_a_new_version_are_taken_by_themselves(up: Up) -> None:
+    publish_digits(up.repository, "late", precisions=["fp32"])
+    wait_until(lambda: up.digest("late") == up.exported("late-fp32"), "a new model answers")
+    publish_digits(up.repository, precisions=["int8"])
+    wait_until(lambda: up.digest("digits-int8"), "a new variant answers")
+    publish_digits(up.repository, precisions=["fp32"], version=2, model_file=another(2))
+    wait_until(lambda: up.digest("digits-fp32") == up.exported("digits-fp32"), "the new version answers")
+    # INT8 is of version 1 still, and a start would not load it either.
+    wait_until(lambda: up.digest("digits-int8") is None, "the variant of the old version is unloaded")
+    publish_digits(up.repository, precisions=["int8"], version=2)
+    wait_until(lambda: up.digest("digits-int8"), "it is back with its model's version")
+    up.program.wait_for("served: late-fp32")
+
+
+def test_an_explicit_load_of_what_was_exported_since_loads_it(up: Up) -> None:
+    publish_digits(up.repository, "asked", precisions=["fp32", "int8"])
+    assert up.load("asked") == (200, {})
+    assert up.digest("asked-fp32") == up.exported("asked-fp32")
+    publish_digits(up.repository, "asked", precisions=["fp32"], version=2, model_file=another(3))
+    assert up.load("asked-fp32") == (200, {})
+    assert up.digest("asked-fp32") == up.exported("asked-fp32")
+
+
+def test_a_new_version_that_does_not_load_leaves_the_old_one_serving_and_is_told(up: Up) -> None:
+    publish_digits(up.repository, "kept", precisions=["fp32"])
+    assert up.load("kept") == (200, {})
+    before = up.exported("kept-fp32")
+    publish_digits(up.repository, "kept", precisions=["fp32"], version=2, model_file=BROKEN)
+    up.program.wait_for("not served: kept-fp32: ")
+    assert up.digest("kept") == before
+    rows = [row for row in up.ask("/v2/repository/index", b"")[1] if row["name"] == "kept"]
+    assert [(row["version"], row["state"]) for row in rows] == [("1", "READY"), ("2", "UNAVAILABLE")]
+    assert up.ask("/v2/health/ready")[0] == 200
+    status, told = up.load("kept")
+    assert (status, "Protobuf parsing failed" in told["error"]) == (500, True)
+    publish_digits(up.repository, "kept", precisions=["fp32"], version=3, model_file=another(4))
+    wait_until(lambda: up.digest("kept") == up.exported("kept-fp32"), "what was mended is taken")
+
+
+def test_what_is_taken_out_of_the_repository_is_unloaded_and_forgotten(up: Up) -> None:
+    publish_digits(up.repository, "short", precisions=["fp32"])
+    assert up.load("short") == (200, {})
+    shutil.rmtree(up.repository / "short-fp32")
+    wait_until(lambda: up.ask("/v2/models/short/infer", SAMPLE)[0] == 404, "nobody knows it any more")
+    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
+
+
+def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up) -> None:
+    shutil.copytree(up.repository / "digits-fp32", up.repository / "copied-fp32")  # whose record names another
+    up.program.wait_for("not served: copied-fp32: ")
+    publish_digits(up.repository, "beside", precisions=["fp32"])
+    assert up.load("beside") == (200, {})
+    status, told, _ = up.ask("/v2/models/copied/infer", SAMPLE)
+    assert (status, "is the record of digits-fp32" in told["error"]) == (503, True)
+    assert up.ask("/v2/health/ready")[0] == 503
+    shutil.rmtree(up.repository / "copied-fp32")
+    wait_until(lambda: up.ask("/v2/models/copied/infer", SAMPLE)[0] == 404, "nobody knows it any more")
+    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
+
+
+def test_what_is_copied_file_by_file_is_served_once_it_is_whole(up: Up) -> None:
+    side = up.repository.parent / "elsewhere"
+    publish_digits(side, "slow", precisions=["fp32"])
+    (up.repository / "slow-fp32").mkdir()
+    shutil.copy2(side / "slow-fp32" / "tandem.json", up.repository / "slow-fp32")
+    up.program.wait_for("not served: slow-fp32: ")
+    shutil.copytree(side / "slow-fp32", up.repository / "slow-fp32", dirs_exist_ok=True)
+    wait_until(lambda: up.digest("slow") == up.exported("slow-fp32"), "it is whole")
+    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")
+
+
+def test_what_no_gate_has_passed_and_what_changed_after_it_is_not_taken(up: Up) -> None:
+    side = up.repository.parent / "side"
+    publish_digits(side, "changed", precisions=["fp32"])
+    (side / "changed-fp32" / "1" / "model.onnx").write_bytes(another(5))  # not what the gate saw
+    (side / "changed-fp32").rename(up.repository / "changed-fp32")
+    (side / "stray-fp32" / "1").mkdir(parents=True)
+    (side / "stray-fp32" / "1" / "model.onnx").write_bytes(DIGITS)
+    (side / "stray-fp32").rename(up.repository / "stray-fp32")
+    status, told = up.load("changed")
+    assert (status, "changed after its gate" in told["error"]) == (403, True)
+    assert up.load("stray-fp32")[0] == 403
+    publish_digits(up.repository, "after", precisions=["fp32"])
+    assert up.load("after") == (200, {})  # so that the others have been looked at as well
+    assert [up.digest(name) for name in ("changed", "changed-fp32", "stray-fp32")] == [None] * 3
+    assert up.ask("/v2/models/digits/infer", SAMPLE)[0] == 200
