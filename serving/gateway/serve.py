@@ -28,7 +28,7 @@ from serving.gateway.http.connection import ClientConnection
 from serving.gateway.http.origin import OriginPolicy
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.listeners import let_nobody_in, listen_all
-from serving.keys.own import OWN_KEY, own_key
+from serving.keys.key import OWN_KEY, own_key
 from serving.settings import GatewaySettings, host_name, is_loopback, read_settings
 
 if TYPE_CHECKING:

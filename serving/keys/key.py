@@ -7,12 +7,14 @@ be a key is put into no message.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 
+from serving.errors import UserError
 from serving.scheduling.admission import DEFAULT
 
 INFER = "infer"
@@ -24,6 +26,7 @@ PREFIX = "tdm_"
 ID_BYTES = 6  # 2^48 ids: of 100,000 keys two have the same with one chance in 56,000, and `changes.add` looks
 SECRET_BYTES = 32  # as many as SHA-256 has: nobody finds it by trying, so a slow hash would gain nothing
 ID = re.compile(r"[0-9a-f]{12}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 TEXT = re.compile(r"tdm_([0-9a-f]{12})_[0-9a-f]{64}")
 ID_END = len(PREFIX) + 2 * ID_BYTES  # where the id ends in the text
 LENGTH = ID_END + 1 + 2 * SECRET_BYTES
@@ -74,3 +77,25 @@ def hidden(message: str) -> str:
 
 def digest_of(text: str) -> bytes:
     return sha256(text.encode()).digest()
+
+
+OWN_KEY = "TANDEM_OWN_KEY"
+
+
+def make_own() -> tuple[str, str]:
+    """A key for the program that starts a gateway (`tandem up`), valid while that gateway runs: its text, and what the gateway's
+    environment gets, which is id and digest and never the key."""
+    text = make_text()
+    return text, f"{id_of(text)}:{digest_of(text).hex()}"
+
+
+def own_key() -> Key | None:
+    """Out of the environment. Raises UserError where it is not what `make_own` made."""
+    value = os.environ.get(OWN_KEY)
+    if value is None:
+        return None
+    identity, _, digest = value.partition(":")
+    if ID.fullmatch(identity) is None or DIGEST.fullmatch(digest) is None:
+        raise UserError(f"{OWN_KEY} is not what `tandem up` sets; take it out of the environment")
+    scopes = frozenset({INFER, ADMIN})
+    return Key(identity, "tandem up", bytes.fromhex(digest), scopes, datetime.now(UTC))

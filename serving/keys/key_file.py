@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -17,15 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from serving.errors import UserError
-from serving.keys.key import ID, SCOPES, Key, hidden
-from serving.keys.owners import require_ours_alone
+from serving.keys.key import DIGEST, ID, SCOPES, Key, hidden
+from serving.keys.permissions import require_ours_alone
 from serving.repository import check_model_name
 from serving.scheduling.admission import HIGHEST, LOWEST
 from serving.settings import nearest
 
 VERSION = 1
 MAX_NAME = 100  # letters of a name, so that a line of a table stays one; a guess
-DIGEST = re.compile(r"[0-9a-f]{64}")
 FIELDS = ("id", "name", "sha256", "scopes", "models", "highest_priority", "created", "expires", "revoked")
 A_TIME = "a time with its zone, as 2027-01-31T00:00:00Z"
 WAY_OUT = "put a copy back, or make a new file with `tandem keys add`"

@@ -24,8 +24,8 @@ from rich.status import Status
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
+from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
-from serving.keys.own import OWN_KEY, make_own
 from serving.local import news, welcome
 from serving.local.devices import device_name, gpu_name
 from serving.local.launch import free_ports, require_free

@@ -11,8 +11,7 @@ import pytest
 from serving.errors import UserError
 from serving.gateway import serve
 from serving.keys import changes
-from serving.keys.key import ADMIN, INFER, METRICS, SCOPES
-from serving.keys.own import OWN_KEY, make_own
+from serving.keys.key import ADMIN, INFER, METRICS, OWN_KEY, SCOPES, make_own
 from tests.gateway.conftest import Reply, Running, gateway_before, write_settings
 from tests.local.harness import free_ports
 

@@ -144,7 +144,7 @@ class Routes:
         return max(inf if number is None else most_bytes(number) for number in elements)
 
     def _unseen(self, name: str) -> tuple[str, ...]:
-        return tuple(pool for pool in self._candidates.never_seen() if self._catalogue.asleep.may_serve(pool, name))
+        return tuple(pool for pool in self._candidates.never_seen() if self._catalogue.cold_pools.may_serve(pool, name))
 
     def _away(self, decisions: list[Decision], name: str, pins: Pins) -> list[Decision]:
         """Where it would also go if what is cold were not: others bridge until then, and receipts say so."""

@@ -15,8 +15,8 @@ from time import perf_counter, time
 from typing import Any
 
 from serving.gateway.fleet import curves
-from serving.gateway.fleet.asleep import LEAST_S
 from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.cold_pools import LEAST_S
 from serving.gateway.fleet.curves import Facts
 from serving.gateway.fleet.upstream import Answer
 from serving.planning.prices import EQUAL_PER_HOUR
@@ -108,7 +108,7 @@ class Candidates:
         cost_s = LEAST_S if known is None else known.candidate.service.cost_s(1)
         self.demands[pool].note(now, cost_s)
         self.only_demands[pool].note(now, cost_s)
-        self._catalogue.asleep.want(pool, now)
+        self._catalogue.cold_pools.want(pool, now)
 
     def state(self, pool: str) -> str:
         """For `tandem_pool_state`."""

@@ -22,9 +22,9 @@ from serving import errors
 from serving.gateway.background import forever
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LOOK_S, LookUp, NoAddress
-from serving.gateway.fleet.asleep import Asleep
+from serving.gateway.fleet.cold_pools import ColdPools
 from serving.gateway.fleet.curves import Facts, read_facts
-from serving.gateway.fleet.silence import TICK_S, Silence
+from serving.gateway.fleet.liveness import TICK_S, Liveness
 from serving.gateway.fleet.upstream import Answer, Lost, Target
 from serving.gateway.fleet.variants import KINDS_NOT_SERVED, NotRoutable, read_failures, read_variant
 from serving.scheduling.outliers import silent
@@ -45,7 +45,7 @@ from serving.settings import GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
 POLL_DOWN_S = 0.1  # a refused connection costs little, and somebody waits for the server to be back
-# For a server that nobody else stands in for; one that can be done without is given up sooner (`silence.py`). Triton answers its index in
+# For a server that nobody else stands in for; one that can be done without is given up sooner (`liveness.py`). Triton answers its index in
 # under 2 ms; one that is stopped by a debugger or a dying node does not.
 POLL_TIMEOUT_S = 5.0
 SILENT_POLLS = 2  # then what is in flight there is given up, too: one may be late; a guess, not measured
@@ -89,10 +89,10 @@ class Server:
     polls: int = 0
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
-    silence: Silence = field(init=False)
+    liveness: Liveness = field(init=False)
 
     def __post_init__(self) -> None:
-        self.silence = Silence(self.target)
+        self.liveness = Liveness(self.target)
 
     def serves(self, name: str, now: float) -> bool:
         return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
@@ -121,7 +121,7 @@ class Catalogue:
         in_repository: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._settings = settings
-        self.asleep = Asleep(settings, in_repository or {})
+        self.cold_pools = ColdPools(settings, in_repository or {})
         self._on_change = on_change
         self._look_up = look_up
         self.pools: dict[str, list[Server]] = {name: [] for name in settings.pools}
@@ -163,7 +163,7 @@ class Catalogue:
         await asyncio.gather(*tasks, return_exceptions=True)
         for servers in (*self.pools.values(), *self.drained.values()):
             for server in servers:
-                server.silence.stop()
+                server.liveness.stop()
                 server.target.close_idle()
 
     def pick(self, pool: str, name: str, tried: Sequence[Server] = ()) -> Server | None:
@@ -186,7 +186,7 @@ class Catalogue:
             if pools and pools[0] in self.fleet.asleep(
                 name
             ):  # else a server of it is known, and may be back in a second
-                error.retry_after_s = self.asleep.retry_after_s(pools[0], perf_counter())
+                error.retry_after_s = self.cold_pools.retry_after_s(pools[0], perf_counter())
             if name in self.fleet.known:
                 raise
             servers = (server for servers in self.pools.values() for server in servers if server.alive)
@@ -214,19 +214,19 @@ class Catalogue:
             for pool in self.fleet.pools
             if pins.pool in (None, pool.name) and pool.may_serve(name, pins.variant)
         ]
-        if not all(map(self.asleep.comes_and_goes, places)) or not all(map(self.is_known, self._settings.pools)):
+        if not all(map(self.cold_pools.comes_and_goes, places)) or not all(map(self.is_known, self._settings.pools)):
             return []
         return [own for own in places if not any(server.alive for server in self.pools[own])]
 
     def sleepers(self) -> frozenset[str]:
         """Names that wait for a pool that comes and goes and has no server now, as far as that is known."""
-        pools = (p for p in self.fleet.pools if self.asleep.comes_and_goes(p.name) and self.is_known(p.name))
+        pools = (p for p in self.fleet.pools if self.cold_pools.comes_and_goes(p.name) and self.is_known(p.name))
         return frozenset(n for pool in pools for f in pool.asleep for n in (f.model, f.name))
 
     @property
     def may_all_sleep(self) -> bool:
         """Whether every pool comes and goes, so that there may be no server at all."""
-        return all(map(self.asleep.comes_and_goes, self._settings.pools))
+        return all(map(self.cold_pools.comes_and_goes, self._settings.pools))
 
     @property
     def is_loading(self) -> bool:
@@ -376,13 +376,13 @@ class Catalogue:
         """Gives up servers that fell silent, once for each silence, and what is in flight there with them."""
         servers = [server for servers in self.pools.values() for server in servers]
         for server in servers:
-            server.silence.tick()
-        quiet_s = {server: server.silence.quiet_s for server in servers}
+            server.liveness.tick()
+        quiet_s = {server: server.liveness.quiet_s for server in servers}
         serves = {server: {v.model for v in server.variants.values()} for server in servers}
         for server in silent(quiet_s, serves, {server for server in servers if server.alive}):
-            if server.silence.is_told or not (server.alive or server.target.busy):
+            if server.liveness.is_reported or not (server.alive or server.target.busy):
                 continue
-            server.silence.is_told = True
+            server.liveness.is_reported = True
             log.warning("%s answers nothing; what it works on is tried elsewhere", server.target.url)
             server.replica.fell_silent(now)
             self.lost(server)
@@ -540,7 +540,7 @@ class Catalogue:
                 log.warning("pool %s: servers do not differ in %s any more", pool, name)
 
     def _asleep(self, pool: str) -> tuple[LoadFailure, ...]:
-        return tuple(self.asleep.of(pool, self.pools[pool], self._known[pool]))
+        return tuple(self.cold_pools.of(pool, self.pools[pool], self._known[pool]))
 
     def _failures(self, pool: str) -> Iterable[LoadFailure]:
         """What servers of the pool could not load. One that serves it, in that version or a later, makes up for the others."""

@@ -6,9 +6,16 @@ into the binary extension; `explain.py` finds what was wrong once Triton gave up
 
 from serving.protocol.v2.datatypes import BINARY_ONLY, DATATYPES, INTEGER_RANGES, check_shape
 from serving.protocol.v2.explain import explain
-from serving.protocol.v2.head import Head, check_head, inference_header_length, num_rows, parse, rows_and_length
+from serving.protocol.v2.head import (
+    Head,
+    check_head,
+    inference_header_length,
+    num_rows,
+    parse,
+    require_json_outputs,
+    rows_and_length,
+)
 from serving.protocol.v2.json_tensors import Binary, JsonTensors
-from serving.protocol.v2.outputs import require_json_outputs
 from serving.protocol.v2.parameters import SEQUENCE_PARAMETERS, check_parameters, json_type
 
 __all__ = [

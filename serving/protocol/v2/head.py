@@ -7,7 +7,7 @@ Searches are for single bytes wherever that is enough: the C library finds those
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -232,3 +232,32 @@ def lists(data: object) -> Iterator[tuple[list[Any], set[type]]]:
         yield items, kinds
         if list in kinds:
             waiting.extend(item for item in items if type(item) is list)
+
+
+def require_json_outputs(head: bytes, binary_only: Set[str]) -> None:
+    """`binary_only`: the outputs of the model that have no JSON form. Raises BadRequest where one is asked for as JSON.
+
+    Triton 2.51 takes a listed output as JSON unless it says `binary_data` itself, whatever `binary_data_output` says.
+    """
+    request = parse(head)
+    listed = request.get("outputs")
+    if isinstance(listed, list) and listed:
+        asked = {str(entry.get("name")) for entry in listed if isinstance(entry, dict) and not _is_other(entry)}
+    else:
+        is_binary = _parameters(request).get("binary_data_output") is True
+        asked = set() if is_binary else set(binary_only)
+    if missing := sorted(asked & binary_only):
+        raise BadRequest(
+            f"output '{missing[0]}' is FP16 or BF16, which have no JSON form; ask for it with the parameter binary_data: true"
+        )
+
+
+def _is_other(entry: dict[str, Any]) -> bool:
+    """Whether it comes back in binary, or as classes, which are text."""
+    parameters = _parameters(entry)
+    return parameters.get("binary_data") is True or "classification" in parameters
+
+
+def _parameters(entry: dict[str, Any]) -> dict[str, Any]:
+    found = entry.get("parameters")
+    return found if isinstance(found, dict) else {}

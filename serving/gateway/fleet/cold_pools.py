@@ -37,7 +37,7 @@ class _Wait:
     last: float
 
 
-class Asleep:
+class ColdPools:
     """`in_repository`: device -> variants' names that may run on it."""
 
     def __init__(self, settings: GatewaySettings, in_repository: Mapping[str, Collection[str]]) -> None:
