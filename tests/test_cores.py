@@ -9,7 +9,7 @@ import pytest
 
 from serving import cores
 from serving.cores import cgroup_quota_cores, usable_cores, whole_cores
-from serving.gateway.preparing import Preparing
+from serving.gateway.threads import Threads
 
 
 def tree(root: Path, membership: str, files: dict[str, str]) -> Path:
@@ -108,6 +108,6 @@ def test_affinity_counts() -> None:
 
 def test_the_gateway_makes_no_more_threads_than_its_quota_has_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "cgroup_quota_cores", lambda root: 1.5)
-    preparing = Preparing()
+    preparing = Threads()
     preparing.stop()
     assert preparing.num_threads == 1

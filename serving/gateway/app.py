@@ -12,13 +12,9 @@ from time import perf_counter
 
 from serving import errors
 from serving.gateway.access import Access
-from serving.gateway.asking.about import State
-from serving.gateway.asking.dispatch import Dispatch
-from serving.gateway.asking.inference import Inference
-from serving.gateway.asking.loading import Loading
 from serving.gateway.assets import Assets
+from serving.gateway.classify.classifiers import Classifiers
 from serving.gateway.classify.classify import PREFIX, Classify
-from serving.gateway.classify.models import Classifiers
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
@@ -29,10 +25,14 @@ from serving.gateway.http.guard import App, Guard
 from serving.gateway.http.infer import Infer
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
+from serving.gateway.models.loading import Loading
+from serving.gateway.models.metadata import State
 from serving.gateway.openai import embeddings
 from serving.gateway.openai.models import add_openai
-from serving.gateway.preparing import Preparing
+from serving.gateway.request.dispatch import Dispatch
+from serving.gateway.request.inference import Inference
 from serving.gateway.responses import error_response
+from serving.gateway.threads import Threads
 from serving.settings import GatewaySettings
 
 
@@ -57,7 +57,7 @@ class Gateway:
         self._keys = keys
         self.metrics = Metrics(self._pool_gauges, None if keys is None else lambda: keys.is_readable)
         self.access = Access() if keys is None else keys.access
-        self.preparing = Preparing()
+        self.preparing = Threads()
         self.loading = Loading(self.catalogue, self.assets, self.preparing)
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits, self.preparing)

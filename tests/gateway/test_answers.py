@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from serving import errors
-from serving.gateway.asking import answers
 from serving.gateway.fleet.upstream import Answer
+from serving.gateway.request import triton_response
 
 HEAD = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
 
@@ -21,7 +21,7 @@ def error_of(
     route = SimpleNamespace(name="m", versioned=versioned)
     asked: Any = SimpleNamespace(route=route, head=head, header_length=None)
     choice: Any = SimpleNamespace(name=served)
-    return answers.error_of(Answer(status, None, orjson.dumps({"error": text})), asked, choice)
+    return triton_response.error_of(Answer(status, None, orjson.dumps({"error": text})), asked, choice)
 
 
 @pytest.mark.protocol(
@@ -29,9 +29,9 @@ def error_of(
 )
 @pytest.mark.parametrize("length", [None, 5])
 def test_text_that_is_no_utf_8_is_not_passed_on_as_json(length: int | None) -> None:
-    answers.require_text("{é}".encode() + (b"" if length is None else b"\xff"), None if length is None else 4)
+    triton_response.require_text("{é}".encode() + (b"" if length is None else b"\xff"), None if length is None else 4)
     with pytest.raises(errors.BadRequest, match="binary_data: true"):
-        answers.require_text(b"{\xff}  \xff", length)
+        triton_response.require_text(b"{\xff}  \xff", length)
 
 
 @pytest.mark.protocol(
@@ -88,7 +88,10 @@ def test_a_version_that_is_not_there_is_404() -> None:
 @pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"error":3}'])
 def test_what_is_no_error_of_tritons_gives_no_reason(body: bytes) -> None:
     asked: Any = SimpleNamespace(route=SimpleNamespace(name="m", versioned=False), head=HEAD, header_length=None)
-    assert str(answers.error_of(Answer(400, None, body), asked, SimpleNamespace(name="m"))) == "Triton gave no reason"  # type: ignore[arg-type]
+    assert (
+        str(triton_response.error_of(Answer(400, None, body), asked, SimpleNamespace(name="m")))
+        == "Triton gave no reason"
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.protocol(
@@ -99,12 +102,12 @@ def test_what_is_no_error_of_tritons_gives_no_reason(body: bytes) -> None:
 )
 def test_the_name_in_an_answer_becomes_the_one_that_was_asked_for() -> None:
     head = b'{"model_name":"m-int8","id":"\\"model_name\\":\\"m-int8\\""}'
-    body, length = answers.renamed(head + b"blob", len(head), b'"model_name":"m-int8"', b'"model_name":"m"')
+    body, length = triton_response.renamed(head + b"blob", len(head), b'"model_name":"m-int8"', b'"model_name":"m"')
     assert length == len(head) - 5
     assert body == head.replace(b'"m-int8",', b'"m",', 1) + b"blob"
-    assert answers.renamed(b'{"model_name":"other"}', None, b'"model_name":"m-int8"', b"") == (
+    assert triton_response.renamed(b'{"model_name":"other"}', None, b'"model_name":"m-int8"', b"") == (
         b'{"model_name":"other"}',
         None,
     )
     tail = b'"model_name":"m-int8"'
-    assert answers.renamed(b"{}" + tail, 2, tail, b"") == (b"{}" + tail, 2)
+    assert triton_response.renamed(b"{}" + tail, 2, tail, b"") == (b"{}" + tail, 2)

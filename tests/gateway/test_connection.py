@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.asking.inference import Inference
 from serving.gateway.fleet.variants import NotRoutable, read_variant
 from serving.gateway.http.compression import decompress
 from serving.gateway.http.connection import respond
 from serving.gateway.http.infer import Infer
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge
+from serving.gateway.request.inference import Inference
 
 
 def test_a_connection_of_another_kind_is_left_alone() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.asking.suspects import SAME_DEATH_S
+from serving.gateway.request.query_of_death import SAME_DEATH_S
 from serving.local.environments import Environment
 from serving.local.processes import stubs_of
 from tests.gateway.conftest import SAMPLE, emulated_triton, gateway_before

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from serving.gateway.asking.route import Route
+from serving.gateway.request.route import Route
 
 ALIKE = Route("m", "m", False, False, [], [], {}, max_rows=8, objective_s=inf, is_steady=True)
 TEXTS = replace(ALIKE, usual_length=16)

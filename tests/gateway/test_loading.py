@@ -16,7 +16,7 @@ import tritonclient.http as sync
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
-from serving.gateway.asking.statistics import added
+from serving.gateway.models.statistics import added
 from serving.local import launch as launching
 from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.environments import Environment

@@ -17,7 +17,7 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from serving.gateway.app import Gateway
-from serving.gateway.asking.about import all_routable
+from serving.gateway.models.metadata import all_routable
 from serving.local.environments import Environment
 from serving.local.launch import free_ports
 from serving.local.processes import children_of

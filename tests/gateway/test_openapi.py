@@ -14,8 +14,6 @@ from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute
 
 from serving import errors
-from serving.gateway.asking.about import State
-from serving.gateway.asking.loading import Loading
 from serving.gateway.assets import Assets
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.control import add_admin, build_admin, build_public
@@ -23,8 +21,10 @@ from serving.gateway.http.guard import OPEN, SCOPE_OF
 from serving.gateway.http.openapi import INFER_PATHS, RECEIPT_HEADERS, by_hand, document
 from serving.gateway.http.pages import read_files
 from serving.gateway.metrics import Metrics
+from serving.gateway.models.loading import Loading
+from serving.gateway.models.metadata import State
 from serving.gateway.openai.models import add_openai
-from serving.gateway.preparing import Preparing
+from serving.gateway.threads import Threads
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running
 
@@ -40,9 +40,9 @@ def build(*, loopback: bool) -> tuple[FastAPI, FastAPI]:
             {"version": 1, "pools": {"cpu": {"urls": ["http://127.0.0.1:1"], "device": "cpu"}}}
         )
         catalogue, metrics, state = Catalogue(settings, lambda: None), Metrics(list), State()
-        loading = Loading(catalogue, Assets(None), Preparing())
+        loading = Loading(catalogue, Assets(None), Threads())
         public = build_public(catalogue, state, [])
-        add_openai(public, lambda: catalogue.fleet, Assets(None), Preparing())
+        add_openai(public, lambda: catalogue.fleet, Assets(None), Threads())
         if loopback:
             add_admin(public, public, catalogue, metrics, state, loading)
             return public, public

@@ -9,12 +9,12 @@ from time import perf_counter
 import pytest
 
 from serving.errors import UpstreamLost
-from serving.gateway.asking.dispatch import Asked, Sent
-from serving.gateway.asking.route import Choice, Route
-from serving.gateway.asking.suspects import SAME_DEATH_S, Suspects
 from serving.gateway.fleet.catalogue import Server
 from serving.gateway.fleet.upstream import Target
 from serving.gateway.metrics import Series
+from serving.gateway.request.dispatch import InferRequest, Lease
+from serving.gateway.request.query_of_death import SAME_DEATH_S, QueriesOfDeath
+from serving.gateway.request.route import Choice, Route
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
 from serving.scheduling.curve import Curve
@@ -32,8 +32,8 @@ CHOICE = Choice(
 SERVICE = Service(Curve(((1, 0.01),)))
 
 
-def request(body: bytes) -> Asked:
-    return Asked(ROUTE, body, [body], len(body), None, 1, 3, inf, inf, 0.0, CHOICE.series)
+def request(body: bytes) -> InferRequest:
+    return InferRequest(ROUTE, body, [body], len(body), None, 1, 3, inf, inf, 0.0, CHOICE.series)
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ def servers() -> list[Server]:
     return made
 
 
-def sent(asked: Asked, server: Server, later_s: float = 0.0) -> Sent:
+def sent(asked: InferRequest, server: Server, later_s: float = 0.0) -> Lease:
     ticket = Ticket(asked, SERVICE, 1, inf, inf, 0.01, 3)
     ticket.sent = perf_counter() + later_s
-    return Sent(CHOICE, ticket, server, "only_pool")
+    return Lease(CHOICE, ticket, server, "only_pool")
 
 
-def is_refused(suspects: Suspects, asked: Asked) -> bool:
+def is_refused(suspects: QueriesOfDeath, asked: InferRequest) -> bool:
     try:
         suspects.require_innocent(asked)
     except UpstreamLost as error:
@@ -59,7 +59,7 @@ def is_refused(suspects: Suspects, asked: Asked) -> bool:
 
 
 def test_two_servers_that_die_under_one_request_are_enough(servers: list[Server]) -> None:
-    suspects, asked = Suspects(), request(b"deadly")
+    suspects, asked = QueriesOfDeath(), request(b"deadly")
     for server in servers:
         assert not is_refused(suspects, asked)
         suspects.died(asked, sent(asked, server))
@@ -68,7 +68,7 @@ def test_two_servers_that_die_under_one_request_are_enough(servers: list[Server]
 
 
 def test_many_equal_requests_that_die_with_one_server_died_once(servers: list[Server]) -> None:
-    suspects, asked = Suspects(), request(b"popular")
+    suspects, asked = QueriesOfDeath(), request(b"popular")
     for _ in range(8):
         suspects.died(asked, sent(asked, servers[0]))
     suspects.died(asked, sent(asked, servers[0], SAME_DEATH_S / 2))
@@ -76,14 +76,14 @@ def test_many_equal_requests_that_die_with_one_server_died_once(servers: list[Se
 
 
 def test_the_next_death_of_the_same_server_is_another_one(servers: list[Server]) -> None:
-    suspects, asked = Suspects(), request(b"deadly")
+    suspects, asked = QueriesOfDeath(), request(b"deadly")
     suspects.died(asked, sent(asked, servers[0]))
     suspects.died(asked, sent(asked, servers[0], SAME_DEATH_S + 1))
     assert is_refused(suspects, asked)
 
 
 def test_a_server_that_was_back_and_died_again_died_twice_however_soon(servers: list[Server]) -> None:
-    suspects, asked = Suspects(), request(b"deadly")
+    suspects, asked = QueriesOfDeath(), request(b"deadly")
     suspects.died(asked, sent(asked, servers[0]))
     servers[0].back["other"] = perf_counter()
     suspects.died(asked, sent(asked, servers[0]))
@@ -96,7 +96,7 @@ def test_a_server_that_was_back_and_died_again_died_twice_however_soon(servers: 
 
 
 def test_what_was_answered_in_between_is_no_suspect(servers: list[Server]) -> None:
-    suspects, asked = Suspects(), request(b"popular")
+    suspects, asked = QueriesOfDeath(), request(b"popular")
     suspects.died(asked, sent(asked, servers[0]))
     suspects.answered(request(b"popular"))
     suspects.died(asked, sent(asked, servers[1]))
@@ -104,7 +104,7 @@ def test_what_was_answered_in_between_is_no_suspect(servers: list[Server]) -> No
 
 
 def test_a_death_that_was_told_when_the_model_was_back_already_is_another_than_the_next(servers: list[Server]) -> None:
-    suspects, asked = Suspects(), request(b"deadly")
+    suspects, asked = QueriesOfDeath(), request(b"deadly")
     servers[0].back["m-fp32"] = perf_counter()
     suspects.died(asked, sent(asked, servers[0], -1.0))  # it waited for a dead process for a second
     assert not is_refused(suspects, asked)

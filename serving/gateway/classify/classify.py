@@ -8,30 +8,35 @@ event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
 from serving import errors
 from serving.gateway.access import INFER, Access
-from serving.gateway.asking.client import Client, Crowd
-from serving.gateway.asking.dispatch import ClientGone
-from serving.gateway.asking.inference import Inference, Reply
-from serving.gateway.asking.route import Route
-from serving.gateway.classify.answers import labels_of, receipt_of, request_head
+from serving.gateway.classify.classifiers import Classifier, Classifiers
 from serving.gateway.classify.images import Batch, prepare
-from serving.gateway.classify.models import Classifier, Classifiers
 from serving.gateway.http.body import read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.guard import known
 from serving.gateway.http.infer import CLOSING
-from serving.gateway.http.request_headers import priority, wait_s
 from serving.gateway.metrics import Series
-from serving.gateway.preparing import Preparing
+from serving.gateway.request.client import Client, Crowd
+from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.request.headers import priority, wait_s
+from serving.gateway.request.inference import Inference, Reply
+from serving.gateway.request.route import Route
 from serving.gateway.responses import Headers, error_response, outcome_of
+from serving.gateway.threads import Threads
 from serving.protocol import classify
+from serving.protocol.classify import best, softmax
+from serving.repository.preprocessing import LOGITS
 from serving.settings import LimitSettings
 
 PREFIX = "/v1/classify/"
@@ -39,7 +44,7 @@ READ_HERE_BYTES = 64 * 1024  # a body of that much is taken apart in 0.1 ms; lar
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Classification:
     """A request that is in order. `wait_s`, `priority`, `arrived`: as `Inference.asked` takes them."""
 
     route: Route
@@ -52,7 +57,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BatchReply:
     """A batch that is with the model, or has been. `prepared`: when it was ready (perf_counter)."""
 
     batch: Batch
@@ -66,7 +71,7 @@ class Classify:
         inference: Inference,
         access: Access,
         classifiers: Classifiers,
-        preparing: Preparing,
+        preparing: Threads,
         limits: LimitSettings,
     ) -> None:
         self._inference = inference
@@ -87,7 +92,7 @@ class Classify:
                 return
             counted, series = series, None
             status, extra, body = await self._classified(asking, HttpClient(receive), counted)
-        except ClientGone:
+        except ClientLeft:
             return
         except (errors.RequestError, asyncio.CancelledError) as caught:
             await self._refuse(scope, send, self._inference.refusal(caught), series, arrived)
@@ -127,7 +132,7 @@ class Classify:
 
     async def _read(
         self, scope: Scope, headers: dict[bytes, bytes], route: Route, highest: int, receive: Receive, arrived: float
-    ) -> Asking | None:
+    ) -> Classification | None:
         """The whole request, checked; None if the client left."""
         limits = self._limits
         wait, urgency = wait_s(headers.get(b"tandem-deadline-ms")), priority(headers.get(b"tandem-priority"), highest)
@@ -143,12 +148,12 @@ class Classify:
         top_k = request.top_k or min(classify.DEFAULT_TOP_K, classifier.num_classes)
         if top_k > classifier.num_classes:
             raise errors.BadRequest(f"top_k is {top_k}, and '{route.name}' has {classifier.num_classes} classes")
-        return Asking(route, classifier, request.images, top_k, wait, urgency, arrived)
+        return Classification(route, classifier, request.images, top_k, wait, urgency, arrived)
 
     # -- and the answer -----------------------------------------------------------------------------------------------
 
-    async def _classified(self, asking: Asking, client: Client, series: Series) -> tuple[int, Headers, bytes]:
-        """Status, headers and body. Raises RequestError, ClientGone or CancelledError, counted."""
+    async def _classified(self, asking: Classification, client: Client, series: Series) -> tuple[int, Headers, bytes]:
+        """Status, headers and body. Raises RequestError, ClientLeft or CancelledError, counted."""
         batches, asked = await self._asked(asking, client, series)
         results: list[dict[str, Any]] = [{}] * len(asking.images)
         for batch in batches:
@@ -166,7 +171,9 @@ class Classify:
         receipt = receipt_of([one.reply for one in asked])
         return 200, [*receipt, (b"server-timing", _timing(asking, asked))], body
 
-    async def _asked(self, asking: Asking, client: Client, series: Series) -> tuple[list[Batch], list[Asked]]:
+    async def _asked(
+        self, asking: Classification, client: Client, series: Series
+    ) -> tuple[list[Batch], list[BatchReply]]:
         """Batch after batch is made ready, and each is sent on while the next is made."""
         size = asking.route.max_rows if asking.classifier.has_batch else 1
         if len(asking.images) <= size:
@@ -185,9 +192,9 @@ class Classify:
         for end in ended:
             if isinstance(end, BaseException):
                 raise end
-        return batches, [end for end in ended if isinstance(end, Asked)]
+        return batches, [end for end in ended if isinstance(end, BatchReply)]
 
-    async def _prepared(self, asking: Asking, first: int, size: int, series: Series) -> Batch:
+    async def _prepared(self, asking: Classification, first: int, size: int, series: Series) -> Batch:
         images, how = asking.images[first : first + size], asking.classifier.preprocessing
         try:
             return await prepare(
@@ -205,7 +212,7 @@ class Classify:
             series.outcomes["cancelled"] += 1
             raise
 
-    async def _infer(self, asking: Asking, batch: Batch, client: Client) -> Asked:
+    async def _infer(self, asking: Classification, batch: Batch, client: Client) -> BatchReply:
         prepared = perf_counter()
         head = request_head(asking.classifier, len(batch.places))
         asked = self._inference.asked(
@@ -217,10 +224,10 @@ class Classify:
             priority=asking.priority,
             arrived=asking.arrived,
         )
-        return Asked(batch, prepared, await self._inference.infer(asked, client))
+        return BatchReply(batch, prepared, await self._inference.infer(asked, client))
 
 
-def _timing(asking: Asking, asked: Sequence[Asked]) -> bytes:
+def _timing(asking: Classification, asked: Sequence[BatchReply]) -> bytes:
     """Of several batches, each time of the one that took longest."""
     return b"prepare;dur=%.3f, queue;dur=%.3f, backend;dur=%.3f, total;dur=%.3f" % (
         (max(one.prepared for one in asked) - asking.arrived) * 1000,
@@ -228,3 +235,38 @@ def _timing(asking: Asking, asked: Sequence[Asked]) -> bytes:
         max(one.reply.answered - one.reply.began for one in asked) * 1000,
         (perf_counter() - asking.arrived) * 1000,
     )
+
+
+def request_head(classifier: Classifier, rows: int) -> bytes:
+    """The JSON part of a request whose only binary tensor follows it: float32 [rows, …], or one image as it is taken."""
+    how = classifier.preprocessing
+    shape = [rows, *how.shape] if classifier.has_batch else list(classifier.input_shape)
+    size = 4 * int(np.prod(shape))
+    tensor = {"name": how.input, "shape": shape, "datatype": "FP32", "parameters": {"binary_data_size": size}}
+    wanted = {"name": classifier.output, "parameters": {"binary_data": True}}
+    return orjson.dumps({"inputs": [tensor], "outputs": [wanted]})
+
+
+def labels_of(reply: Reply, classifier: Classifier, rows: int, top_k: int) -> Iterator[dict[str, Any]]:
+    """Each image's entry in the answer. Raises Internal for what is not the scores that the record promises."""
+    body, begins = reply.answer.body, reply.answer.header_length
+    if begins is None or len(body) - begins != 4 * rows * classifier.num_classes:
+        raise errors.Internal("the model answered something else than a score for each class")
+    scores = np.frombuffer(body, np.float32, offset=begins).reshape(rows, classifier.num_classes)
+    is_good: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(scores), axis=1)
+    if classifier.preprocessing.scores == LOGITS:
+        scores = softmax(np.where(is_good[:, None], scores, 0))
+    for row, good in zip(scores, is_good, strict=True):
+        if good:
+            yield best(row, top_k, classifier.labels)
+        else:
+            yield {"error": "the model answered no numbers to this image"}
+
+
+def receipt_of(replies: Sequence[Reply]) -> Headers:
+    """Of several batches, what is different stands side by side."""
+    values: dict[bytes, dict[bytes, None]] = {}
+    for reply in replies:
+        for name, value in reply.receipt:
+            values.setdefault(name, {})[value] = None
+    return [(name, b", ".join(different)) for name, different in values.items()]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving import errors
-from serving.gateway.preparing import Preparing
+from serving.gateway.threads import Threads
 from serving.preprocessing.containers import BadImage
 from serving.preprocessing.images import WEB_FORMATS, decode
 from serving.protocol.classify import Image, file_of
@@ -44,7 +44,7 @@ async def prepare(
     *,
     max_pixels: int,
     deadline: float,
-    preparing: Preparing,
+    preparing: Threads,
 ) -> Batch:
     """`first` is the place of the first of these in the request, `deadline` as of perf_counter. Raises Overloaded or DeadlineExpired."""
     pixels = np.empty((len(images), *how.shape), np.float32)

@@ -14,8 +14,7 @@ from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.gateway.access import INFER, Access
-from serving.gateway.grpc.metadata import metadata_in
-from serving.gateway.grpc.status import code_of, tell
+from serving.gateway.grpc.status import code_of, metadata_in, tell
 from serving.gateway.grpc.streams import Streams
 from serving.protocol.grpc_descriptors import HEALTH, POOL, REFLECTION, files_of, message
 from serving.protocol.grpc_v2 import parsed

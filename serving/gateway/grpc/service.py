@@ -1,11 +1,12 @@
 """`inference.GRPCInferenceService`: what each RPC but inference answers, and how whatever goes wrong is told.
 
-What is told of server and models is what HTTP tells (`asking/about.py`). Rule: an RPC that is not offered says why with HTTP's sentence,
+What is told of server and models is what HTTP tells (`models/metadata.py`). Rule: an RPC that is not offered says why with HTTP's sentence,
 and nothing that was not foreseen shows its text to a client.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -16,20 +17,56 @@ from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.gateway.access import ADMIN, INFER, Access, Caller, require_name
-from serving.gateway.asking import about, statistics
-from serving.gateway.asking.loading import Action, Loading
 from serving.gateway.fleet.catalogue import Catalogue
-from serving.gateway.grpc.guard import Guard
 from serving.gateway.grpc.health import Health
 from serving.gateway.grpc.infer import GrpcInfer
-from serving.gateway.grpc.metadata import metadata_in
 from serving.gateway.grpc.reflection import METHOD, Reflection
-from serving.gateway.grpc.status import Answer, told
+from serving.gateway.grpc.status import Answer, metadata_in, tell, told
 from serving.gateway.grpc.streams import Streams
+from serving.gateway.models import metadata, statistics
+from serving.gateway.models.loading import Action, Loading
 from serving.gateway.triton_words import worded
 from serving.protocol.bounds import MAX_PARAMETERS, require_few_entries
 from serving.protocol.grpc_descriptors import HEALTH
 from serving.protocol.grpc_v2 import parsed
+
+
+class Guard(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """In front of a service. `is_open`: its methods that need no key, as `/SERVICE/METHOD`; `count` hears of each refusal, and where."""
+
+    def __init__(
+        self,
+        service: grpc.GenericRpcHandler,
+        access: Access,
+        is_open: Collection[str],
+        count: Callable[[str, errors.RequestError], None],
+    ) -> None:
+        self._service = service
+        self._access = access
+        self._is_open = is_open
+        self._count = count
+
+    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
+        """gRPC asks for the method's handler when it has the metadata, and reads the message for it: for a stream, when it is asked to."""
+        handler = self._service.service(details)
+        if handler is None or self._access.table is None or details.method in self._is_open:
+            return handler
+        try:
+            self._access.caller_of(metadata_in(details.invocation_metadata))
+        except errors.RequestError as error:
+            self._count(details.method, error)
+            return _refusing(error)
+        return handler
+
+
+def _refusing(error: errors.RequestError) -> grpc.RpcMethodHandler:
+    """For every method: of the four kinds of handlers this one reads no message and sends none."""
+
+    async def refuse(_messages: Any, context: Any) -> None:
+        tell(error, context)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
 
 NAME = "inference.GRPCInferenceService"
 REFUSED = {
@@ -55,7 +92,7 @@ class Service:
         infer: GrpcInfer,
         access: Access,
         catalogue: Catalogue,
-        state: about.State,
+        state: metadata.State,
         loading: Loading,
         required: list[str],
         streams: Streams,
@@ -121,13 +158,13 @@ class Service:
 
     async def _ready(self, message: bytes, _: Any) -> bytes:
         parsed(pb.ServerReadyRequest, message)
-        good = about.all_routable(self._catalogue, self._required) and not self._state.closing
+        good = metadata.all_routable(self._catalogue, self._required) and not self._state.closing
         return _bytes(pb.ServerReadyResponse(ready=good))
 
     def _is_ready(self) -> bool:
         """What `/health/ready` says."""
         state = self._state
-        state.was_ready = state.was_ready or about.all_routable(self._catalogue, self._required, may_sleep=True)
+        state.was_ready = state.was_ready or metadata.all_routable(self._catalogue, self._required, may_sleep=True)
         return state.was_ready and not state.closing
 
     # -- about server and models --------------------------------------------------------------------------------------
@@ -135,40 +172,40 @@ class Service:
     async def _server_metadata(self, message: bytes, context: Any) -> bytes:
         parsed(pb.ServerMetadataRequest, message)
         self._caller(context, INFER)
-        return _from_json(about.server_metadata(self._catalogue), pb.ServerMetadataResponse())
+        return _from_json(metadata.server_metadata(self._catalogue), pb.ServerMetadataResponse())
 
     async def _model_ready(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.ModelReadyRequest, message)
         require_name(self._caller(context, INFER), request.name, self._catalogue.fleet)
         try:
-            good = await about.is_model_ready(self._catalogue, request.name, request.version)
+            good = await metadata.is_model_ready(self._catalogue, request.name, request.version)
         except errors.NotFound:  # Triton's own answer, on which clients wait for a model to come
             good = False
         return _bytes(pb.ModelReadyResponse(ready=good))
 
     async def _model_metadata(self, message: bytes, context: Any) -> bytes:
-        told = await self._of_model(parsed(pb.ModelMetadataRequest, message), context, about.METADATA)
+        told = await self._of_model(parsed(pb.ModelMetadataRequest, message), context, metadata.METADATA)
         return _from_json(told, pb.ModelMetadataResponse())
 
     async def _model_config(self, message: bytes, context: Any) -> bytes:
-        told = await self._of_model(parsed(pb.ModelConfigRequest, message), context, about.CONFIG)
+        told = await self._of_model(parsed(pb.ModelConfigRequest, message), context, metadata.CONFIG)
         return _from_json({"config": told}, pb.ModelConfigResponse())
 
     async def _statistics(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.ModelStatisticsRequest, message)
         if request.name:
-            told = await self._of_model(request, context, about.STATISTICS)
+            told = await self._of_model(request, context, metadata.STATISTICS)
         else:
             told = await statistics.of_all(self._catalogue, self._caller(context, INFER))
         return _from_json(told, pb.ModelStatisticsResponse())
 
     async def _of_model(self, request: Any, context: Any, what: str) -> dict[str, Any]:
         require_name(self._caller(context, INFER), request.name, self._catalogue.fleet)
-        return await about.of_model(self._catalogue, request.name, request.version, what)
+        return await metadata.of_model(self._catalogue, request.name, request.version, what)
 
     async def _index(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.RepositoryIndexRequest, message)
-        rows = about.index(self._catalogue, self._caller(context, INFER), is_ready=request.ready)
+        rows = metadata.index(self._catalogue, self._caller(context, INFER), is_ready=request.ready)
         return _from_json({"models": rows}, pb.RepositoryIndexResponse())
 
     # -- for whoever runs the gateway ---------------------------------------------------------------------------------
@@ -184,14 +221,14 @@ class Service:
     async def _change(self, request: Any, context: Any, action: Action) -> None:
         require_name(self._caller(context, ADMIN), request.model_name, self._catalogue.fleet)
         if not self._admin_here:
-            about.refuse_load(request.model_name)
+            metadata.refuse_load(request.model_name)
         require_few_entries("parameters", len(request.parameters), MAX_PARAMETERS)
         given = {name: _value(parameter) for name, parameter in request.parameters.items()}
         await self._loading.change(request.model_name, action, orjson.dumps({"parameters": given}))
 
     async def _refuse(self, what: str, _: bytes, context: Any) -> bytes:
         self._caller(context, ADMIN)
-        raise errors.Unsupported(about.NOT_OFFERED[what])
+        raise errors.Unsupported(metadata.NOT_OFFERED[what])
 
     def _caller(self, context: Any, scope: str) -> Caller:
         """Raises Unauthenticated or Forbidden."""

@@ -7,14 +7,31 @@ walks them all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
 from serving import errors
-from serving.gateway.grpc.metadata import as_metadata
+from serving.gateway.request.headers import require_once
 from serving.gateway.responses import Headers
+
+Metadata = dict[bytes, bytes]
+
+
+def metadata_in(invocation: Iterable[tuple[str, str | bytes]]) -> Metadata:
+    """Of an RPC, without binary values. Raises BadRequest where one that counts came more than once."""
+    pairs = [(name.encode(), value.encode("utf-8")) for name, value in invocation if isinstance(value, str)]
+    metadata = dict(pairs)
+    if len(metadata) < len(pairs):
+        require_once(pairs)
+    return metadata
+
+
+def as_metadata(headers: Headers) -> tuple[tuple[str, str], ...]:
+    """HTTP's headers, which are ASCII and in lower case, as gRPC takes them."""
+    return tuple((name.decode(), value.decode()) for name, value in headers)
+
 
 Answer = Callable[[Any, Any], Awaitable[bytes]]  # to a message, or several, and the RPC
 log = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ from math import inf
 from serving import errors
 from serving.gateway.http.client import Receive
 from serving.gateway.http.compression import content_coding, decompress
-from serving.gateway.http.request_headers import wait_s
-from serving.gateway.preparing import Preparing
+from serving.gateway.request.headers import wait_s
+from serving.gateway.threads import Threads
 
 Chunks = list[bytes]
 HERE_BYTES = 16 * 1024  # compressed, of numbers in JSON: takes 0.1 ms, as much as handing it to a thread
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, preparing: Preparing) -> Chunks | None:
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, preparing: Threads) -> Chunks | None:
     """The body in the pieces it came in, at least one; None if the client left.
 
     `limit`: bytes, of the body as it comes and of what it holds once decompressed. What is compressed and not small is decompressed

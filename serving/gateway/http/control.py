@@ -22,15 +22,16 @@ from starlette.types import ASGIApp
 
 import serving
 from serving import errors
-from serving.gateway.asking import about, statistics
-from serving.gateway.asking.about import State
-from serving.gateway.asking.loading import Loading
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.client import Receive, Scope, Send
 from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.guard import caller_of
 from serving.gateway.http.pages import add_pages
 from serving.gateway.metrics import Metrics, Rendering, rendering_for
+from serving.gateway.models import metadata as model_metadata
+from serving.gateway.models import statistics
+from serving.gateway.models.loading import Loading
+from serving.gateway.models.metadata import State
 from serving.gateway.responses import error_parts
 from serving.gateway.triton_words import worded
 from serving.protocol.v2 import json_type, parse
@@ -180,7 +181,7 @@ def _handle_errors(app: FastAPI, catalogue: Catalogue) -> None:
 
 def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list[str], *, names_models: bool) -> None:
     def missing() -> dict[str, str]:
-        return about.not_served(catalogue) if names_models else {}
+        return model_metadata.not_served(catalogue) if names_models else {}
 
     @app.get("/health/live", tags=["health"], summary=LIVE)
     @app.get("/v2/health/live", tags=["v2"], summary=LIVE, operation_id="live_now")
@@ -191,14 +192,14 @@ def _add_health(app: FastAPI, catalogue: Catalogue, state: State, required: list
         "/health/ready", tags=["health"], summary="Whether traffic may come: stays so until shutdown.", responses=AWAY
     )
     async def ready() -> JSONResponse:
-        state.was_ready = state.was_ready or about.all_routable(catalogue, required, may_sleep=True)
+        state.was_ready = state.was_ready or model_metadata.all_routable(catalogue, required, may_sleep=True)
         return _ready(state.was_ready and not state.closing, missing())
 
     @app.get(
         "/v2/health/ready", tags=["v2"], summary="Whether every model can be asked at this moment.", responses=AWAY
     )
     async def ready_now() -> JSONResponse:
-        return _ready(about.all_routable(catalogue, required) and not state.closing, missing())
+        return _ready(model_metadata.all_routable(catalogue, required) and not state.closing, missing())
 
 
 def _ready(good: bool, missing: dict[str, str]) -> JSONResponse:
@@ -212,13 +213,13 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     @app.get("/v2", tags=["v2"], summary="Name, version and extensions of the server.")
     @app.get("/v2/", include_in_schema=False)
     async def server() -> dict[str, Any]:
-        return about.server_metadata(catalogue)
+        return model_metadata.server_metadata(catalogue)
 
     @app.post(
         "/v2/repository/index", tags=["v2"], summary="All names that can be asked for, and whether they can be now."
     )
     async def index(request: Request) -> list[dict[str, str]]:
-        return about.index(catalogue, caller_of(request), is_ready=_ready_wanted(await _small_body(request)))
+        return model_metadata.index(catalogue, caller_of(request), is_ready=_ready_wanted(await _small_body(request)))
 
     @app.get("/v2/models/stats", tags=["v2"], summary="The statistics of every public name.")
     async def all_statistics(request: Request) -> Response:
@@ -227,22 +228,22 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
     @app.get("/v2/models/{model}", tags=["v2"], summary=METADATA)
     @app.get("/v2/models/{model}/versions/{version}", tags=["v2"], summary=METADATA)
     async def metadata(model: str, request: Request) -> Response:
-        return await _told(catalogue, model, _version(request), about.METADATA)
+        return await _told(catalogue, model, _version(request), model_metadata.METADATA)
 
     @app.get("/v2/models/{model}/config", tags=["v2"], summary=CONFIG)
     @app.get("/v2/models/{model}/versions/{version}/config", tags=["v2"], summary=CONFIG)
     async def config(model: str, request: Request) -> Response:
-        return await _told(catalogue, model, _version(request), about.CONFIG)
+        return await _told(catalogue, model, _version(request), model_metadata.CONFIG)
 
     @app.get("/v2/models/{model}/stats", tags=["v2"], summary=STATISTICS)
     @app.get("/v2/models/{model}/versions/{version}/stats", tags=["v2"], summary=STATISTICS)
     async def statistics_of(model: str, request: Request) -> Response:
-        return await _told(catalogue, model, _version(request), about.STATISTICS)
+        return await _told(catalogue, model, _version(request), model_metadata.STATISTICS)
 
     @app.get("/v2/models/{model}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
     @app.get("/v2/models/{model}/versions/{version}/ready", tags=["v2"], summary=MODEL_READY, responses=AWAY)
     async def ready(model: str, request: Request) -> JSONResponse:
-        return _ready_model(model, await about.is_model_ready(catalogue, model, _version(request)))
+        return _ready_model(model, await model_metadata.is_model_ready(catalogue, model, _version(request)))
 
     @app.api_route("/v2/models/{model}/infer", methods=OTHER_METHODS, include_in_schema=False)
     @app.api_route(
@@ -257,11 +258,11 @@ def _add_models(app: FastAPI, catalogue: Catalogue) -> None:
 def _add_refusals(app: FastAPI, admin_here: bool) -> None:
     def refuse(what: str) -> Callable[[], Any]:
         async def answer() -> None:
-            raise errors.Unsupported(about.NOT_OFFERED[what])
+            raise errors.Unsupported(model_metadata.NOT_OFFERED[what])
 
         return answer
 
-    for what in about.NOT_OFFERED:
+    for what in model_metadata.NOT_OFFERED:
         app.add_api_route(f"/v2/{what}/{{rest:path}}", refuse(what), methods=["GET", "POST"], include_in_schema=False)
     app.add_api_route(
         "/v2/models/{model}/trace/setting", refuse("trace"), methods=["GET", "POST"], include_in_schema=False
@@ -273,7 +274,7 @@ def _add_refusals(app: FastAPI, admin_here: bool) -> None:
         @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
         @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
         async def load(model: str) -> None:
-            about.refuse_load(model)
+            model_metadata.refuse_load(model)
 
 
 def _add_loading(app: FastAPI, loading: Loading) -> None:
@@ -327,7 +328,7 @@ def _ready_model(model: str, good: bool) -> JSONResponse:
 
 
 async def _told(catalogue: Catalogue, model: str, version: str, what: str) -> Response:
-    return _json(await about.of_model(catalogue, model, version, what))
+    return _json(await model_metadata.of_model(catalogue, model, version, what))
 
 
 def _json(value: object) -> Response:

@@ -14,7 +14,7 @@ from starlette.routing import compile_path
 from serving import errors
 from serving.gateway.access import ADMIN, INFER, METRICS, Access, Caller, require_name
 from serving.gateway.http.client import Receive, Scope, Send
-from serving.gateway.http.request_headers import require_once
+from serving.gateway.request.headers import require_once
 from serving.gateway.responses import error_response
 from serving.scheduling.routing import Fleet
 

@@ -1,7 +1,7 @@
 """The inference path, `POST /v2/models/{model}[/versions/{v}]/infer`, as raw ASGI.
 
 Small JSON is forwarded as it came, large JSON as binary tensors; Triton's mistakes about whose fault it was are put right afterwards.
-What a request may look like is in `serving/protocol/v2/`; admission, sending and second tries are in `asking/inference.py`, for all
+What a request may look like is in `serving/protocol/v2/`; admission, sending and second tries are in `request/inference.py`, for all
 protocols. Each await and each object here is paid for by every request: measure with `make bench` before adding one.
 """
 
@@ -14,18 +14,18 @@ from time import perf_counter
 
 from serving import errors
 from serving.gateway.access import INFER, Access, Caller
-from serving.gateway.asking.answers import renamed, require_text
-from serving.gateway.asking.dispatch import Asked, ClientGone
-from serving.gateway.asking.inference import Inference
-from serving.gateway.asking.route import Route
 from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
 from serving.gateway.http.connection import respond
 from serving.gateway.http.guard import known
-from serving.gateway.http.request_headers import priority, wait_s
-from serving.gateway.preparing import Preparing
+from serving.gateway.request.dispatch import ClientLeft, InferRequest
+from serving.gateway.request.headers import priority, wait_s
+from serving.gateway.request.inference import Inference
+from serving.gateway.request.route import Route
+from serving.gateway.request.triton_response import renamed, require_text
 from serving.gateway.responses import error_response, outcome_of
+from serving.gateway.threads import Threads
 from serving.protocol import v2
 from serving.settings import LimitSettings
 
@@ -44,7 +44,7 @@ BINARY_FROM_BYTES = 8 * 1024
 
 
 class Infer:
-    def __init__(self, inference: Inference, access: Access, limits: LimitSettings, preparing: Preparing) -> None:
+    def __init__(self, inference: Inference, access: Access, limits: LimitSettings, preparing: Threads) -> None:
         self._inference = inference
         self._access = access
         self._limits = limits
@@ -55,7 +55,7 @@ class Infer:
         arrived = perf_counter()
         inference = self._inference
         series = inference.unresolved
-        asked: Asked | None = None
+        asked: InferRequest | None = None
         try:
             headers, caller = known(scope, self._access, INFER)
             if caller.models is not None:
@@ -70,7 +70,7 @@ class Infer:
             choice, reason, answer, began, answered = await inference.ask(asked, HttpClient(receive))
             series = asked.series
             require_text(answer.body, answer.header_length)
-        except ClientGone:
+        except ClientLeft:
             series.outcomes["cancelled"] += 1
             return
         except (errors.RequestError, asyncio.CancelledError) as caught:
@@ -124,7 +124,7 @@ class Infer:
 
     async def _read(
         self, route: Route, headers: dict[bytes, bytes], receive: Receive, arrived: float, caller: Caller
-    ) -> Asked | None:
+    ) -> InferRequest | None:
         """The whole request, checked; None if the client left."""
         limit = int(min(self._limits.max_body_bytes, route.max_body_bytes))
         chunks = await read_body(headers, receive, limit, self._preparing)

@@ -18,20 +18,19 @@ from numpy.typing import NDArray
 
 from serving import errors
 from serving.gateway.access import INFER, Access, Caller
-from serving.gateway.asking.dispatch import ClientGone
-from serving.gateway.asking.inference import Inference, Reply
-from serving.gateway.asking.route import Route
 from serving.gateway.assets import Assets
 from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.connection import respond
 from serving.gateway.http.guard import known
-from serving.gateway.http.request_headers import priority, wait_s
 from serving.gateway.openai.embedders import Embedder, Embedders
-from serving.gateway.openai.reading import Reading
-from serving.gateway.openai.together import infer_all
-from serving.gateway.preparing import Preparing
+from serving.gateway.openai.tokenizing import Tokenizing
+from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.request.headers import priority, wait_s
+from serving.gateway.request.inference import Inference, Reply, infer_all
+from serving.gateway.request.route import Route
 from serving.gateway.responses import Headers, error_response, outcome_of
+from serving.gateway.threads import Threads
 from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
 from serving.protocol.tensors import float_output
 from serving.scheduling.grouping import grouped, tokens_of_a_request
@@ -59,7 +58,7 @@ class Embeddings:
         inference: Inference,
         access: Access,
         assets: Assets,
-        preparing: Preparing,
+        preparing: Threads,
         settings: GatewaySettings,
     ) -> None:
         self._inference = inference
@@ -89,7 +88,7 @@ class Embeddings:
             wait = wait_s(headers.get(b"tandem-deadline-ms"))
             urgency = priority(headers.get(b"tandem-priority"), caller.highest_priority)
             client = HttpClient(receive)
-            reading = Reading(request, embedder, self._limits)
+            reading = Tokenizing(request, embedder, self._limits)
             if reading.is_short:
                 texts = await self._preparing.run(lambda: _grouped(reading.all(), embedder, route))
             else:
@@ -103,7 +102,7 @@ class Embeddings:
             is_counted = True
             replies = await infer_all(inference, asks, client)
             body = await self._body(request, embedder, texts, replies)
-        except ClientGone:
+        except ClientLeft:
             if not is_counted:
                 series.outcomes["cancelled"] += 1
             return

@@ -16,7 +16,7 @@ from serving import errors
 from serving.gateway.assets import Assets
 from serving.gateway.http.guard import caller_of
 from serving.gateway.openai.embeddings import PATH
-from serving.gateway.preparing import Preparing
+from serving.gateway.threads import Threads
 from serving.protocol.openai import model_body, models_body
 from serving.scheduling.routing import Fleet, Variant
 
@@ -27,7 +27,7 @@ UNKNOWN = 0  # OpenAI's clients want a number
 class Created:
     """When models were made, from their gate records; 0 where the gateway has no model repository to look into."""
 
-    def __init__(self, assets: Assets, preparing: Preparing) -> None:
+    def __init__(self, assets: Assets, preparing: Threads) -> None:
         self._assets = assets
         self._preparing = preparing
         self._kept: dict[str, int] = {}  # digest -> seconds since 1970
@@ -47,7 +47,7 @@ class Created:
         return int((day if day.tzinfo else day.replace(tzinfo=UTC)).timestamp())
 
 
-def add_openai(app: FastAPI, fleet: Callable[[], Fleet], assets: Assets, preparing: Preparing) -> None:
+def add_openai(app: FastAPI, fleet: Callable[[], Fleet], assets: Assets, preparing: Threads) -> None:
     created = Created(assets, preparing)
 
     @app.get("/v1/models", tags=["openai"], summary="The models that can be asked for, as OpenAI's clients list them.")

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from serving import errors
-from serving.gateway.asking.client import Crowd
 from serving.gateway.classify import images
 from serving.gateway.classify.images import JOB_BYTES, Batch, prepare
-from serving.gateway.preparing import MAX_WAITING_PER_THREAD, Preparing
+from serving.gateway.request.client import Crowd
+from serving.gateway.threads import MAX_WAITING_PER_THREAD, Threads
 from serving.protocol.classify import Image as Given
 from tests.gateway.classify.conftest import COLOURS, png
 
@@ -28,7 +28,7 @@ LARGE = [png(np.random.default_rng(seed).integers(0, 256, (150, 150, 3), np.uint
 
 def prepared(files: Sequence[Given], *, first: int = 0, wait_s: float = 9.0, num_threads: int = 2) -> Batch:
     async def run() -> Batch:
-        preparing = Preparing(num_threads)
+        preparing = Threads(num_threads)
         try:
             return await prepare(
                 files, first, COLOURS, max_pixels=10**6, deadline=perf_counter() + wait_s, preparing=preparing
@@ -73,7 +73,7 @@ def test_one_request_takes_no_more_than_its_turn() -> None:
     """Another's image is decoded next, not behind all of a large request."""
 
     async def run() -> list[str]:
-        preparing, ended = Preparing(1), list[str]()
+        preparing, ended = Threads(1), list[str]()
         start = threading.Event()
         first = asyncio.create_task(preparing.run(start.wait))
         await asyncio.sleep(0.05)
@@ -94,7 +94,7 @@ def test_one_request_takes_no_more_than_its_turn() -> None:
 
 def test_where_too_much_waits_a_request_is_shed_and_does_nothing_more() -> None:
     async def run() -> None:
-        preparing = Preparing(1)
+        preparing = Threads(1)
         stop = threading.Event()
         waiting = [
             asyncio.create_task(preparing.run(stop.wait)) for _ in range(MAX_WAITING_PER_THREAD * preparing.num_threads)
@@ -111,7 +111,7 @@ def test_where_too_much_waits_a_request_is_shed_and_does_nothing_more() -> None:
 
 def test_decoding_leaves_the_event_loop_free() -> None:
     async def run() -> float:
-        preparing, longest, began = Preparing(2), 0.0, time.perf_counter()
+        preparing, longest, began = Threads(2), 0.0, time.perf_counter()
         task = asyncio.create_task(
             prepare(LARGE * 20, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 30, preparing=preparing)
         )

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serving.gateway.openai.reading import pieces
+from serving.gateway.openai.tokenizing import pieces
 from tests.gateway.conftest import Reply, Running, gateway_before
 from tests.gateway.openai.word_models import MAX_LENGTH, MAX_ROWS, SENTENCES, SIZE, TOKENIZER, WORDS
 

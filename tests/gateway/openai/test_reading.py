@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from serving import errors
-from serving.gateway.asking.client import Client, NobodyLeaves
-from serving.gateway.asking.dispatch import ClientGone
 from serving.gateway.openai.embedders import Embedder
-from serving.gateway.openai.reading import CHARACTERS_PER_TOKEN, PIECE_CHARACTERS, Reading, pieces
-from serving.gateway.preparing import Preparing
+from serving.gateway.openai.tokenizing import CHARACTERS_PER_TOKEN, PIECE_CHARACTERS, Tokenizing, pieces
+from serving.gateway.request.client import Client, NobodyLeaves
+from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.threads import Threads
 from serving.preprocessing.texts import TextTokenizer
 from serving.protocol.openai import EmbeddingsRequest
 from serving.settings import LimitSettings
@@ -38,7 +38,7 @@ class Gone:
         pass
 
 
-class Counting(Preparing):
+class Counting(Threads):
     """Real threads, and how often they were asked for."""
 
     num_jobs = 0
@@ -57,7 +57,7 @@ def read(
         request = EmbeddingsRequest("words", texts, None, False, None, True)
         preparing = Counting(1)
         try:
-            reading = Reading(request, EMBEDDER, LimitSettings.model_validate(limits))
+            reading = Tokenizing(request, EMBEDDER, LimitSettings.model_validate(limits))
             assert not reading.is_short
             return await reading.in_parts(preparing, client or NobodyLeaves(), deadline), preparing.num_jobs
         finally:
@@ -81,7 +81,7 @@ def test_tokens_are_those_of_each_text_in_order() -> None:
 
 
 def test_a_client_that_has_left_is_not_read_to_the_end() -> None:
-    with pytest.raises(ClientGone):
+    with pytest.raises(ClientLeft):
         read(MANY, Gone())
     assert jobs == [1]
 

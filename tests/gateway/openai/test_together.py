@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from serving import errors
-from serving.gateway.asking.client import Client, NobodyLeaves
-from serving.gateway.asking.dispatch import ClientGone
-from serving.gateway.openai.together import MAX_IN_FLIGHT, infer_all
+from serving.gateway.request.client import Client, NobodyLeaves
+from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.request.inference import MAX_IN_FLIGHT, infer_all
 
 
 class Visitor:
@@ -47,12 +47,12 @@ class Queue:
 
         def gone() -> None:
             if not waiting.done():
-                waiting.set_exception(ClientGone())
+                waiting.set_exception(ClientLeft())
 
         client.listen(gone)
         try:
             return await waiting
-        except ClientGone:
+        except ClientLeft:
             self.left.append(asked)
             raise
         except asyncio.CancelledError:
@@ -139,7 +139,7 @@ def test_a_client_that_leaves_takes_all_that_waits_out_of_the_queue(num: int) ->
         queue, visitor = Queue(), Visitor()
         task = await started(queue, num, visitor)
         visitor.leave()
-        with pytest.raises(ClientGone):
+        with pytest.raises(ClientLeft):
             await task
         await settled()
         assert queue.left == queue.begun == list(range(min(num, MAX_IN_FLIGHT)))

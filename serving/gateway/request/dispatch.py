@@ -16,12 +16,12 @@ from time import perf_counter
 from typing import NamedTuple
 
 from serving import errors
-from serving.gateway.asking.client import Client
-from serving.gateway.asking.route import Choice, Route
 from serving.gateway.background import forever
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.metrics import Series
+from serving.gateway.request.client import Client
+from serving.gateway.request.route import Choice, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, able, choose, retry_after_s, that_take, turn_of
@@ -31,11 +31,11 @@ RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a seco
 SWEEP_S = 0.25  # how late a server that was left out is tried again
 
 
-class ClientGone(Exception):
+class ClientLeft(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Waited(Enum):
+class WaitEnd(Enum):
     """How waiting in a queue ended: by being taken, by its deadline, by its client's leaving."""
 
     TAKEN = "taken"
@@ -44,7 +44,7 @@ class Waited(Enum):
 
 
 @dataclass(slots=True)
-class Asked:
+class InferRequest:
     """A request as Triton will get it: its JSON part, all its bytes, where binary tensors begin, and until when (perf_counter) it waits.
 
     `give_up_at` is the gateway's own end of patience, `deadline` the earliest of that and of what client and objective say.
@@ -62,11 +62,11 @@ class Asked:
     arrived: float
     series: Series  # where it is counted: of its first choice, then of the one that worked on it
     tried: list[Server] = field(default_factory=list)  # that lost it
-    waiting: asyncio.Future[Waited] | None = None  # while it waits in a queue
+    waiting: asyncio.Future[WaitEnd] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 
-class Sent(NamedTuple):
+class Lease(NamedTuple):
     """Booked on a server, to be sent now."""
 
     choice: Choice
@@ -93,7 +93,7 @@ class Dispatch:
     def num_waiting(self, pool: str) -> int:
         return self._candidates.queues[pool].num_waiting
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: InferRequest) -> None:
         """A request came: demand for the pools that are able to answer it in time, whatever becomes of it."""
         now, demands, rows = perf_counter(), self._candidates.demands, asked.rows
         candidates = _that_take(asked)
@@ -111,10 +111,10 @@ class Dispatch:
             candidate = candidates[0]
             self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
 
-    async def place(self, asked: Asked, client: Client) -> Sent:
+    async def place(self, asked: InferRequest, client: Client) -> Lease:
         """A server for this request, when it is its turn there.
 
-        Raises DeadlineExpired, Overloaded and NotReady, and ClientGone for one whose client left the queue.
+        Raises DeadlineExpired, Overloaded and NotReady, and ClientLeft for one whose client left the queue.
         """
         while True:
             now = perf_counter()
@@ -133,13 +133,13 @@ class Dispatch:
                 raise errors.DeadlineExpired("the deadline passes before the request can be worked on")
             server = self._server(choice, ticket, asked.tried)
             if server is not None:
-                return Sent(choice, ticket, server, reason)
+                return Lease(choice, ticket, server, reason)
             self.unsent(ticket, queue)
             raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
-    def answered(self, now: float, sent: Sent, *, is_good: bool, is_failure: bool = False) -> None:
+    def answered(self, now: float, sent: Lease, *, is_good: bool, is_failure: bool = False) -> None:
         """By a living server; only what it really computed says how long that takes. `is_failure`: an error that is the server's own."""
         ticket, candidate = sent.ticket, sent.choice.candidate
         queue = candidate.queue
@@ -148,7 +148,7 @@ class Dispatch:
             candidate.learn(ticket, actual_s)
         self.pump(queue, now)
 
-    def lost(self, now: float, sent: Sent) -> None:
+    def lost(self, now: float, sent: Lease) -> None:
         queue = sent.choice.candidate.queue
         queue.lost(now, sent.ticket)
         self.pump(queue, now)
@@ -177,7 +177,7 @@ class Dispatch:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _choose(self, now: float, asked: Asked) -> tuple[Choice, str]:
+    def _choose(self, now: float, asked: InferRequest) -> tuple[Choice, str]:
         route = asked.route
         candidates = _that_take(asked)
         if now < self._catalogue.suspended_until:
@@ -207,7 +207,9 @@ class Dispatch:
         servers = self._candidates.servers
         return any(replica.is_up and servers[replica] not in tried for replica in candidate.queue.replicas)
 
-    def _refusal(self, now: float, asked: Asked, candidates: Sequence[Candidate], turn: float) -> errors.RequestError:
+    def _refusal(
+        self, now: float, asked: InferRequest, candidates: Sequence[Candidate], turn: float
+    ) -> errors.RequestError:
         """Why none of these may be sent this request."""
         if now >= asked.deadline:
             return errors.DeadlineExpired("the deadline passed before the request was worked on")
@@ -223,12 +225,12 @@ class Dispatch:
         text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.0f} ms"
         return errors.Overloaded(text, retry_after_s=wait_s)
 
-    async def _wait(self, asked: Asked, ticket: Ticket, queue: PoolQueue, client: Client) -> None:
+    async def _wait(self, asked: InferRequest, ticket: Ticket, queue: PoolQueue, client: Client) -> None:
         """Until it is taken out of the queue; at its deadline it leaves by itself."""
         loop = asyncio.get_running_loop()
         waiting = asked.waiting = loop.create_future()
-        timer = loop.call_later(asked.deadline - perf_counter(), _end, waiting, Waited.OVER)
-        client.listen(partial(_end, waiting, Waited.GONE))
+        timer = loop.call_later(asked.deadline - perf_counter(), _end, waiting, WaitEnd.OVER)
+        client.listen(partial(_end, waiting, WaitEnd.GONE))
         try:
             waited = await waiting
         except asyncio.CancelledError:
@@ -238,9 +240,9 @@ class Dispatch:
             asked.waiting = None
             timer.cancel()
             client.ignore()
-        if waited is Waited.GONE:
+        if waited is WaitEnd.GONE:
             self._leave(ticket, queue)
-            raise ClientGone
+            raise ClientLeft
         if ticket.in_line:
             queue.leave(ticket)
 
@@ -275,7 +277,7 @@ class Dispatch:
                 self.pump(queue, now)
 
 
-def _that_take(asked: Asked) -> Sequence[Candidate]:
+def _that_take(asked: InferRequest) -> Sequence[Candidate]:
     """Where so many rows are taken at once: of texts, whatever their length."""
     route = asked.route
     if asked.rows <= 1 or len(route.candidates) < 2:
@@ -283,11 +285,11 @@ def _that_take(asked: Asked) -> Sequence[Candidate]:
     return that_take(route.candidates, v2.num_rows(asked.head) if route.usual_length else asked.rows)
 
 
-def _wake(asked: Asked) -> None:
+def _wake(asked: InferRequest) -> None:
     if asked.waiting is not None:
-        _end(asked.waiting, Waited.TAKEN)
+        _end(asked.waiting, WaitEnd.TAKEN)
 
 
-def _end(waiting: asyncio.Future[Waited], how: Waited) -> None:
+def _end(waiting: asyncio.Future[WaitEnd], how: WaitEnd) -> None:
     if not waiting.done():
         waiting.set_result(how)

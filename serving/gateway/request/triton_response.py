@@ -11,9 +11,9 @@ import re
 import orjson
 
 from serving import errors
-from serving.gateway.asking.dispatch import Asked
-from serving.gateway.asking.route import Choice
 from serving.gateway.fleet.upstream import Answer
+from serving.gateway.request.dispatch import InferRequest
+from serving.gateway.request.route import Choice
 from serving.protocol import v2
 
 REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text
@@ -34,7 +34,7 @@ def has_died(answer: Answer) -> bool:
     return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
 
 
-def error_of(answer: Answer, asked: Asked, choice: Choice) -> errors.RequestError:
+def error_of(answer: Answer, asked: InferRequest, choice: Choice) -> errors.RequestError:
     """What a status other than 200 stands for, with a text of ours. A model that is away is told by `infer.py`."""
     name = asked.route.name
     text = _text(answer.body, choice.name, name)

@@ -12,10 +12,10 @@ from math import inf
 from time import perf_counter
 
 from serving import errors
-from serving.gateway.asking.client import Client
-from serving.gateway.asking.dispatch import ClientGone
 from serving.gateway.openai.embedders import Embedder
-from serving.gateway.preparing import Preparing
+from serving.gateway.request.client import Client
+from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.threads import Threads
 from serving.preprocessing.texts import TooLong
 from serving.protocol.openai import EmbeddingsRequest
 from serving.settings import LimitSettings
@@ -27,7 +27,7 @@ PIECE_CHARACTERS = 8 * 1024
 CHARACTERS_PER_TOKEN = 8
 
 
-class Reading:
+class Tokenizing:
     """Raises BadRequest for dimensions that the model has not, and for more characters than any request may have."""
 
     def __init__(self, request: EmbeddingsRequest, embedder: Embedder, limits: LimitSettings) -> None:
@@ -52,8 +52,8 @@ class Reading:
         self._require_few(sum(map(len, rows)))
         return rows
 
-    async def in_parts(self, preparing: Preparing, client: Client, deadline: float) -> list[list[int]]:
-        """Raises ClientGone, DeadlineExpired, Overloaded, BadRequest."""
+    async def in_parts(self, preparing: Threads, client: Client, deadline: float) -> list[list[int]]:
+        """Raises ClientLeft, DeadlineExpired, Overloaded, BadRequest."""
         deadline = min(deadline, perf_counter() + self._limits.upstream_timeout_s)
         texts, rows, num_tokens = self._request.texts or [], list[list[int]](), 0
         has_left = False
@@ -69,7 +69,7 @@ class Reading:
                 num_tokens += sum(map(len, rows[start:end]))
                 self._require_few(num_tokens)
                 if has_left:
-                    raise ClientGone
+                    raise ClientLeft
                 if deadline < inf and perf_counter() > deadline:
                     raise errors.DeadlineExpired("the deadline passed while the texts were read")
         finally:

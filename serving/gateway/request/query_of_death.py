@@ -11,8 +11,8 @@ import hashlib
 from time import perf_counter
 
 from serving import errors
-from serving.gateway.asking.dispatch import Asked, Sent
 from serving.gateway.fleet.catalogue import Server
+from serving.gateway.request.dispatch import InferRequest, Lease
 from serving.scheduling.outliers import Deaths
 
 # A process that is gone still fails requests until it is loaded again, about a second later (`make prove`), which may be over before
@@ -21,14 +21,14 @@ SAME_DEATH_S = 2.0
 MAX_NOTED = 4096  # digests come from clients, and servers from names that mean others tomorrow
 
 
-class Suspects:
+class QueriesOfDeath:
     def __init__(self) -> None:
         self._deaths = Deaths()
         # Of a model there, of its last death, by perf_counter: when it was noticed, and when what noticed it had been sent.
         self._died: dict[tuple[Server, str], tuple[float, float]] = {}
         self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
 
-    def require_innocent(self, asked: Asked) -> None:
+    def require_innocent(self, asked: InferRequest) -> None:
         """Raises UpstreamLost for a request under which servers died again and again."""
         now = perf_counter()
         if not self._deaths.knows_any(now):
@@ -37,7 +37,7 @@ class Suspects:
         if left_s is not None:
             raise errors.UpstreamLost("servers died while they worked on this very request", retry_after_s=left_s)
 
-    def died(self, asked: Asked, sent: Sent) -> None:
+    def died(self, asked: InferRequest, sent: Lease) -> None:
         """Its server died while it worked on this. What was sent before that death was noticed, or a little later, belongs to it."""
         now, server, name = perf_counter(), sent.server, sent.choice.name
         if len(self._died) >= MAX_NOTED:
@@ -53,7 +53,7 @@ class Suspects:
         self._noted[digest] = death
         self._deaths.died(digest.hex(), now)
 
-    def answered(self, asked: Asked) -> None:
+    def answered(self, asked: InferRequest) -> None:
         if self._noted and self._deaths.knows_any(perf_counter()):
             self._deaths.answered(_digest(asked).hex())
 
@@ -67,7 +67,7 @@ def _is_another(noticed: float, noticed_by: float, sent: float, back: float | No
     return sent > noticed + SAME_DEATH_S or (back is not None and noticed_by < back <= sent)
 
 
-def _digest(asked: Asked) -> bytes:
+def _digest(asked: InferRequest) -> bytes:
     """Of the model's name and the whole body."""
     digest = hashlib.blake2b(asked.route.name.encode(), digest_size=16)
     for chunk in asked.chunks:

@@ -14,15 +14,15 @@ from time import perf_counter
 from typing import NamedTuple
 
 from serving import errors
-from serving.gateway.asking.answers import error_of, has_died
-from serving.gateway.asking.client import Client
-from serving.gateway.asking.dispatch import RETRY_AFTER_S, Asked, ClientGone, Dispatch, Sent
-from serving.gateway.asking.route import Choice, Route, Routes, as_on
-from serving.gateway.asking.suspects import Suspects
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
+from serving.gateway.request.client import Client, Crowd
+from serving.gateway.request.dispatch import RETRY_AFTER_S, ClientLeft, Dispatch, InferRequest, Lease
+from serving.gateway.request.query_of_death import QueriesOfDeath
+from serving.gateway.request.route import Choice, Route, Routes, as_on
+from serving.gateway.request.triton_response import error_of, has_died
 from serving.gateway.responses import Headers, outcome_of
 from serving.gateway.triton_words import worded
 from serving.scheduling.admission import DEFAULT
@@ -60,7 +60,7 @@ class Inference:
         self._catalogue = catalogue
         self._limits = limits
         self._dispatch = dispatch
-        self._suspects = Suspects()
+        self._suspects = QueriesOfDeath()
         self.routes = Routes(catalogue, candidates, metrics)
         self.unresolved = metrics.unresolved  # counts requests that never got so far as to have a model
         self.closing = False  # told to stop: every answer closes its connection
@@ -75,7 +75,7 @@ class Inference:
         wait_s: float = inf,
         priority: int = DEFAULT,
         arrived: float,
-    ) -> Asked:
+    ) -> InferRequest:
         """A v2 request as Triton will get it: `chunks` begin with its JSON part `head`, whose length is `header_length`, None where
         the whole body is JSON. `wait_s`: how long the client waits at most, from `arrived` (perf_counter).
         """
@@ -85,13 +85,15 @@ class Inference:
             deadline = arrived + min(wait_s, route.objective_s)
         size, series = sum(map(len, chunks)), route.choices[0].series
         rows = route.rows_of(head)
-        return Asked(route, head, chunks, size, header_length, rows, priority, give_up_at, deadline, arrived, series)
+        return InferRequest(
+            route, head, chunks, size, header_length, rows, priority, give_up_at, deadline, arrived, series
+        )
 
-    async def infer(self, asked: Asked, client: Client) -> Reply:
-        """`ask`, counted. Raises ClientGone, RequestError, or CancelledError as it came."""
+    async def infer(self, asked: InferRequest, client: Client) -> Reply:
+        """`ask`, counted. Raises ClientLeft, RequestError, or CancelledError as it came."""
         try:
             reply = await self.ask(asked, client)
-        except ClientGone:
+        except ClientLeft:
             asked.series.outcomes["cancelled"] += 1
             raise
         except errors.RequestError as error:
@@ -103,8 +105,8 @@ class Inference:
         asked.series.answered(reply.began - asked.arrived, reply.answered - reply.began, reply.answered - asked.arrived)
         return reply
 
-    async def ask(self, asked: Asked, client: Client) -> Reply:
-        """Raises ClientGone, or a RequestError, whose `receipt` says what worked on it where something did."""
+    async def ask(self, asked: InferRequest, client: Client) -> Reply:
+        """Raises ClientLeft, or a RequestError, whose `receipt` says what worked on it where something did."""
         sent, answer = await self._tried(asked, client)
         answered = perf_counter()
         wrong = self._answered(answered, asked, sent, answer)
@@ -132,7 +134,7 @@ class Inference:
 
     # -- at Triton ----------------------------------------------------------------------------------------------------
 
-    async def _tried(self, asked: Asked, client: Client) -> tuple[Sent, Answer]:
+    async def _tried(self, asked: InferRequest, client: Client) -> tuple[Lease, Answer]:
         """The first answer that a living process gave; a second try, elsewhere if there is an elsewhere, where one died.
 
         Inference has no side effect here (sequences are refused), so a second try is safe. A third is not made: what kills
@@ -179,7 +181,7 @@ class Inference:
             raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
         raise errors.UpstreamLost(f"the server that worked on this was lost ({died})", retry_after_s=RETRY_AFTER_S)
 
-    async def _send(self, asked: Asked, sent: Sent, *, fresh: bool) -> Answer:
+    async def _send(self, asked: InferRequest, sent: Lease, *, fresh: bool) -> Answer:
         target = sent.server.target
         if asked.header_length is None:
             rest = b"Content-Length: %d\r\n\r\n" % asked.size
@@ -208,7 +210,7 @@ class Inference:
         answer.add_done_callback(partial(self._ended_late, asked, sent))
         raise errors.DeadlineExpired("the deadline passed before there was an answer")
 
-    def _ended_late(self, asked: Asked, sent: Sent, answer: asyncio.Future[Answer]) -> None:
+    def _ended_late(self, asked: InferRequest, sent: Lease, answer: asyncio.Future[Answer]) -> None:
         """Its client has its 504; the server was busy with it until now, and tells by its end what `_tried` would have been told."""
         if answer.cancelled():
             self._dispatch.lost(perf_counter(), sent)
@@ -222,13 +224,13 @@ class Inference:
             self._suspects.answered(asked)
             self._answered(perf_counter(), asked, sent, answer.result())
 
-    def _answered(self, now: float, asked: Asked, sent: Sent, answer: Answer) -> errors.RequestError | None:
+    def _answered(self, now: float, asked: InferRequest, sent: Lease, answer: Answer) -> errors.RequestError | None:
         """What is wrong with an answer. Only what is no mistake of the client's counts against the server."""
         wrong = None if answer.status == 200 else error_of(answer, asked, sent.choice)
         self._dispatch.answered(now, sent, is_good=wrong is None, is_failure=isinstance(wrong, errors.Internal))
         return wrong
 
-    def _is_away(self, asked: Asked, sent: Sent, answer: Answer) -> bool:
+    def _is_away(self, asked: InferRequest, sent: Lease, answer: Answer) -> bool:
         """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""
         if has_died(answer):
             self._died(asked, sent)
@@ -240,8 +242,58 @@ class Inference:
         asked.tried.append(sent.server)
         return True
 
-    def _died(self, asked: Asked, sent: Sent) -> None:
+    def _died(self, asked: InferRequest, sent: Lease) -> None:
         """The server lives and the model's process in it does not."""
         self._catalogue.suspend(sent.server, sent.choice.name, sent.ticket.sent)
         self._dispatch.lost(perf_counter(), sent)
         self._suspects.died(asked, sent)
+
+
+# Of one request, so that a long one does not fill the queue that others wait in: enough that a server of two instances has its next
+# ones there while it works. A guess, not measured.
+MAX_IN_FLIGHT = 4
+
+_ending: set[asyncio.Task[None]] = set()  # of requests that have their answer; asyncio itself keeps no task alive
+
+
+async def infer_all(inference: Inference, asks: Sequence[InferRequest], client: Client) -> list[Reply]:
+    """The reply to each, in their order. Raises ClientLeft, CancelledError, or the RequestError of the first that failed."""
+    if len(asks) == 1:
+        return [await inference.infer(asks[0], client)]
+    crowd = Crowd()
+    replies: dict[int, Reply] = {}
+    waiting = list(range(len(asks)))[::-1]
+
+    async def work() -> None:
+        while waiting and not crowd.has_left:
+            index = waiting.pop()
+            replies[index] = await inference.infer(asks[index], crowd.member())
+
+    tasks = [asyncio.create_task(work()) for _ in range(min(MAX_IN_FLIGHT, len(asks)))]
+    client.listen(crowd.leave)
+    try:
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    finally:
+        client.ignore()
+    failures = [task.exception() for task in done]
+    crowd.leave()
+    for task in pending:
+        _ending.add(task)
+        task.add_done_callback(_ended)
+    for failure in failures:
+        if isinstance(failure, errors.RequestError):
+            raise failure
+    if len(replies) < len(asks):
+        raise next((failure for failure in failures if failure is not None), ClientLeft())
+    return [replies[index] for index in range(len(asks))]
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _ending.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody waits for it any more

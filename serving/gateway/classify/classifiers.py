@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from serving import errors
 from serving.gateway.assets import Assets
-from serving.gateway.preparing import Preparing
-from serving.gateway.read_once import ReadOnce
+from serving.gateway.threads import ReadOnce, Threads
 from serving.repository import Record
 from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing, Preprocessing
 from serving.scheduling import routing
@@ -30,7 +29,7 @@ class Classifier:
 
 
 class Classifiers:
-    def __init__(self, assets: Assets, preparing: Preparing) -> None:
+    def __init__(self, assets: Assets, preparing: Threads) -> None:
         self._assets = assets
         self._read_once = ReadOnce(self._read, preparing)
 

@@ -15,9 +15,9 @@ import orjson
 import serving
 from serving import errors
 from serving.gateway.access import ANYBODY, Caller, is_allowed
-from serving.gateway.asking import statistics
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
+from serving.gateway.models import statistics
 from serving.gateway.triton_words import SERVER_NAME
 from serving.scheduling.routing import Decision, told_of
 

@@ -19,7 +19,7 @@ from serving import errors
 from serving.gateway.assets import Assets, Exported
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.upstream import Lost
-from serving.gateway.preparing import Preparing
+from serving.gateway.threads import Threads
 from serving.protocol.triton_reason import plain_reason
 
 Action = Literal["load", "unload"]
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class Loading:
     """`assets` read the files that a load is proven by, on threads of `preparing`."""
 
-    def __init__(self, catalogue: Catalogue, assets: Assets, preparing: Preparing) -> None:
+    def __init__(self, catalogue: Catalogue, assets: Assets, preparing: Threads) -> None:
         self._catalogue = catalogue
         self._assets = assets
         self._preparing = preparing
