@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from serving.document import BROKEN
+from serving.documents.reader import BROKEN
 from serving.errors import UserError
 
 # Name -> what it does. The settings table in docs/settings.md is generated from this and from the models below.

@@ -26,7 +26,7 @@ ROOMS = [
     "preprocessing",
     "repository",
     "settings",
-    "document",
+    "documents",
     "cores",
     "installation",
     "errors",
@@ -50,6 +50,8 @@ KEEPERS = {
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
     "grpc": {"gateway", "cluster", "loadtest/profile/asking.py", *BENCH_GRPC},
     "tokenizers": {"preprocessing", "export"},
+    "jinja2": {"documents"},
+    "markupsafe": {"documents"},
     "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py"},
     "simdjson": {"protocol"},
     "tritonclient": {
@@ -107,6 +109,7 @@ def test_imports_point_down_the_house(path: Path) -> None:
 MESSAGES = {"serving.errors", "serving.errors.UserError", "serving.installation", "serving.installation.how_to_add"}
 TRACES = {"serving.replay.traces", "serving.replay.traces.read_trace"}
 BURSTS = {"serving.planning.simulate.bursts", "serving.planning.simulate.bursts.Bursts"}
+DOCUMENTS = "serving.documents"  # the reader of files, pages and figures are everybody's
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -144,7 +147,9 @@ def test_load_tests_know_the_gateway_by_http_only() -> None:
         ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
             known = {*MESSAGES, *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
-            assert {n for n in taken if not n.startswith("serving.planning.machine")} <= known, f"{path}: {taken}"
+            assert {n for n in taken if not n.startswith(("serving.planning.machine", DOCUMENTS))} <= known, (
+                f"{path}: {taken}"
+            )
 
 
 def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from serving.document import read_document
+from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.planning.price_list import Offer, PriceList
 from serving.settings import nearest

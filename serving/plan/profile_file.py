@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from serving.document import read_document
+from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.planning.profile import Profile
 

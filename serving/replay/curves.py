@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.document import read_document
+from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.repository import Variant
 from serving.repository.layout import PRECISIONS

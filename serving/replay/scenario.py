@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from serving.document import read_document
+from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.planning.simulate.setting import ColdStart, PoolSetting, Setting
 from serving.planning.wake import WakeRules
