@@ -123,7 +123,7 @@ def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
         )
     named = [it for it in (data if data.endswith(".npz") else None, load.trace) if it]
     num_runs = len(campaign.arms) * len(load.points) * load.repeats
-    return room("serving.cluster.campaign.objects").Given(
+    return room("serving.cluster.campaign.manifests").Given(
         name=campaign.name,
         file=file.name,
         files={file.name: file.read_bytes(), **{it: (file.parent / it).read_bytes() for it in named}},

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from serving.cluster.asking import Object
+    from serving.cluster.api import Object
 
 
 @dataclass(frozen=True, slots=True)

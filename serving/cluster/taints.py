@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from serving.cluster.asking import Object
+from serving.cluster.api import Object
 from serving.cluster.fields import at
 
 # What a cluster sets itself while a node is not fit; none of them is for a chart to tolerate.

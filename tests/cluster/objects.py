@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from serving.cluster.status import reading
-from serving.cluster.status.seen import Seen
+from serving.cluster.status.snapshot import Seen
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 SINCE = "2026-11-20T11:59:18Z"  # 42 s before

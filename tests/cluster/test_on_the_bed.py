@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from serving.cli import main
-from serving.cluster.asking import METADATA_ONLY, items
+from serving.cluster.api import METADATA_ONLY, items
 from serving.cluster.connection import connect
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from serving.cluster.preflight.checks import MIN_SERVER_VERSION, findings
 from serving.cluster.preflight.default import DEFAULT, OPTIONAL
 from serving.cluster.preflight.facts import (
     HTTP_ROUTE,
@@ -29,8 +30,7 @@ from serving.cluster.preflight.facts import (
     StorageClass,
 )
 from serving.cluster.preflight.finding import Finding, State, exit_status
-from serving.cluster.preflight.judging import MIN_SERVER_VERSION, findings
-from serving.cluster.preflight.wanted import Kind, VolumeClaim, Wanted, wanted, with_gpu_pool
+from serving.cluster.preflight.requirements import Kind, VolumeClaim, Wanted, wanted, with_gpu_pool
 from serving.cluster.taints import Taint
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from serving.cluster.command import _wanted
 from serving.cluster.gpus import is_gpu, sign_of_gpu
 from serving.cluster.preflight import reading
 from serving.cluster.preflight.default import DEFAULT
-from serving.cluster.preflight.wanted import Kind, Resource, wanted
+from serving.cluster.preflight.requirements import Kind, Resource, wanted
 from serving.errors import UserError
 
 Object = dict[str, Any]

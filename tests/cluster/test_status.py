@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from serving.cluster.command import as_text
 from serving.cluster.status import reading
 from serving.cluster.status.autoscalers import autoscaler
-from serving.cluster.status.judging import Release, Standing, Status, judge
-from serving.cluster.status.seen import Seen
-from serving.cluster.status.text import as_text
-from serving.cluster.status.waiting_for_nodes import duration
+from serving.cluster.status.judge import Release, Standing, Status, judge
+from serving.cluster.status.scheduling import duration
+from serving.cluster.status.snapshot import Seen
 from tests.cluster.objects import (
     GPU,
     NO_CARD,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from serving.cluster.command import as_text
 from serving.cluster.status.cold_starts import ColdLine, of_pool, servers, told_by_scaler
-from serving.cluster.status.judging import judge
-from serving.cluster.status.seen import Seen
-from serving.cluster.status.text import as_text
+from serving.cluster.status.judge import judge
+from serving.cluster.status.snapshot import Seen
 from serving.planning.cold_start import ColdStart, Server
 from tests.cluster.objects import NOW, RUNNING, Object, condition, container, deployment, node, node_claim, pod, seen
 

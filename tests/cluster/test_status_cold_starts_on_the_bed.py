@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from serving.cluster.connection import connect
-from serving.cluster.scaler.pages import Pages
-from serving.cluster.scaler.told import Answer, Told
+from serving.cluster.scaler.http_server import Pages
+from serving.cluster.scaler.state import Answer, Told
 from serving.cluster.status.scalers import scalers
-from serving.cluster.status.seen import Workload
+from serving.cluster.status.snapshot import Workload
 from serving.planning.cold_start import ColdStart, Server
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed

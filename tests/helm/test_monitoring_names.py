@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serving.cluster.scaler.ended import Ended
 from serving.cluster.scaler.metrics import Metrics
-from serving.cluster.scaler.told import Answer
+from serving.cluster.scaler.state import Answer, Ended
 from serving.keys import changes
 from serving.planning.gateways import Gateway, Gateways
 from serving.planning.scaling import Scaling
@@ -56,7 +55,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
 
 
 class Newest:
-    """What a scaler holds for whoever asks (`serving.cluster.scaler.told.Told`), without its event loop."""
+    """What a scaler holds for whoever asks (`serving.cluster.scaler.state.Told`), without its event loop."""
 
     answer = Answer(Scaling(gateways=Gateways({"10.0.0.1:9090": Gateway({}, 0.0)}), replicas={"gpu": 1}))
     decisions: dict[tuple[str, str, str], int] = {}  # noqa: RUF012

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.cluster.campaign import objects
-from serving.cluster.campaign.finding import Target
-from serving.cluster.campaign.objects import Given
+from serving.cluster.campaign import manifests
+from serving.cluster.campaign.manifests import Given
+from serving.cluster.campaign.target import Target
 
 from .installs import writable
 from .pods import Container, Image, Pod
@@ -33,8 +33,8 @@ def campaign(
     pod: Pod, image: Image, target: Target, given: Given, secrets: Mapping[str, Mapping[str, str]], folder: Path
 ) -> Iterator[Started]:
     """Runs the Job's container until the end of the block; its log and its volumes lie in `folder`."""
-    job = objects.job("j", target, given, timeout_s=900)
-    files = objects.config_map("j", target, given, objects.owner({"metadata": {"name": "j", "uid": "u"}}))
+    job = manifests.job("j", target, given, timeout_s=900)
+    files = manifests.config_map("j", target, given, manifests.owner({"metadata": {"name": "j", "uid": "u"}}))
     spec = job["spec"]["template"]["spec"]
     (it,) = spec["containers"]
     volumes = {each["name"]: each for each in spec["volumes"]}

@@ -15,9 +15,9 @@ import pytest
 from loadtest import report
 from loadtest.records import read_manifest
 from serving.cluster.campaign.ending import bring_home
-from serving.cluster.campaign.finding import Key, Target
 from serving.cluster.campaign.framing import Frames
-from serving.cluster.campaign.objects import GRACE_S, USER, Given
+from serving.cluster.campaign.manifests import GRACE_S, USER, Given
+from serving.cluster.campaign.target import Key, Target
 
 from .conftest import TIMEOUT_S
 from .installs import Install, install

@@ -1,7 +1,7 @@
 """What is wrong with a trigger of KEDA's? Its definition takes any type and any keys, and KEDA itself ignores a misspelt optional one.
 
 The keys are those of the scaler that the chart uses, out of KEDA's documentation and the source of 2.20.2; tests/cluster/test_k8s_objects.py
-compares them with that source. An external scaler gets all others, too: which ones ours reads is in serving/cluster/scaler/external.py.
+compares them with that source. An external scaler gets all others, too: which ones ours reads is in serving/cluster/scaler/keda.py.
 Authentication is not here: we use none.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from serving.cluster.scaler.external import POOL
+from serving.cluster.scaler.keda import POOL
 
 from .conftest import Object
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from serving.cluster.scaler.ended import Ended
 from serving.cluster.scaler.metrics import Metrics
-from serving.cluster.scaler.told import Answer
+from serving.cluster.scaler.state import Answer, Ended
 from serving.planning.scaling import Scaling
 
 from .conftest import K8S, ROOT, Object, Render, one
@@ -20,7 +19,7 @@ GOOD = {"scalerAddress": "tandem-scaler.serving.svc:9092", "pool": "gpu"}
 
 
 class Newest:
-    """What the scaler holds for whoever asks (`serving.cluster.scaler.told.Told`), without its event loop."""
+    """What the scaler holds for whoever asks (`serving.cluster.scaler.state.Told`), without its event loop."""
 
     answer = Answer(Scaling(replicas={"gpu": 2}))
     decisions: dict[Any, int] = {}  # noqa: RUF012

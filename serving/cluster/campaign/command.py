@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from serving.cluster.asking import Object, items
-from serving.cluster.campaign import objects
-from serving.cluster.campaign.ending import Wanted, delete, line_of_the_pod, say, to_the_end
-from serving.cluster.campaign.finding import Key, Objects, Target, target
-from serving.cluster.campaign.following import AWAY_S, Followed
-from serving.cluster.campaign.found_again import found_again
-from serving.cluster.campaign.leaving import Left
-from serving.cluster.campaign.objects import Given
+from serving.cluster.api import Object, items
+from serving.cluster.campaign import manifests
+from serving.cluster.campaign.attach import found_again
+from serving.cluster.campaign.ending import Left, Wanted, delete, line_of_the_pod, say, to_the_end
+from serving.cluster.campaign.follow import AWAY_S, Followed
+from serving.cluster.campaign.manifests import Given
 from serving.cluster.campaign.requests import TO_DELETE, TO_FOLLOW, TO_MAKE, NotTaken, Right, missing_rights, send
+from serving.cluster.campaign.target import Key, Objects, Target, target
 from serving.cluster.connection import Connection, Refused, connect
 from serving.cluster.status.collect import OURS
 from serving.errors import EnvironmentFault, TandemError, UserError
@@ -53,7 +52,7 @@ def run(options: Options, given: Given) -> int:
         connection = connect(options.context, options.namespace)
         with connection.api, _sigterm_as_ctrl_c():
             to = _target(connection, options, key)
-            name = objects.job_name(to.release, given.name, "".join(secrets.choice(LETTERS) for _ in range(5)))
+            name = manifests.job_name(to.release, given.name, "".join(secrets.choice(LETTERS) for _ in range(5)))
             left = Left(name, connection.namespace, options.context)
             say(f"context {connection.context}, namespace {connection.namespace}, {connection.server}")
             say(f"Job {name}: {to.image} against {to.url}, {given.num_runs} runs, at most {timeout_s} s in all")
@@ -96,13 +95,13 @@ def create(connection: Connection, left: Left, to: Target, given: Given, timeout
     inside, name = f"/namespaces/{connection.namespace}", left.job
     made: Object = {}
     try:
-        job = objects.job(name, to, given, timeout_s)
+        job = manifests.job(name, to, given, timeout_s)
         made = send(connection, "POST", f"/apis/batch/v1{inside}/jobs", f"to create Job {name}", job)
-        owner = objects.owner(made)
-        rest = [(f"/api/v1{inside}/configmaps", objects.config_map(name, to, given, owner))]
+        owner = manifests.owner(made)
+        rest = [(f"/api/v1{inside}/configmaps", manifests.config_map(name, to, given, owner))]
         if to.needs_policy:
             path = f"/apis/networking.k8s.io/v1{inside}/networkpolicies"
-            rest.append((path, objects.network_policy(name, to, owner)))
+            rest.append((path, manifests.network_policy(name, to, owner)))
         for path, it in rest:
             send(connection, "POST", path, f"to create {it['kind']} {name}", it)
     except BaseException as error:

@@ -6,19 +6,50 @@ not be seen for a while. Whatever else happens, the last line names the command 
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.cluster.campaign import framing, objects
-from serving.cluster.campaign.following import Followed, Stuck
-from serving.cluster.campaign.leaving import Left
+from serving.cluster.campaign import framing, manifests
+from serving.cluster.campaign.follow import Followed, Stuck
+from serving.cluster.campaign.job_status import Standing
 from serving.cluster.campaign.requests import NotTaken, send
-from serving.cluster.campaign.standing import Standing
 from serving.cluster.connection import Connection
 from serving.errors import EnvironmentFault, TandemError
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A Job. `context`: as it was given, None for the kubeconfig's current one."""
+
+    job: str
+    namespace: str
+    context: str | None
+
+    @property
+    def to_attach(self) -> str:
+        return f"tandem cluster campaign --attach {self.job}{self._where}"
+
+    @property
+    def to_delete(self) -> str:
+        return f"kubectl delete job {self.job}{self._where}"
+
+    @property
+    def to_read(self) -> str:
+        return f"kubectl logs job/{self.job}{self._where}"
+
+    @property
+    def ways(self) -> str:
+        return f"to bring its results home: {self.to_attach}; to delete it: {self.to_delete}"
+
+    @property
+    def _where(self) -> str:
+        context = f" --context {shlex.quote(self.context)}" if self.context else ""
+        return f" --namespace {self.namespace}{context}"
+
 
 INTERRUPTED = 130
 
@@ -108,7 +139,7 @@ def _interrupted(it: Followed, wanted: Wanted) -> int:
     try:
         delete(it.connection, it.job)
         is_told = True
-        it.give_up = time.monotonic() + objects.GRACE_S
+        it.give_up = time.monotonic() + manifests.GRACE_S
         it.to_the_end()
         bring_home(it.frames, wanted.folder)
     except KeyboardInterrupt:
@@ -162,5 +193,5 @@ def say(line: str) -> None:
 
 def line_of_the_pod(line: str) -> None:
     """Its own report lies in a place of its own."""
-    if not line.startswith(f"report: {objects.RESULTS}/"):
+    if not line.startswith(f"report: {manifests.RESULTS}/"):
         print(line, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """From the lines of a log back to the folder of results. Pure but for `unpack`, which writes it.
 
-The other end is `in_the_pod`. Lines may come twice, in two readings of one log, or not at all: they make the very bytes that were sent,
+The other end is `pod_program`. Lines may come twice, in two readings of one log, or not at all: they make the very bytes that were sent,
 or an error that says what lacks. Rule: nothing is written before the digest is right.
 """
 

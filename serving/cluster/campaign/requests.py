@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from urllib3 import BaseHTTPResponse, Timeout
 from urllib3 import exceptions as http
 
-from serving.cluster.asking import TIMEOUT_S, Object, ask
+from serving.cluster.api import TIMEOUT_S, Object, ask
 from serving.cluster.connection import CONNECT_TIMEOUT_S, Connection, Refused
 from serving.cluster.fields import at, one_line
 from serving.errors import EnvironmentFault

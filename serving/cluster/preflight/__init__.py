@@ -1,5 +1,6 @@
 """Can Tandem be installed in this cluster, and what is the fix where it cannot? `tandem cluster preflight`.
 
-`wanted` is what an installation asks of a cluster, `facts` what the cluster says of itself, `collect` asks for it; `judging` and the files
-beside it (`gpus`, `room`, `apis`, `images`) hold one against the other, purely. Rule: what could not be seen is `unknown`, never `ok`.
+`requirements` is what an installation asks of a cluster, `facts` what the cluster says of itself, `collect` asks for it; `checks` and the
+files beside it (`gpus`, `quotas`, `apis`, `images`) hold one against the other, purely. Rule: what could not be seen is `unknown`, never
+`ok`.
 """

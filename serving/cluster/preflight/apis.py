@@ -15,7 +15,7 @@ from serving.cluster.preflight.facts import (
     MetricsApi,
 )
 from serving.cluster.preflight.finding import Finding, State
-from serving.cluster.preflight.wanted import Kind, Wanted
+from serving.cluster.preflight.requirements import Kind, Wanted
 
 METRICS_FOR = {
     "metrics.k8s.io": "install metrics-server if a pool is to scale by CPU use (autoscaling.enabled)",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from serving.cluster.asking import METADATA_ONLY, Object, ask, items
+from serving.cluster.api import METADATA_ONLY, Object, ask, items
 from serving.cluster.connection import Connection, Refused
 from serving.cluster.fields import at, condition, conditions, name_of
 from serving.cluster.preflight import reading
@@ -25,7 +25,7 @@ from serving.cluster.preflight.facts import (
     MetricsApi,
     Secret,
 )
-from serving.cluster.preflight.wanted import Kind, Resource, Wanted
+from serving.cluster.preflight.requirements import Kind, Resource, Wanted
 
 ENFORCED = "pod-security.kubernetes.io/enforce"
 DOCKER = "kubernetes.io/dockerconfigjson"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from serving.cluster.preflight.wanted import SECRETS, Container, Pods, Resource, Wanted
+from serving.cluster.preflight.requirements import SECRETS, Container, Pods, Resource, Wanted
 
 MIB = Decimal(2**20)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from serving.cluster.preflight.wanted import Kind
+from serving.cluster.preflight.requirements import Kind
 from serving.cluster.taints import Taint
 
 NODE_POOL = Kind("karpenter.sh", "v1", "NodePool")

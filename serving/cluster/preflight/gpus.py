@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from serving.cluster.gpu_sizes import unweighed
-from serving.cluster.gpus import GPU, told, total
+from serving.cluster.gpus import GPU, told, total, unweighed
 from serving.cluster.preflight.facts import Facts, Node, NodePool
 from serving.cluster.preflight.finding import Finding, State
-from serving.cluster.preflight.wanted import Wanted
+from serving.cluster.preflight.requirements import Wanted
 from serving.cluster.taints import closed
 
 POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values

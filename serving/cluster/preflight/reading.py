@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from serving.cluster.asking import Object
+from serving.cluster.api import Object
 from serving.cluster.fields import amounts, at, condition, conditions, moment, name_of, one_line
 from serving.cluster.gpus import gpus, is_gpu, sign_of_gpu
 from serving.cluster.preflight.facts import FailedPull, LimitRange, Node, NodePool, Quota, StorageClass
-from serving.cluster.preflight.wanted import Container, Pods
+from serving.cluster.preflight.requirements import Container, Pods
 from serving.cluster.taints import taints
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"

@@ -1,8 +1,7 @@
-"""`tandem cluster scaler`: how many servers of each pool are wanted, summed over all gateways, for whoever starts and stops them.
+"""`tandem cluster scaler`: publishes how many servers of each pool are wanted, summed over all gateways, for whoever starts and stops them.
 
-What is decided is in `serving/planning/` (`scaling`, `gateways`, `wanted`, `cold_start`); here is the asking and the telling. `names` looks
-gateways up, `asking` reads what they publish, `published` makes values of it, `starts` tells which began anew. `cluster_look` with `api`
-and `objects` reads Deployments and pods (by `in_pod` or `kubeconfig`). `looking` puts them together, `silences` tells what is worth a line.
-`told` holds the newest answer, `ended` counts, `pages`, `metrics` and `external` serve it; `command` builds all. Rule: it changes nothing
-anywhere, and waits for nobody.
+The deciding is in `serving/planning/`; here is what it needs to know and who is told. `discovery` looks up the gateways, `reports` reads
+what they publish, `liveness` notices restarts and silences, `cluster_look` reads Deployments and pods on a thread. `reconcile` puts them
+together every second, `state` holds the newest result, and `http_server`, `metrics` and `keda` serve it; `command` builds all of it. Rule:
+it changes nothing anywhere, and waits for nobody.
 """

@@ -1,6 +1,6 @@
 """What the scaler asks an API server: what pools were told to run, and how far their pods are. One question each, nothing kept.
 
-Who carries the question is `in_pod` or `kubeconfig` (`reads`).
+Who carries the question is `service_account` or `kubeconfig` (`reads`).
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from serving.cluster.scaler import in_pod, objects
+from serving.cluster.scaler import objects, service_account
 from serving.cluster.scaler.reads import NotForUs, Reads
 from serving.planning.cold_start import Server
 
 
 def reach(context: str | None, namespace: str | None, account: Path | None = None) -> Reads:
     """The API server of the pod that this runs in, else that of a kubeconfig's context. Raises TandemError, ModuleNotFoundError."""
-    account = in_pod.ACCOUNT if account is None else account
+    account = service_account.ACCOUNT if account is None else account
     if context is None and (account / "token").exists():
-        return in_pod.InPod.here(namespace, account)
+        return service_account.InPod.here(namespace, account)
     from serving.cluster.scaler.kubeconfig import OfKubeconfig
 
     return OfKubeconfig.of(context, namespace)

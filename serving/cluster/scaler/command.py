@@ -15,11 +15,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from serving.cluster.scaler.cluster_look import ClusterLook
-from serving.cluster.scaler.external import ExternalScaler
-from serving.cluster.scaler.looking import Looking
-from serving.cluster.scaler.names import Names
-from serving.cluster.scaler.pages import Pages
-from serving.cluster.scaler.told import Told
+from serving.cluster.scaler.discovery import Names
+from serving.cluster.scaler.http_server import Pages
+from serving.cluster.scaler.keda import ExternalScaler
+from serving.cluster.scaler.reconcile import Looking
+from serving.cluster.scaler.state import Told
 from serving.errors import UserError
 from serving.planning.scaling import lanes_of, unweighed
 from serving.settings import read_settings

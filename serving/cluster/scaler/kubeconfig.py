@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.cluster import asking
+from serving.cluster import api
 from serving.cluster.connection import Connection, Refused, connect
 from serving.cluster.scaler.reads import NotForUs, Object
 
@@ -25,13 +25,13 @@ class OfKubeconfig:
 
     def items(self, path: str, what: str, query: Mapping[str, str] | None = None) -> tuple[Object, ...] | None:
         try:
-            return asking.items(self.connection, path, what, query)
+            return api.items(self.connection, path, what, query)
         except Refused as error:
             raise NotForUs(str(error)) if error.status == 401 else error from None
 
     def one(self, path: str, what: str) -> Object | None:
         try:
-            return asking.ask(self.connection, path, what)
+            return api.ask(self.connection, path, what)
         except Refused as error:
             if error.status in (403, 404):
                 return None

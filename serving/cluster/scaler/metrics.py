@@ -14,8 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 
 import serving
-from serving.cluster.scaler.ended import Ended
-from serving.cluster.scaler.told import Told
+from serving.cluster.scaler.state import Ended, Told
 from serving.planning.cold_start import ColdStart
 
 

@@ -1,4 +1,4 @@
-"""What the scaler needs of whoever asks an API server for it: `in_pod`, or `kubeconfig` outside a cluster."""
+"""What the scaler needs of whoever asks an API server for it: `service_account`, or `kubeconfig` outside a cluster."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from serving.cluster.asking import Object
+from serving.cluster.api import Object
 from serving.cluster.fields import Condition, at, conditions, name_of
-from serving.cluster.gpu_sizes import follows_scaler
-from serving.cluster.status.seen import Autoscaler
+from serving.cluster.gpus import follows_scaler
+from serving.cluster.status.snapshot import Autoscaler
 
 
 def autoscaler(it: Object) -> Autoscaler:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from serving.cluster.asking import Object
+from serving.cluster.api import Object
 from serving.cluster.fields import at, name_of
 from serving.cluster.scaler.objects import node_of, server
-from serving.cluster.status.seen import Pod
+from serving.cluster.status.snapshot import Pod
 from serving.planning.cold_start import PHASES, ColdStart, Server
 
 STEPS = PHASES[:-1]  # without their total

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from serving.cluster.asking import Object, items
+from serving.cluster.api import Object, items
 from serving.cluster.connection import Connection, Refused
 from serving.cluster.fields import at
 from serving.cluster.status import cold_starts, reading
 from serving.cluster.status.autoscalers import autoscaler
 from serving.cluster.status.scalers import scalers
-from serving.cluster.status.seen import Seen
+from serving.cluster.status.snapshot import Seen
 
 OURS = "app.kubernetes.io/part-of=tandem"  # on every object of the chart
 

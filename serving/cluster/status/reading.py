@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from serving.cluster.asking import Object
+from serving.cluster.api import Object
 from serving.cluster.fields import amounts, at, condition, conditions, created, label, moment, name_of, one_line
-from serving.cluster.gpu_sizes import follows_scaler
-from serving.cluster.gpus import INSTANCE_TYPE, gpus, total
-from serving.cluster.status.seen import (
+from serving.cluster.gpus import INSTANCE_TYPE, follows_scaler, gpus, total
+from serving.cluster.status.snapshot import (
     Claim,
     Container,
     Event,

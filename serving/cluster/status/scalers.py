@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 
 from urllib3 import Timeout
 
-from serving.cluster.asking import Object, ask, items
+from serving.cluster.api import Object, ask, items
 from serving.cluster.connection import CONNECT_TIMEOUT_S, Connection, Refused, Unreachable
 from serving.cluster.fields import at, label, name_of
 from serving.cluster.status.cold_starts import told_by_scaler
 from serving.cluster.status.reading import COMPONENT, RELEASE
-from serving.cluster.status.seen import Workload
+from serving.cluster.status.snapshot import Workload
 from serving.planning.cold_start import ColdStart
 
 SCALER = "scaler"  # its component

@@ -11,9 +11,8 @@ import pytest
 
 from loadtest import report
 from loadtest.records import read_manifest
-from serving.cluster.campaign.ending import Wanted, to_the_end
-from serving.cluster.campaign.following import Followed
-from serving.cluster.campaign.leaving import Left
+from serving.cluster.campaign.ending import Left, Wanted, to_the_end
+from serving.cluster.campaign.follow import Followed
 from serving.cluster.connection import connect
 from serving.errors import EnvironmentFault
 from tests.cluster.bed.api import until

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from serving.cluster.campaign.ending import Wanted, to_the_end
-from serving.cluster.campaign.following import Followed
-from serving.cluster.campaign.leaving import Left
-from serving.cluster.campaign.standing import Standing
+from serving.cluster.campaign.ending import Left, Wanted, to_the_end
+from serving.cluster.campaign.follow import Followed
+from serving.cluster.campaign.job_status import Standing
 from serving.cluster.connection import Connection
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from serving.cluster.campaign.framing import Frames, Incomplete, unpack
-from serving.cluster.campaign.in_the_pod import LINE_BYTES, MARK, lines
+from serving.cluster.campaign.pod_program import LINE_BYTES, MARK, lines
 
 
 def write(folder: Path, **files: bytes) -> Path:

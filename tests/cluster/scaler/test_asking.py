@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from serving.cluster.scaler.asking import MAX_BYTES, NotHeard, demand, page
+from serving.cluster.scaler.reports import MAX_BYTES, NotHeard, demand, page
 from tests.cluster.servers import nobody
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

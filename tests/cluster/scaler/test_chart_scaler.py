@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.scaler import cluster_look, in_pod
+from serving.cluster.scaler import cluster_look, service_account
 from serving.cluster.scaler.cluster_look import ClusterLook
-from serving.cluster.scaler.in_pod import InPod
 from serving.cluster.scaler.reads import NotForUs
+from serving.cluster.scaler.service_account import InPod
 from tests.cluster.bed.cluster import Bed, Failed
 from tests.cluster.conftest import CHART, Nodes
 from tests.cluster.release import PROFILES, Release
@@ -46,7 +46,7 @@ def account(bed: Bed, release: Release, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "token").write_text(bed.kubectl("create", "token", name, "-n", release.namespace))
     (tmp_path / "ca.crt").write_bytes((bed.layout.certificates / "ca.crt").read_bytes())
     (tmp_path / "namespace").write_text(release.namespace)
-    monkeypatch.setattr(in_pod, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(service_account, "ACCOUNT", tmp_path)
     monkeypatch.setattr(cluster_look, "EVERY_S", 0.2)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(bed.layout.ports.api))

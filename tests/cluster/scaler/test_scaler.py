@@ -23,17 +23,17 @@ import grpc
 import pytest
 
 from serving.cluster.scaler.cluster_look import ClusterLook
-from serving.cluster.scaler.external import ExternalScaler
-from serving.cluster.scaler.looking import Looking
-from serving.cluster.scaler.names import Names
-from serving.cluster.scaler.told import Told
+from serving.cluster.scaler.discovery import Names
+from serving.cluster.scaler.keda import ExternalScaler
+from serving.cluster.scaler.reconcile import Looking
+from serving.cluster.scaler.state import Told
 from serving.local.environments import ENGINES, Environment
 from serving.local.launch import free_ports
 from serving.planning import gateways, scaling
 from serving.planning.scaling import lanes_of
 from serving.planning.wake import WakeRules
 from serving.settings import EMULATED, GatewaySettings, settings_of
-from tests.cluster.scaler.test_external import ACTIVE, INACTIVE, field, ref
+from tests.cluster.scaler.test_keda import ACTIVE, INACTIVE, field, ref
 from tests.gateway.conftest import TANDEM, Running, emulated_triton
 from tests.gateway.test_admission import FULL, MODEL, POINTS
 from tests.gateway.test_faults import Load

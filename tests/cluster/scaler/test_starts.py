@@ -7,13 +7,13 @@ import math
 
 import pytest
 
-from serving.cluster.scaler import looking
+from serving.cluster.scaler import reconcile
 from serving.cluster.scaler.cluster_look import ClusterLook
-from serving.cluster.scaler.looking import Looking, Round
-from serving.cluster.scaler.names import Names
-from serving.cluster.scaler.published import Heard
-from serving.cluster.scaler.starts import Starts
-from serving.cluster.scaler.told import Told
+from serving.cluster.scaler.discovery import Names
+from serving.cluster.scaler.liveness import Starts
+from serving.cluster.scaler.reconcile import Looking, Round
+from serving.cluster.scaler.reports import Heard
+from serving.cluster.scaler.state import Told
 from serving.planning.scaling import lanes_of
 from serving.planning.wanted import Demand
 from serving.settings import PoolSettings
@@ -48,7 +48,7 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
 ) -> None:
     """Its demand begins at nothing, and is what it was after 30 s; the GPU stays throughout."""
     clock, restarts_at = 0.0, 200
-    monkeypatch.setattr(looking.time, "monotonic", lambda: clock)
+    monkeypatch.setattr(reconcile.time, "monotonic", lambda: clock)
 
     async def ask_all(*_: object) -> Round:
         since = clock - restarts_at - silent_s
@@ -58,7 +58,7 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
         demands = {"cpu": Demand(5 * share, 0.0, 1), "gpu": Demand(0.6 * share, 0.0, 1)}
         return Round({A: Heard(demands, {}, {"cpu": 0.0, "gpu": good})}, {})
 
-    monkeypatch.setattr(looking, "ask_all", ask_all)
+    monkeypatch.setattr(reconcile, "ask_all", ask_all)
     pools = {
         "cpu": PoolSettings(urls=["http://cpu:8000"], device="cpu", price_per_hour=0.2, max_replicas=12),
         "gpu": PoolSettings(urls=["http://gpu:8000"], device="gpu", price_per_hour=1.2, cold_start_s=cold_start_s),

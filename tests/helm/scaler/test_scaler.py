@@ -12,7 +12,7 @@ import yaml
 from serving.cli import cli
 from serving.cluster.preflight.finding import exit_status
 from serving.cluster.preflight.gpus import gpu_sizes
-from serving.cluster.preflight.wanted import wanted
+from serving.cluster.preflight.requirements import wanted
 from serving.planning.scaling import lanes_of, unweighed
 from serving.settings import read_settings
 from tests.helm import checks

@@ -1,0 +1,157 @@
+"""The scaler's HTTP port: metrics, health, cold starts. Reading only, and on threads of its own, so that a slow reader delays no look."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
+from typing import Any
+
+from serving.cluster.scaler.metrics import Metrics
+from serving.cluster.scaler.state import Told
+from serving.errors import UserError
+from serving.planning.cold_start import ColdStart
+
+STUCK_S = 30.0  # without a look, which comes every second and ends after 2 s: the loop hangs; a guess
+STOP_S = 0.1  # how often it looks whether it should stop
+TALK_S = 10.0  # for one question and its answer; Prometheus waits as long by default
+MAX_TALKS = 64  # at once, each on a thread; Prometheus, probes and people make a few; a guess
+READING = ("GET", "HEAD")
+
+
+class Pages:
+    def __init__(self, told: Told, host: str, port: int, now: Callable[[], float] = time.monotonic) -> None:
+        """Raises UserError where the port is taken."""
+        try:
+            self._server = _Server((host, port), _handler(told, Metrics(told, now), now))
+        except OSError as error:
+            why = (
+                "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
+            )
+            raise UserError(f"port {port} on {host} {why}; choose another with --port") from None
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, args=(STOP_S,), daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """So many at once and no more, each for so long: neither many clients nor slow ones take all threads there are."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
+        self._talks: dict[socket, float] = {}  # until when each may last
+        super().__init__(address, handler)
+
+    def verify_request(self, request: Any, _address: object) -> bool:
+        if len(self._talks) >= MAX_TALKS:
+            return False
+        self._talks[request] = time.monotonic() + TALK_S
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        self._talks.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called every STOP_S."""
+        now = time.monotonic()
+        for talk, end in list(self._talks.items()):
+            if now > end:
+                with suppress(OSError):
+                    talk.shutdown(SHUT_RDWR)  # its thread reads the end, and closes it
+
+    def handle_error(self, _request: object, _address: object) -> None:
+        pass  # a client that left
+
+
+def _handler(told: Told, metrics: Metrics, now: Callable[[], float]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            self.handle_one_request()  # one question for each connection: none is kept while nothing is asked
+
+        def do_GET(self) -> None:
+            accept = self.headers.get("Accept", "")
+            status, kind, body = _page(self.path.partition("?")[0], accept, told, metrics, now())
+            if self.command not in READING:
+                status, kind, body = _json(405, {"error": "there is nothing to change here: GET and HEAD"})
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Connection", "close")
+            if status == 405:
+                self.send_header("Allow", ", ".join(READING))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_GET  # noqa: N815
+
+        def version_string(self) -> str:
+            return "tandem"
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    return Handler
+
+
+def _page(path: str, accept: str, told: Told, metrics: Metrics, now: float) -> tuple[int, str, bytes]:
+    """Status, content type, body."""
+    if path == "/metrics":
+        kind, text = metrics.text(accept)
+        return 200, kind, text
+    if path == "/cold-starts":
+        listed = [_described(it) for it in told.answer.cold_starts]
+        return _json(200, {"version": 1, "cold_starts": listed})
+    if path == "/status":
+        return _json(200, _status(told, now))
+    if path == "/health/live":
+        is_stuck = told.was_asked and now - told.answer.scaling.at > STUCK_S
+        return _json(503 if is_stuck else 200, {"live": not is_stuck})
+    if path == "/health/ready":
+        return _json(200 if told.was_known else 503, {"ready": told.was_known, "holds": told.answer.scaling.holds})
+    return _json(404, {"error": "there are /metrics, /status, /cold-starts, /health/live and /health/ready"})
+
+
+def _status(told: Told, now: float) -> dict[str, object]:
+    answer, scaling = told.answer, told.answer.scaling
+    gateways = {
+        address: {
+            "heard_s_ago": None if it.said is None else round(max(0.0, now - it.read_at), 3),
+            "is_named": it.left_at is None,
+            "problem": answer.silent.get(address, ""),
+        }
+        for address, it in scaling.gateways.known.items()
+    }
+    return {
+        "version": 1,
+        "wanted": scaling.replicas,
+        "demands": {pool: dataclasses.asdict(it) for pool, it in (scaling.demands or {}).items()},
+        "holds": scaling.holds,
+        "keeps": scaling.keeps,
+        "is_api_readable": answer.is_api_readable,
+        "gateways": gateways,
+    }
+
+
+def _described(it: ColdStart) -> dict[str, object]:
+    return {**dataclasses.asdict(it), "phases_s": {name: round(took_s, 3) for name, took_s in it.phases.items()}}
+
+
+def _json(status: int, value: object) -> tuple[int, str, bytes]:
+    return status, "application/json", json.dumps(value).encode()

@@ -1,0 +1,184 @@
+"""What does one gateway say? Out of the text of its `/metrics/demand`, or of an older one's `/metrics`. Pure.
+
+Lines that nobody here needs are not parsed: an older gateway with many models publishes thousands, every second. Rule: a gateway whose
+numbers cannot be right is no gateway that was heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
+
+import httptools
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.planning.wanted import Demand
+
+LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
+MAX_BYTES = (
+    8 * 2**20
+)  # all metrics of 50 models with two variants on two pools are 1 MB; reading it takes 2 s of a core at worst (measured)
+WAYS_OUT = {
+    401: "a key is wanted: TANDEM_API_KEY or --key-file, with scope metrics",
+    403: "the key has no scope 'metrics'",
+    404: "no metrics there: is it the admin listener's port?",
+}
+
+
+class NotHeard(Exception):
+    """A gateway has not answered; the text says why."""
+
+
+class NotThere(NotHeard):
+    """It has no such page."""
+
+
+async def demand(address: str, port: int, key: str | None = None) -> str:
+    """The lines that `published` reads: a small page, or all metrics of an older gateway that has none. Raises NotHeard."""
+    try:
+        return await page(address, port, "/metrics/demand", key)
+    except NotThere:
+        return await page(address, port, "/metrics", key)
+
+
+async def page(address: str, port: int, path: str, key: str | None = None, limit_s: float = LIMIT_S) -> str:
+    """The body. Raises NotHeard."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await _page(address, port, path, key)
+    except TimeoutError:
+        raise NotHeard(f"no answer within {limit_s:g} s") from None
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+        raise NotHeard(why.lower()) from None
+
+
+async def _page(address: str, port: int, path: str, key: str | None) -> str:
+    reader, writer = await asyncio.open_connection(address, port)
+    try:
+        host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", "User-Agent: tandem"]
+        if key is not None:
+            lines.append(f"X-API-Key: {key}")
+        writer.write("\r\n".join((*lines, "", "")).encode("latin-1"))
+        answer = _Answer()
+        while not answer.is_whole:
+            if data := await reader.read(2**16):
+                answer.feed(data)
+            else:
+                answer.end()
+    finally:
+        writer.close()
+        with suppress(OSError):
+            writer.transport.abort()  # nothing is left to send, and nobody waits for a goodbye
+    if answer.status != 200:
+        way_out = WAYS_OUT.get(answer.status)
+        kind = NotThere if answer.status == 404 else NotHeard
+        raise kind(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
+    return answer.body.decode("utf-8", "replace")
+
+
+class _Answer:
+    """httptools calls the methods that begin with on_."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.status = 0
+        self.is_whole = False
+        self._has_head = self._has_length = False
+        self._parser = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            raise NotHeard(f"its answer is not HTTP ({error})") from None
+        if len(self.body) > MAX_BYTES:
+            raise NotHeard(f"its answer has more than {MAX_BYTES} bytes")
+
+    def end(self) -> None:
+        """The connection is closed: an end where no length was told. A whole line tells it from a half. Raises NotHeard."""
+        if not self._has_head or self._has_length or not self.body.endswith(b"\n"):
+            raise NotHeard("it closes the connection before its answer is whole")
+        self.on_message_complete()
+
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        self._has_length |= name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self.is_whole = True
+
+
+DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
+UNSEEN = "tandem_demand_unseen_replicas"  # an older gateway, which leaves while a release is upgraded, does not tell
+STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
+NUMBERS = (DEMAND, ONLY, READY, UNSEEN)
+MOST = 100_000.0  # servers of a pool: no cluster has so many nodes; of numbers without end a sum is none
+NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
+
+
+class NotUsable(ValueError):
+    """What it publishes cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One gateway at one moment; all by pool. `good`: requests that it has answered well since it began."""
+
+    demands: Mapping[str, Demand]
+    states: Mapping[str, str]
+    good: Mapping[str, float]
+
+
+def heard(text: str, pools: Collection[str]) -> Heard:
+    """Raises NotUsable."""
+    numbers: dict[str, dict[str, float]] = {name: {} for name in NUMBERS}
+    states: dict[str, str] = {}
+    good = dict.fromkeys(pools, 0.0)
+    lines = "\n".join(line for line in text.splitlines() if _is_needed(line))
+    try:
+        for family in text_string_to_metric_families(lines + "\n"):
+            for sample in family.samples:
+                pool = sample.labels.get("pool", "")
+                if pool not in good:
+                    continue
+                if sample.name in numbers:
+                    numbers[sample.name][pool] = sample.value
+                elif sample.name == STATE and sample.value == 1:
+                    states[pool] = sample.labels.get("state", "")
+                elif sample.name == REQUESTS and sample.labels.get("outcome") == "ok":
+                    good[pool] += sample.value
+    except ValueError as error:
+        raise NotUsable(f"its metrics cannot be read ({' '.join(str(error).split())[:200]})") from None
+    for pool in pools:
+        numbers[UNSEEN].setdefault(pool, 0.0)
+        for name in NUMBERS:
+            _check(name, pool, numbers[name].get(pool))
+    demands = {
+        p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p]), numbers[UNSEEN][p]) for p in pools
+    }
+    return Heard(demands, states, good)
+
+
+def _is_needed(line: str) -> bool:
+    return line.startswith(NEEDED) or (line.startswith(REQUESTS) and 'outcome="ok"' in line)
+
+
+def _check(name: str, pool: str, value: float | None) -> None:
+    if value is None:
+        raise NotUsable(
+            f"it publishes no {name} of pool '{pool}': is it a gateway of this version, with the same tandem.yaml?"
+        )
+    if not isfinite(value) or not 0 <= value <= MOST:
+        raise NotUsable(f"{name} of pool '{pool}' is {value:g}")

@@ -1,0 +1,253 @@
+"""What serves, what waits, and is anything answered at all? Pure: Seen in, Status out.
+
+A pool serves if a Service sends to at least one of its pods; that is what the API knows. Which variants really loaded, and where a request
+goes, only the gateway knows, so that is not told here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from serving.cluster.gpus import unweighed
+from serving.cluster.status.autoscalers import trouble
+from serving.cluster.status.cold_starts import ColdLine, of_pool
+from serving.cluster.status.pod_problems import reason, refused
+from serving.cluster.status.scheduling import Reason, is_on_its_way, step
+from serving.cluster.status.snapshot import GATEWAY, TRITON, NodeClaim, Pod, Seen, Workload
+
+ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node
+_ORDER = {GATEWAY: 0, TRITON: 1}
+
+
+class Standing(StrEnum):
+    SERVES = "serves"  # at least one pod answers
+    WAITS = "waits"  # pods are wanted and none answers
+    OFF = "off"  # none is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that does not serve, or pods that could not even be made (`pod` None)."""
+
+    pod: str | None
+    why: str
+    way_out: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The gateway, one pool, or what helps them (the scaler), without which requests are still answered."""
+
+    name: str  # a pool's own, else the component's
+    component: str
+    standing: Standing
+    device: str  # of a pool: cpu or gpu, by what its pods ask for
+    num_ready: int
+    num_wanted: int
+    image: str
+    models: tuple[str, ...]
+    nodes: tuple[str, ...]
+    autoscaler: str | None
+    waiting: tuple[Waiting, ...]
+    cold_starts: tuple[ColdLine, ...] = ()  # of a GPU pool: the last, and the one that goes on
+
+    @property
+    def is_gateway(self) -> bool:
+        return self.component == GATEWAY
+
+    @property
+    def is_pool(self) -> bool:
+        return self.component == TRITON
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    name: str
+    version: str
+    is_serving: bool
+    now: str  # the sentence that says what is answered, and by what
+    parts: tuple[Part, ...]  # the gateway first, then the pools by name
+    warnings: tuple[str, ...] = ()  # of what is set up so that it does not do what is meant
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    name: str
+    standing: str  # "ready", "not ready", "cordoned", "coming"
+    instance_type: str
+    gpus: dict[str, int]
+    num_pods: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    releases: tuple[Release, ...]
+    nodes: tuple[NodeLine, ...]
+    unseen: tuple[str, ...]  # what this user may not see, so that it is missing above
+
+    @property
+    def is_serving(self) -> bool:
+        return bool(self.releases) and all(it.is_serving for it in self.releases)
+
+
+def judge(seen: Seen, now: datetime, release: str | None = None) -> Status:
+    """Of one release, or of all."""
+    names = sorted({it.release for it in seen.workloads})
+    chosen = [it for it in names if release is None or it == release]
+    return Status(
+        releases=tuple(_release(it, seen, now) for it in chosen),
+        nodes=_nodes(seen, set(chosen), now),
+        unseen=_unseen(seen),
+    )
+
+
+def _release(name: str, seen: Seen, now: datetime) -> Release:
+    workloads = sorted(
+        (it for it in seen.workloads if it.release == name),
+        key=lambda it: (_ORDER.get(it.component, len(_ORDER)), it.pool),
+    )
+    parts = tuple(_part(it, seen, now) for it in workloads)
+    serving = {it.component for it in parts if it.standing is Standing.SERVES}
+    return Release(
+        name=name,
+        version=next((it.version for it in workloads), ""),
+        is_serving={GATEWAY, TRITON} <= serving,
+        now=_now(parts),
+        parts=parts,
+        warnings=tuple(_warnings(workloads, seen)),
+    )
+
+
+def _warnings(workloads: Iterable[Workload], seen: Seen) -> Iterator[str]:
+    following = {each.target for each in seen.scaled or () if each.follows_scaler}
+    following |= {each.target for each in seen.autoscalers or () if each.follows_scaler}
+    if it := unweighed({each.pool: each.name in following for each in workloads if each.pool and each.gpus}):
+        yield f"{it.found}; {it.fix}"
+
+
+def _now(parts: tuple[Part, ...]) -> str:
+    serving = [it for it in parts if it.standing is Standing.SERVES and it.is_pool]
+    waiting = [it for it in parts if it.standing is Standing.WAITS and it.is_pool]
+    if not any(it.is_gateway for it in parts):
+        return "nothing is answered: this release has no gateway"
+    if not any(it.is_gateway and it.standing is Standing.SERVES for it in parts):
+        return "nothing is answered: no gateway is ready"
+    if not serving:
+        return "the gateway answers, with errors only: no pool has a Triton that is ready"
+    told = f"answered by {' and '.join(f'pool {it.name} ({it.device})' for it in serving)}"
+    bridged = [it.name for it in waiting if it.device == "gpu"]
+    if bridged and any(it.device == "cpu" for it in serving):
+        return f"{told}; the CPU bridges until {' and '.join(bridged)} is ready"
+    return f"{told}; {' and '.join(it.name for it in waiting)} is not ready" if waiting else told
+
+
+def _part(it: Workload, seen: Seen, now: datetime) -> Part:
+    pods = [pod for pod in seen.pods or () if _is_of(pod, it)]
+    num_ready = it.num_ready
+    if seen.pods is not None and seen.answering is not None:
+        num_ready = sum(pod.name in seen.answering for pod in pods)
+    waiting = tuple(_waiting(it, pods, seen, now))
+    return Part(
+        name=it.pool or it.component,
+        component=it.component,
+        standing=Standing.SERVES if num_ready else Standing.WAITS if it.num_wanted else Standing.OFF,
+        device="" if it.component != TRITON else "gpu" if it.gpus else "cpu",
+        num_ready=num_ready,
+        num_wanted=it.num_wanted,
+        image=it.image,
+        models=it.models,
+        nodes=tuple(sorted({pod.node for pod in pods if pod.node})),
+        autoscaler=_autoscaler(it, seen),
+        waiting=waiting,
+        cold_starts=_cold_starts(it, pods, seen, now),
+    )
+
+
+def _cold_starts(it: Workload, pods: list[Pod], seen: Seen, now: datetime) -> tuple[ColdLine, ...]:
+    if not it.gpus:
+        return ()
+    return of_pool(it.pool, seen.cold_starts.get(it.release), pods, seen.servers, now)
+
+
+def _is_of(pod: Pod, it: Workload) -> bool:
+    return (pod.release, pod.component, pod.pool) == (it.release, it.component, it.pool)
+
+
+def _waiting(it: Workload, pods: list[Pod], seen: Seen, now: datetime) -> Iterable[Waiting]:
+    if found := refused(it, seen):
+        yield Waiting(None, found.why, found.way_out)
+    for pod in pods:
+        found = reason(pod, seen, now)
+        if found is None and seen.answering is not None and pod.name not in seen.answering:
+            found = Reason("it is ready, but no Service sends to it yet")
+        if found:
+            yield Waiting(pod.name, found.why, found.way_out)
+
+
+def _autoscaler(it: Workload, seen: Seen) -> str | None:
+    """Who decides how many there are; None if nobody does, as far as can be seen."""
+    scaled = next((each for each in seen.scaled or () if each.target == it.name), None)
+    hpa = next((each for each in seen.autoscalers or () if each.target == it.name), None)
+    if hpa is None and scaled is None:
+        return None
+    by = f"KEDA {scaled.min_replicas} to {scaled.max_replicas}" if scaled else ""
+    if scaled:
+        by += "".join(
+            f", {each.kind} {each.status}: {each.message}"
+            for each in scaled.conditions
+            if (each.kind == "Ready" and not each.is_true) or (each.kind in ("Paused", "Fallback") and each.is_true)
+        )
+    if hpa is None:
+        return by
+    aims = ", ".join(hpa.metrics) or "no metric"
+    ill = trouble(hpa.conditions)
+    told = f"{'' if scaled else f'HPA {hpa.min_replicas} to {hpa.max_replicas}, '}{aims}{f' ({ill})' if ill else ''}"
+    return f"{by}, {told}" if by else told
+
+
+def _nodes(seen: Seen, releases: set[str], now: datetime) -> tuple[NodeLine, ...]:
+    """Those with our pods, those with cards, and those that are being bought."""
+    on: dict[str, int] = {}
+    for pod in seen.pods or ():
+        if pod.node and pod.release in releases and pod.phase not in ENDED:
+            on[pod.node] = on.get(pod.node, 0) + 1
+    coming = [it for it in seen.node_claims or () if is_on_its_way(it)]
+    named = {it.node for it in coming}
+    lines = [
+        NodeLine(
+            name=it.name,
+            standing="not ready" if not it.is_ready else "cordoned" if it.is_cordoned else "ready",
+            instance_type=it.instance_type,
+            gpus=dict(it.gpus),
+            num_pods=on.get(it.name, 0),
+            note=it.not_ready,
+        )
+        for it in seen.nodes or ()
+        if (it.name in on or it.gpus) and it.name not in named
+    ]
+    return (*lines, *(_coming(it, on, now) for it in coming))
+
+
+def _coming(it: NodeClaim, on: dict[str, int], now: datetime) -> NodeLine:
+    pool = f"NodePool {it.node_pool}: " if it.node_pool else ""
+    return NodeLine(
+        it.node or it.name, "coming", it.instance_type, dict(it.gpus), on.get(it.node, 0), f"{pool}it {step(it, now)}"
+    )
+
+
+def _unseen(seen: Seen) -> tuple[str, ...]:
+    kinds = {
+        "pods": seen.pods,
+        "endpoint slices": seen.answering,
+        "autoscalers": seen.autoscalers,
+        "KEDA's scaled objects": seen.scaled,
+        "volume claims": seen.claims,
+        "events": seen.events,
+        "nodes": seen.nodes,
+        "Karpenter's node claims": seen.node_claims,
+    }
+    return tuple(name for name, found in kinds.items() if found is None)

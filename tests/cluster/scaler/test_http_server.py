@@ -1,0 +1,246 @@
+"""What Prometheus and probes are told: an unknown number is absent and never 0."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+
+from serving.cluster.scaler import http_server
+from serving.cluster.scaler.http_server import STUCK_S, Pages
+from serving.cluster.scaler.state import Answer, Told
+from serving.errors import UserError
+from serving.local.launch import free_ports
+from serving.planning.cold_start import ColdStart, Server
+from serving.planning.gateways import Gateway, Gateways
+from serving.planning.scaling import Scaling
+from serving.planning.wanted import Change, Demand
+from tests.local.harness import wait_until
+
+NOW = 5000.0
+DECIDED = Scaling(
+    at=NOW,
+    gateways=Gateways({"10.0.0.1:9090": Gateway({}, NOW - 0.5), "10.0.0.2:9090": Gateway(None, NOW)}),
+    replicas={"cpu": 2, "gpu": 0},
+    demands={"cpu": Demand(1.5, 0.0, 2), "gpu": Demand(0.15, 0.0, 0)},
+    holds="",
+    changes=(Change("gpu", 1, 0, "does_not_pay", "…"), Change("cpu", 1, 2, "short", "…")),
+)
+HELD = replace(DECIDED, replicas=None, demands=None, holds="no gateway answers", changes=())
+STARTED = ColdStart("gpu", 1000.0, Server("gpu-a", 1001.0, None, None, 1010.0, 1030.0, 1040.0), 1042.0, 1043.0)
+
+
+class Bed:
+    def __init__(self, url: str, told: Told, runner: asyncio.Runner) -> None:
+        self.url, self._told, self._runner = url, told, runner
+
+    def tell(self, answer: Answer) -> None:
+        async def tell() -> None:
+            self._told.tell(answer)
+
+        self._runner.run(tell())
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, method=method), timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def lines(self) -> set[str]:
+        return {line for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")}
+
+
+@contextmanager
+def serving() -> Iterator[tuple[str, Told, asyncio.Runner]]:
+    async def make() -> Told:
+        return Told(("cpu", "gpu"))
+
+    with asyncio.Runner() as runner:
+        told, port = runner.run(make()), free_ports(1)[0]
+        made = Pages(told, "127.0.0.1", port, now=lambda: NOW)
+        made.start()
+        try:
+            yield f"http://127.0.0.1:{port}", told, runner
+        finally:
+            made.stop()
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    with serving() as made:
+        yield Bed(*made)
+
+
+def test_what_was_decided_is_published_with_how_it_was_known(bed: Bed) -> None:
+    bed.tell(Answer(DECIDED, is_api_readable=True))
+    assert bed.lines() >= {
+        'tandem_wanted_replicas{pool="cpu"} 2.0',
+        'tandem_wanted_replicas{pool="gpu"} 0.0',
+        'tandem_scaler_demand_replicas{pool="cpu"} 1.5',
+        "tandem_scaler_holds 0.0",
+        "tandem_scaler_keeps 0.0",
+        "tandem_scaler_api_readable 1.0",
+        'tandem_scaler_gateway_heard_seconds{gateway="10.0.0.1:9090"} 0.5',
+        'tandem_scaler_decisions_total{direction="down",pool="gpu",reason="does_not_pay"} 1.0',
+        'tandem_scaler_decisions_total{direction="up",pool="cpu",reason="short"} 1.0',
+    }
+
+
+@pytest.mark.parametrize("answer", [None, Answer(HELD)], ids=["before the first look", "while it holds"])
+def test_what_is_not_known_is_absent_and_not_nothing(bed: Bed, answer: Answer | None) -> None:
+    if answer is not None:
+        bed.tell(Answer(DECIDED))
+        bed.tell(answer)
+    lines = bed.lines()
+    assert "tandem_scaler_holds 1.0" in lines
+    assert not any(line.startswith(("tandem_wanted_replicas", "tandem_scaler_demand")) for line in lines)
+
+
+def test_a_gateway_that_was_never_heard_has_no_time_since(bed: Bed) -> None:
+    bed.tell(Answer(DECIDED))
+    assert not any("10.0.0.2" in line for line in bed.lines())
+
+
+def test_decisions_are_counted_over_looks(bed: Bed) -> None:
+    for _ in range(3):
+        bed.tell(Answer(DECIDED))
+    assert 'tandem_scaler_decisions_total{direction="up",pool="cpu",reason="short"} 3.0' in bed.lines()
+
+
+def test_the_last_cold_start_that_answered_is_published_by_phase(bed: Bed) -> None:
+    given_up = ColdStart("gpu", 2000.0, is_given_up=True)
+    bed.tell(Answer(DECIDED, cold_starts=(replace(STARTED, decided_at=1.0), STARTED, given_up, ColdStart("cpu", 3.0))))
+    lines = bed.lines()
+    assert 'tandem_cold_start_seconds{phase="image",pool="gpu"} 20.0' in lines
+    assert 'tandem_cold_start_seconds{phase="total",pool="gpu"} 43.0' in lines
+    assert 'tandem_cold_starts_open{pool="cpu"} 1.0' in lines
+    assert not any("tandem_cold_start_seconds" in line and 'pool="cpu"' in line for line in lines)
+
+
+def test_all_cold_starts_are_counted_once_when_they_end(bed: Bed) -> None:
+    going_on = replace(STARTED, answered_at=None)
+    second = replace(STARTED, decided_at=2000.0, server=None, warm_at=2001.0, answered_at=2003.0)
+    given_up = ColdStart("gpu", 3000.0, is_given_up=True)
+    for seen in ((), (going_on,), (STARTED,), (STARTED,), (STARTED, second), (second, given_up), (second, given_up)):
+        bed.tell(Answer(DECIDED, cold_starts=seen))
+    lines = bed.lines()
+    assert 'tandem_cold_starts_total{end="answered",pool="gpu"} 2.0' in lines
+    assert 'tandem_cold_starts_total{end="given_up",pool="gpu"} 1.0' in lines
+    of = "tandem_cold_start_phase_seconds"
+    assert f'{of}_sum{{phase="total",pool="gpu"}} 46.0' in lines
+    assert f'{of}_count{{phase="total",pool="gpu"}} 2.0' in lines
+    assert f'{of}_bucket{{le="5.0",phase="total",pool="gpu"}} 1.0' in lines
+    assert f'{of}_bucket{{le="45.0",phase="total",pool="gpu"}} 2.0' in lines
+    assert f'{of}_count{{phase="image",pool="gpu"}} 1.0' in lines
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"])
+def test_both_of_prometheus_formats_are_spoken_and_strictly(bed: Bed, accept: str) -> None:
+    bed.tell(Answer(DECIDED, cold_starts=(STARTED, ColdStart("cpu", 3.0)), is_api_readable=True))
+    with urllib.request.urlopen(urllib.request.Request(f"{bed.url}/metrics", headers={"Accept": accept})) as answer:
+        kind, text = answer.headers["Content-Type"], answer.read().decode()
+    assert kind.startswith("application/openmetrics-text" if accept else "text/plain; version=0.0.4")
+    families = {it.name for it in (openmetrics if accept else plain)(text)}
+    assert {"tandem_wanted_replicas", "tandem_scaler_decisions", "tandem_cold_start_phase_seconds"} <= families
+
+
+def test_no_more_clients_than_there_is_room_for_have_a_thread(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MAX_TALKS", 4)
+    before = threading.active_count()
+    with ExitStack() as talks:
+        others = [talks.enter_context(connected(bed)) for _ in range(8)]
+        wait_until(lambda: threading.active_count() == before + 4, "the room is full")
+        assert [others[-1].recv(1), threading.active_count()] == [b"", before + 4]
+    wait_until(lambda: threading.active_count() == before, "all have left")
+    assert bed.get("/metrics")[0] == 200
+
+
+def test_one_that_trickles_is_let_go(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "TALK_S", 0.3)
+    with connected(bed) as talk:
+        wait_until(lambda: said_a_letter(talk), "it is over")
+
+
+def connected(bed: Bed) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(bed.url.rsplit(":", 1)[1])), 30)
+
+
+def said_a_letter(talk: socket.socket) -> bool:
+    """Whether it is over, one letter later."""
+    try:
+        talk.sendall(b"G")
+        talk.settimeout(0.01)
+        return talk.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_cold_starts_are_listed_with_what_was_seen_of_them(bed: Bed) -> None:
+    bed.tell(Answer(DECIDED, cold_starts=(STARTED, ColdStart("cpu", 3.0))))
+    listed = json.loads(bed.get("/cold-starts")[1])
+    assert listed["version"] == 1
+    first, second = listed["cold_starts"]
+    assert (first["server"]["name"], first["phases_s"]["warm_up"], first["is_given_up"]) == ("gpu-a", 2.0, False)
+    assert (second["server"], second["answered_at"], second["phases_s"]) == (None, None, {})
+
+
+def test_the_status_says_who_is_heard_and_why_others_are_not(bed: Bed) -> None:
+    bed.tell(Answer(replace(DECIDED, keeps="10.0.0.2:9090 not heard"), {"10.0.0.2:9090": "connection refused"}))
+    status = json.loads(bed.get("/status")[1])
+    assert (status["version"], status["wanted"], status["holds"]) == (1, {"cpu": 2, "gpu": 0}, "")
+    assert status["keeps"] == "10.0.0.2:9090 not heard"
+    assert {"replicas": 1.5, "only_replicas": 0.0, "num_ready": 2}.items() <= status["demands"]["cpu"].items()
+    assert status["gateways"] == {
+        "10.0.0.1:9090": {"heard_s_ago": 0.5, "is_named": True, "problem": ""},
+        "10.0.0.2:9090": {"heard_s_ago": None, "is_named": True, "problem": "connection refused"},
+    }
+    bed.tell(Answer(HELD))
+    assert json.loads(bed.get("/status")[1])["wanted"] is None
+
+
+def test_it_is_ready_once_a_number_was_known_and_stays_so(bed: Bed) -> None:
+    assert bed.get("/health/ready")[0] == 503
+    bed.tell(Answer(HELD))
+    status, body = bed.get("/health/ready")
+    assert (status, json.loads(body)) == (503, {"ready": False, "holds": "no gateway answers"})
+    bed.tell(Answer(DECIDED))
+    assert bed.get("/health/ready")[0] == 200
+    bed.tell(Answer(HELD))
+    assert bed.get("/health/ready")[0] == 200
+
+
+def test_it_is_alive_as_long_as_it_looks(bed: Bed) -> None:
+    assert bed.get("/health/live")[0] == 200  # it has not begun
+    bed.tell(Answer(replace(HELD, at=NOW - STUCK_S)))
+    assert bed.get("/health/live")[0] == 200
+    bed.tell(Answer(replace(HELD, at=NOW - STUCK_S - 1)))
+    assert bed.get("/health/live")[0] == 503
+
+
+def test_other_paths_are_not_there_and_head_has_no_body(bed: Bed) -> None:
+    assert bed.get("/")[0] == 404
+    assert bed.get("/metrics?name=x")[0] == 200
+    assert bed.get("/metrics", "HEAD") == (200, "")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert bed.get("/metrics", method)[0] == 405
+
+
+def test_a_taken_port_is_named() -> None:
+    with serving() as (url, told, _):
+        port = int(url.rsplit(":", 1)[1])
+        with pytest.raises(UserError, match=rf"port {port} on 127\.0\.0\.1 is taken; choose another with --port"):
+            Pages(told, "127.0.0.1", port)
