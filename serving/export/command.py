@@ -18,10 +18,11 @@ from rich.progress import Progress as Bars
 from serving.errors import UserError
 from serving.export import given_data, pipeline, publish, ready_made, recipes, recording, sources
 from serving.export import progress as progressing
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
 from serving.export.exported import Exported, SourceOptions
-from serving.export.gates import Limits, load_metric
+from serving.export.gates.custom import load_metric
+from serving.export.gates.limits import Limits
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, kind_of, source_options
 from serving.export.pipeline import Asked, Outcome

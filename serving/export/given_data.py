@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import GateRefused, UserError
-from serving.export import data as datasets
-from serving.export.data import Dataset
+from serving.export.data import digits, reading
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays, Exported
-from serving.export.gates import Limits, answers
-from serving.export.gates.limits import ROW_DIFFERENCE, RULES
+from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits
+from serving.export.gates.session import answers
 from serving.export.gates.tasks import measure
 from serving.export.progress import Progress, silent
 from serving.export.sources.graphs.examples import NUM_ROWS, first_rows
@@ -29,16 +29,16 @@ def to_judge(
     path: str | Path, exported: Exported, max_bad_ratio: float | None = None, progress: Progress = silent
 ) -> Dataset:
     """`max_bad_ratio` None: as many broken images as are passed over by default. Raises UserError."""
-    if str(path) == datasets.DIGITS:
+    if str(path) == digits.DIGITS:
         return _digits(exported)[1]
-    return datasets.read(
+    return reading.read(
         Path(path),
         exported.inputs,
         num_labels=len(exported.labels) if exported.labels else None,
         preprocessing=exported.preprocessing,
         beside=exported.files,
         labels=exported.labels,
-        max_bad_ratio=datasets.MAX_BAD_RATIO if max_bad_ratio is None else max_bad_ratio,
+        max_bad_ratio=reading.MAX_BAD_RATIO if max_bad_ratio is None else max_bad_ratio,
         progress=progress,
         has_batch=exported.max_batch_size > 0,
     )
@@ -48,7 +48,7 @@ def to_calibrate(
     path: Path, exported: Exported, max_bad_ratio: float | None = None, progress: Progress = silent
 ) -> Arrays:
     """Of the digits those that no gate sees."""
-    if str(path) == datasets.DIGITS:
+    if str(path) == digits.DIGITS:
         return _digits(exported)[0].inputs
     return to_judge(path, exported, max_bad_ratio, progress).inputs
 
@@ -94,7 +94,7 @@ def _option(limit: str) -> str:
 
 def _digits(exported: Exported) -> tuple[Dataset, Dataset]:
     """(to learn from, held out)."""
-    both = datasets.digits()
+    both = digits.digits()
     wanted = {name: values.shape[1:] for name, values in both[1].inputs.items()}
     taken = {tensor.name: tensor.shape for tensor in exported.inputs}
     fits = taken.keys() == wanted.keys() and all(

@@ -13,17 +13,18 @@ from typing import Any
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
-from serving.export import gates, variants
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays, Exported, Run
-from serving.export.gates import Limits, Metric
+from serving.export.gates import accuracy, file, session
+from serving.export.gates.custom import Metric
 from serving.export.gates.file import row_limit
-from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE
+from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE, Limits
 from serving.export.gates.session import Session
 from serving.export.progress import Progress
 from serving.export.speed import EnginePython
 from serving.export.speed.answering import running
-from serving.export.variants import Candidate
+from serving.export.variants import as_on_gpu
+from serving.export.variants.candidate import Candidate
 from serving.repository import Gate
 
 PLAIN, OPENVINO, CUDA, AS_ON_GPU = "cpu", "openvino", "cuda", "a GPU's stand-in"
@@ -56,12 +57,12 @@ class Judge:
         """FP32 beside the framework that it came from, or beside itself where there is none. Raises GateRefused."""
         exported, size = self._exported, self._exported.max_batch_size
         candidate = Candidate("fp32", exported.model, "")
-        self._reference = gates.answers(exported.model, self.inputs, size)
+        self._reference = session.answers(exported.model, self.inputs, size)
         if exported.run is None or self._data is None:
             gate = self._judge(candidate, self._reference, "fp32", PLAIN)
         else:
             self._step(f"asking {exported.framework}")
-            theirs = gates.in_batches(exported.run, self.inputs, size)
+            theirs = session.in_batches(exported.run, self.inputs, size)
             self._step(f"asking {exported.framework}", done=True)
             gate = self._judge(candidate, theirs, exported.framework, PLAIN)
         self._also_on_openvino(candidate)
@@ -89,9 +90,9 @@ class Judge:
         """Of the engine that a CPU pool is to have it on, as the gate computed them."""
         size = self._exported.max_batch_size
         if engine == PLAIN:
-            return gates.answers(candidate.model, inputs, size, f"{self._model}-{candidate.precision}")
+            return session.answers(candidate.model, inputs, size, f"{self._model}-{candidate.precision}")
         with running(self._engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
-            return gates.in_batches(run, inputs, size)
+            return session.in_batches(run, inputs, size)
 
     def row_limit(self, candidate: Candidate, engine: str, gate: Gate) -> float:
         """How far a row may differ on a server, whose threads are others: as far as its gate lets it depend on its batch."""
@@ -114,11 +115,11 @@ class Judge:
         full_name = f"{self._model}-{candidate.precision}"
         where = "" if engine == PLAIN else f" on {engine}"
         self._step(f"proving {full_name}{where}")
-        gates.check_file(full_name, candidate.model, gates.Interface.of(self._exported))
+        file.check_file(full_name, candidate.model, file.Interface.of(self._exported))
         if engine == PLAIN:
             gate = self._gate(full_name, candidate.model, reference, name, None)
         elif engine == AS_ON_GPU:
-            stand_in = Session(full_name, variants.as_on_gpu(candidate.model))
+            stand_in = Session(full_name, as_on_gpu.as_on_gpu(candidate.model))
             gate = self._gate(full_name, candidate.model, reference, name, stand_in.run)
         else:
             with running(self._engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
@@ -131,11 +132,11 @@ class Judge:
     ) -> Gate:
         size = self._exported.max_batch_size
         if self._exported.is_untrained:
-            return gates.untrained(full_name, model, self._reference, self.inputs, size, run)
+            return accuracy.untrained(full_name, model, self._reference, self.inputs, size, run)
         if self._data is None:
-            return gates.ungated(full_name, model, self.inputs, size, run)
+            return accuracy.ungated(full_name, model, self.inputs, size, run)
         task, limits = self._exported.task, self._limits
-        return gates.judge(full_name, model, reference, name, self._data, task, size, limits, self._metric, run)
+        return accuracy.judge(full_name, model, reference, name, self._data, task, size, limits, self._metric, run)
 
     def _step(self, what: str, *, done: bool = False) -> None:
         self._progress(what, int(done), 1)

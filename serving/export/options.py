@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.errors import UserError
-from serving.export import data as datasets
 from serving.export import publish, recipes, sources
-from serving.export.data import folders, tables
+from serving.export.data import digits, folders, tables
 from serving.export.data.class_names import ClassNames
 from serving.export.data.npz import LABELS, check_labels, read_arrays
 from serving.export.data.reading import KINDS
@@ -87,7 +86,7 @@ def check(options: ExportOptions) -> None:
         raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
     model = check_model_name(default_name(options.source) if options.model is None else options.model)
     for option, path in (("--data", options.data), ("--calibration", options.calibration)):
-        if path is not None and (path == "" or not (Path(path).exists() or str(path) == datasets.DIGITS)):
+        if path is not None and (path == "" or not (Path(path).exists() or str(path) == digits.DIGITS)):
             raise UserError(f"there is nothing at {option} '{path}'")
     if options.payload is not None and not _is_writable(options.payload):
         raise UserError(f"--payload {options.payload} cannot be written")
@@ -109,7 +108,7 @@ def check_files(options: ExportOptions) -> None:
     """What the files of the data say by themselves, for where a framework has to be fetched first. Raises UserError."""
     labels = _labels(options)
     for path in (options.data, options.calibration):
-        if path is None or str(path) == datasets.DIGITS:
+        if path is None or str(path) == digits.DIGITS:
             continue
         _check_data(Path(path), labels)
     if options.metric is not None:

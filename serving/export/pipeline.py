@@ -14,11 +14,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
-from serving.export import allowed, gates, recording, variants
-from serving.export.data import Dataset
+from serving.export import allowed, recording
+from serving.export.data.dataset import Dataset
 from serving.export.dividing import divide
 from serving.export.exported import Arrays, Exported
-from serving.export.gates import Limits, Metric
+from serving.export.gates import graph
+from serving.export.gates.custom import Metric
+from serving.export.gates.limits import Limits
 from serving.export.judging import Judge, Judged
 from serving.export.load_check import Load, Loaded, some_rows, why_refused
 from serving.export.options import NoData
@@ -28,7 +30,9 @@ from serving.export.recording import Proven
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
-from serving.export.variants import CalibrationMissing, Candidate, NothingToQuantise, NotMade
+from serving.export.variants import candidates
+from serving.export.variants.candidate import Candidate
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
 from serving.repository import (
     PASSED,
     UNGATED,
@@ -150,7 +154,7 @@ class _Run:
     def all(self) -> list[Proven]:
         precisions = self._precisions()
         self._step("checking the exported graph")
-        gates.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits, self._judge.inputs)
+        graph.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits, self._judge.inputs)
         self._step("checking the exported graph", done=True)
         judged = [self._judge.baseline()]
         for precision in precisions[1:]:
@@ -255,7 +259,7 @@ class _Run:
         """Candidates that pass, two at most: they differ in speed. Of the second try, one is enough."""
         name, passed = f"{self._asked.model}-{precision}", []
         self._step(f"making {name}")
-        for candidate in variants.candidates(
+        for candidate in candidates.candidates(
             precision,
             self._exported.model,
             self._calibration,

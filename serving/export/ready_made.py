@@ -12,7 +12,7 @@ from pathlib import Path
 
 from serving.errors import GateRefused, UserError
 from serving.export import given_data, pipeline, recording
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Exported
 from serving.export.load_check import Load
 from serving.export.pipeline import Asked, Outcome

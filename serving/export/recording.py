@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays, Exported
 from serving.repository import (
     EMBEDDING,

@@ -16,16 +16,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from serving.errors import GateRefused, UserError
-from serving.export import gates
-from serving.export.data import Dataset, read, read_npz
+from serving.export.data.dataset import Dataset
+from serving.export.data.npz import read_npz
+from serving.export.data.reading import read
 from serving.export.exported import Run
-from serving.export.gates import rows
+from serving.export.gates import file, refusals, rows, session
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, digits
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.session import Session
 from serving.export.gates.tasks import Measured, measure
 from serving.export.progress import Progress
-from serving.export.variants import as_on_gpu
+from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.verify import EngineRun
 from serving.planning.engines import ONLY_ENGINE, PLAIN
 from serving.repository import GATE_DATA_FILE, Check, Variant
@@ -76,14 +77,14 @@ class Rerun:
         if variant.record.variant in ONLY_ON and self._is_away(engine):
             return Outcome((), (), (f"gate not run again: {engine} computes it, and is not here",))
         model = variant.model_path.read_bytes()
-        gates.check_file(variant.name, model, gates.Interface.of(self._fp32.record))
+        file.check_file(variant.name, model, file.Interface.of(self._fp32.record))
         with self._running(variant, model, engine) as run:
             return self._asked(variant, run)
 
     def _asked(self, variant: Variant, run: Run) -> Outcome:
-        answers = gates.in_batches(run, self._data.inputs, self._size, variant.name)
+        answers = session.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
-            raise gates.NonFinite(variant.name, "its answers on the data", count)
+            raise refusals.NonFinite(variant.name, "its answers on the data", count)
         checks, notes = self._measured(variant, answers)
         if (recorded := variant.record.gate.check(ROW_DIFFERENCE)) is not None and self._size:
             checks.append(self._rows(variant, run, recorded))
@@ -142,13 +143,15 @@ class Rerun:
         difference, size = rows.largest_row_difference(variant.name, run, self._data.inputs, self._size)
         check = replace(recorded, value=digits(difference))
         if not check.has_passed:
-            raise gates.RowsDiffer(variant.name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
+            raise refusals.RowsDiffer(
+                variant.name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})"
+            )
         return check
 
     def _fp32_answers(self) -> list[NDArray[Any]]:
         if self._reference is None:
             model = self._fp32.model_path.read_bytes()
-            self._reference = gates.answers(model, self._data.inputs, self._size, self._fp32.name)
+            self._reference = session.answers(model, self._data.inputs, self._size, self._fp32.name)
         return self._reference
 
     # -- data ---------------------------------------------------------------------------------------------------------

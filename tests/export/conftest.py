@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.export.data import Dataset, read_npz
-from serving.export.gates import Interface
+from serving.export.data.dataset import Dataset
+from serving.export.data.npz import read_npz
+from serving.export.gates.file import Interface
 from serving.local.environments import ENGINES
 from serving.planning.engines import EnginePython
 from serving.repository import Repository

@@ -34,7 +34,8 @@ from serving import cli
 from serving.cli import models as verbs
 from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
 from serving.export import command, frameworks, pipeline, recipes, sources
-from serving.export.data import Dataset, digits
+from serving.export.data.dataset import Dataset
+from serving.export.data.digits import digits
 from serving.export.exported import SourceOptions
 from serving.export.pipeline import Asked
 from serving.export.publish import writing

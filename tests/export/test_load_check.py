@@ -17,7 +17,7 @@ from onnx.helper import make_node, make_tensor_value_info
 
 from serving.errors import EnvironmentFault
 from serving.export import pipeline
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.load_check import Load, Loaded
 from serving.export.pipeline import Asked, NotServed, Outcome
@@ -188,7 +188,7 @@ def test_what_a_gpu_alone_runs_is_not_said_to_have_been_loaded(tmp_path: Path) -
     def server(folder: Path, rows: Arrays) -> Loaded:
         assert {variant.name for variant in Repository(folder).variants()} == {"m-fp32", "m-fp16"}
         raw = Repository(folder).variant("m-fp32").model_path.read_bytes()
-        from serving.export.gates import answers
+        from serving.export.gates.session import answers
 
         return Loaded("a server", {"m-fp32": answers(raw, rows, 32)}, {})
 

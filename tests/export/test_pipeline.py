@@ -12,13 +12,13 @@ import pytest
 
 from serving.errors import GateRefused, UserError
 from serving.export import pipeline, variants
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Exported, SourceOptions
-from serving.export.gates import Limits
+from serving.export.gates.limits import Limits
 from serving.export.pipeline import Asked, Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
-from serving.export.variants import Candidate
+from serving.export.variants.candidate import Candidate
 from serving.local.engines import installed
 from serving.repository import Repository
 from serving.repository.processor import has

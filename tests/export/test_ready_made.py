@@ -10,13 +10,13 @@ import pytest
 
 from serving.errors import UserError
 from serving.export import ready_made
-from serving.export.data import digits
-from serving.export.gates import AccuracyLost
+from serving.export.data.digits import digits
+from serving.export.gates.refusals import AccuracyLost
 from serving.export.pipeline import Asked
 from serving.export.progress import silent
 from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
-from serving.export.variants import candidates
+from serving.export.variants.candidates import candidates
 from serving.local.engines import installed
 from serving.repository import DigestMismatch, Repository, Variant, processor_key
 

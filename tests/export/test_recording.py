@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.export import recording
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Exported
 from serving.export.recording import Proven, belongings, gate_data, record, request, space
 from serving.repository import Check, Gate, PoolGate, Tensor

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from serving import cli
 from serving.errors import UserError
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Run
 from serving.export.speed.answering import running
 from serving.export.verify import FAILED, NOT_RUN, PASSED, Verification, Verified, verify

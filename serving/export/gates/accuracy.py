@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from serving.errors import GateRefused
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays, Run
 from serving.export.gates import refusals, rows
 from serving.export.gates.custom import Metric, custom_checks

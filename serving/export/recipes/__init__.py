@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
-from serving.export.data import Dataset
-from serving.export.data import digits as digits_data
+from serving.export.data.dataset import Dataset
+from serving.export.data.digits import digits as digits_data
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.pytorch.torch_export import to_onnx

@@ -11,7 +11,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault
-from serving.export.data import IMAGES, Dataset
+from serving.export.data.dataset import IMAGES, Dataset
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages, photographs

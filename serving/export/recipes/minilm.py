@@ -10,7 +10,8 @@ from dataclasses import replace
 from importlib import resources
 
 from serving.errors import UserError
-from serving.export.data import TEXTS, Dataset, texts
+from serving.export.data import texts
+from serving.export.data.dataset import TEXTS, Dataset
 from serving.export.exported import Arrays, Exported, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serving.export import allowed, gates, variants
+from serving.export import allowed
 from serving.export.exported import Exported
+from serving.export.gates import accuracy
 from serving.export.progress import Progress, silent
 from serving.export.recording import Proven
 from serving.export.speed_nets import net
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import SEED
+from serving.export.variants import candidates
 from serving.planning.engines import PLAIN
 from serving.repository import PASSED, UNTRAINED, PoolGate
 
@@ -32,13 +34,13 @@ def proven(name: str, exported: Exported, wanted: Sequence[str], progress: Progr
     for variant in wanted:
         full_name = f"{chosen.model}-{variant}"
         progress(f"making {full_name}", 0, 1)
-        candidate = next(variants.candidates(variant, exported.model, calibration))
+        candidate = next(candidates.candidates(variant, exported.model, calibration))
         made.append(
             Proven(
                 variant=variant,
                 model=candidate.model,
                 how="" if variant == "fp32" else candidate.how,
-                gate=gates.untrained(full_name, candidate.model, reference, inputs, exported.max_batch_size),
+                gate=accuracy.untrained(full_name, candidate.model, reference, inputs, exported.max_batch_size),
                 pools=pools(variant),
                 speed=(),
                 needs=tuple(sorted(candidate.needs)),

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from serving.errors import UserError
-from serving.export.data import Dataset, folders, read
+from serving.export.data import folders
+from serving.export.data.dataset import Dataset
+from serving.export.data.reading import read
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing, TextPreprocessing
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from serving.errors import UserError
-from serving.export.data import read, read_npz
+from serving.export.data.npz import read_npz
+from serving.export.data.reading import read
 from serving.repository import Tensor
 
 IMAGE = (Tensor("image", "FP32", (1, 8, 8)),)

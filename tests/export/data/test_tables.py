@@ -13,7 +13,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from serving.errors import UserError
-from serving.export.data import Dataset, read, texts
+from serving.export.data import texts
+from serving.export.data.dataset import Dataset
+from serving.export.data.reading import read
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing, TextPreprocessing
 

@@ -10,10 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export import gates
-from serving.export.data import Dataset
+from serving.export.data.dataset import Dataset
 from serving.export.exported import Arrays
-from serving.export.gates import AnswersDiffer, CannotRun, Limits, NonFinite, RowsDiffer
+from serving.export.gates import accuracy
+from serving.export.gates.limits import Limits
+from serving.export.gates.refusals import AnswersDiffer, NonFinite, RowsDiffer
+from serving.export.gates.session import CannotRun
 from serving.repository import Gate
 
 from .nets import IDENTITY, SOFTMAX, net
@@ -25,7 +27,7 @@ DATA = Dataset("x", {"x": X}, None)
 
 def judge(model: bytes, reference: list[NDArray[Any]], task: str, **changes: Any) -> Gate:
     options: dict[str, Any] = {"data": DATA, "max_batch_size": 8, "limits": None, **changes}
-    return gates.judge("m-int8", model, reference, "fp32", options.pop("data"), task, **options)
+    return accuracy.judge("m-int8", model, reference, "fp32", options.pop("data"), task, **options)
 
 
 def shaken(size: float) -> list[NDArray[Any]]:
@@ -230,16 +232,16 @@ def test_another_engine_can_stand_in_and_is_judged_like_the_rest() -> None:
 
 
 def test_an_ungated_variant_has_no_numbers_but_still_answers_row_by_row() -> None:
-    gate = gates.ungated("m-int8", SOFTMAX, {"x": X}, 8)
+    gate = accuracy.ungated("m-int8", SOFTMAX, {"x": X}, 8)
     assert (gate.basis, gate.checks, gate.num_samples, gate.batch_sizes) == ("nothing", (), 0, (1, 3, 8))
     assert gate.headline is None
     logarithm = net("y = Log(x)", "(float[batch,4] x) => (float[batch,4] y)")
     with pytest.raises(NonFinite, match="NaN or infinite values in its answers on made-up inputs"):
-        gates.ungated("m-int8", logarithm, {"x": X}, 8)
+        accuracy.ungated("m-int8", logarithm, {"x": X}, 8)
 
 
 def test_random_weights_are_told_and_not_judged() -> None:
-    gate = gates.untrained("m-int8", IDENTITY, shaken(5), {"x": X}, 8)
+    gate = accuracy.untrained("m-int8", IDENTITY, shaken(5), {"x": X}, 8)
     assert gate.basis == "untrained: speed only"
     assert [(check.metric, check.limit) for check in gate.checks] == [
         ("relative_error", None),
@@ -247,14 +249,14 @@ def test_random_weights_are_told_and_not_judged() -> None:
         ("row_difference", 0.001),
     ]
     with pytest.raises(NonFinite):
-        gates.untrained("m-int8", net("y = Log(x)", "(float[batch,4] x) => (float[batch,4] y)"), [X], {"x": X}, 8)
+        accuracy.untrained("m-int8", net("y = Log(x)", "(float[batch,4] x) => (float[batch,4] y)"), [X], {"x": X}, 8)
 
 
 def test_every_gate_can_be_written_into_a_record() -> None:
     for gate in (
         judge(IDENTITY, [X], "embedding"),
-        gates.ungated("m", SOFTMAX, {"x": X}, 8),
-        gates.untrained("m", IDENTITY, [X], {"x": X}, 8),
+        accuracy.ungated("m", SOFTMAX, {"x": X}, 8),
+        accuracy.untrained("m", IDENTITY, [X], {"x": X}, 8),
     ):
         assert all(type(check.value) is float for check in gate.checks)
 

@@ -7,9 +7,9 @@ import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported import Arrays
-from serving.export.gates import CannotRun, Interface, NonFinite, answers, check_file, in_batches
-from serving.export.gates.file import row_limit
-from serving.export.gates.session import Session
+from serving.export.gates.file import Interface, check_file, row_limit
+from serving.export.gates.refusals import NonFinite
+from serving.export.gates.session import CannotRun, Session, answers, in_batches
 from serving.repository import Tensor
 
 from .nets import EXAMPLE, IDENTITY, exported, net

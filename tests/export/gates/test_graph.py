@@ -10,15 +10,9 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError, exit_code
 from serving.export.exported import Arrays
-from serving.export.gates import (
-    Degenerate,
-    FrameworkDiffers,
-    Limits,
-    NonFinite,
-    NotDynamic,
-    RowsDiffer,
-    check_graph,
-)
+from serving.export.gates.graph import check_graph
+from serving.export.gates.limits import Limits
+from serving.export.gates.refusals import Degenerate, FrameworkDiffers, NonFinite, NotDynamic, RowsDiffer
 from serving.repository import Tensor
 from serving.repository.preprocessing import TextPreprocessing
 

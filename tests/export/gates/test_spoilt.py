@@ -10,19 +10,11 @@ import numpy as np
 import pytest
 
 from serving.errors import GateRefused, TandemError, UserError, exit_code
-from serving.export import gates
-from serving.export.data import Dataset
-from serving.export.gates import (
-    AccuracyLost,
-    AnswersDiffer,
-    AnswersMoved,
-    Interface,
-    Limits,
-    NonFinite,
-    RowsDiffer,
-    ShapesDiffer,
-    refusals,
-)
+from serving.export.data.dataset import Dataset
+from serving.export.gates import accuracy, file, refusals, session
+from serving.export.gates.file import Interface
+from serving.export.gates.limits import Limits
+from serving.export.gates.refusals import AccuracyLost, AnswersDiffer, AnswersMoved, NonFinite, RowsDiffer, ShapesDiffer
 from serving.repository import Gate, Repository
 
 from .. import spoil
@@ -33,7 +25,7 @@ LOOSE = Limits(max_drop=1, max_probability_difference=1)
 
 @pytest.fixture(scope="session")
 def reference(fp32: bytes, held_out: Dataset, interface: Interface) -> list[np.ndarray]:
-    return gates.answers(fp32, held_out.inputs, interface.max_batch_size)
+    return session.answers(fp32, held_out.inputs, interface.max_batch_size)
 
 
 @pytest.fixture
@@ -41,10 +33,10 @@ def judged(reference: list[np.ndarray], held_out: Dataset, interface: Interface)
     """The whole way of a variant: its file, then its answers."""
 
     def judge(model: bytes, limits: Limits | None = None, data: Dataset = held_out) -> Gate:
-        gates.check_file("digits-int8", model, interface)
+        file.check_file("digits-int8", model, interface)
         answers = [values[: data.num_samples] for values in reference]
         size = interface.max_batch_size
-        return gates.judge("digits-int8", model, answers, "fp32", data, "classification", size, limits)
+        return accuracy.judge("digits-int8", model, answers, "fp32", data, "classification", size, limits)
 
     return judge
 
@@ -176,7 +168,7 @@ def test_one_answer_in_a_hundred_may_be_lost_and_not_two(
         theirs = np.eye(10, dtype=np.float32)[right]
         theirs[num_wrong_of_fp32:num_wrong] = np.eye(10)[labels[num_wrong_of_fp32:num_wrong]]
         data = Dataset("x", inputs, labels)
-        return gates.judge("digits-int8", fp32, [theirs], "fp32", data, "classification", 32, LOOSE_PROBABILITY)
+        return accuracy.judge("digits-int8", fp32, [theirs], "fp32", data, "classification", 32, LOOSE_PROBABILITY)
 
     assert judge(5, 6).checks[0].value == 0.94
     with pytest.raises(AccuracyLost, match=r"top1 0\.9300 is 0\.0200 below FP32's 0\.9500, more than 0\.01"):
@@ -190,15 +182,15 @@ LOOSE_PROBABILITY = Limits(max_probability_difference=1)
 def test_a_reference_of_nan_refuses_too(fp32: bytes, held_out: Dataset, interface: Interface, value: float) -> None:
     reference = [np.full((held_out.num_samples, 10), value, np.float32)]
     with pytest.raises(NonFinite, match="4500 NaN or infinite values in pytorch's answers on the held-out data"):
-        gates.judge("x", fp32, reference, "pytorch", held_out, "classification", 32)
+        accuracy.judge("x", fp32, reference, "pytorch", held_out, "classification", 32)
 
 
 def test_a_reference_of_another_shape_refuses(fp32: bytes, held_out: Dataset) -> None:
     reference = [np.zeros((held_out.num_samples, 9), np.float32)]
     with pytest.raises(ShapesDiffer, match=r"output 0 is \[450, 10\] where pytorch's is \[450, 9\]"):
-        gates.judge("x", fp32, reference, "pytorch", held_out, "classification", 32)
+        accuracy.judge("x", fp32, reference, "pytorch", held_out, "classification", 32)
     with pytest.raises(ShapesDiffer, match=r"output 0 is \[450, 10\] where pytorch's is \[\]"):
-        gates.judge("x", fp32, [], "pytorch", held_out, "classification", 32)
+        accuracy.judge("x", fp32, [], "pytorch", held_out, "classification", 32)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from serving.errors import UserError
-from serving.export import gates
 from serving.export.exported import Exported, SourceOptions
+from serving.export.gates import session
+from serving.export.gates.graph import check_graph
 from serving.export.sources import onnx_file
 from serving.export.sources.graphs import outputs, trial
 from serving.export.sources.graphs.trial import Trial
@@ -599,8 +600,8 @@ def test_scalars_are_served_as_one_number_with_a_dimension(load: Any) -> None:
         exported = load(model, example=example)
         assert [tensor.shape for tensor in (*exported.inputs, *exported.outputs)] == [(2, 3), (1,), (2, 3), (1,)]
         assert exported.max_batch_size == 0
-        gates.check_graph("m", exported, inputs=exported.example)
-    y, total = gates.answers(load(model, example=rows).model, {**rows, "rate": rows["rate"][:, np.newaxis]}, 0)
+        check_graph("m", exported, inputs=exported.example)
+    y, total = session.answers(load(model, example=rows).model, {**rows, "rate": rows["rate"][:, np.newaxis]}, 0)
     assert np.array_equal(y, rows["x"] * np.arange(1, 5, dtype=np.float32)[:, np.newaxis, np.newaxis])
     assert np.array_equal(total[:, 0], y.sum(axis=(1, 2)))
 

@@ -10,8 +10,9 @@ import pytest
 from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.variants import NotMade, candidates, quantiser
-from serving.export.variants.refusals import translated
+from serving.export.variants import quantiser
+from serving.export.variants.candidates import candidates
+from serving.export.variants.refusals import NotMade, translated
 
 from . import nets
 

@@ -8,9 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from serving.export.data import digits
+from serving.export.data.digits import digits
 from serving.export.exported import Arrays
-from serving.export.variants import MAX_IR_VERSION, as_on_gpu, candidates
+from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.candidates import candidates
+from serving.export.variants.cleaning import MAX_IR_VERSION
 
 from .nets import answers
 

@@ -11,7 +11,10 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from serving.export.variants import MAX_IR_VERSION, NothingToQuantise, as_on_gpu, candidates
+from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.candidates import candidates
+from serving.export.variants.cleaning import MAX_IR_VERSION
+from serving.export.variants.refusals import NothingToQuantise
 
 from . import nets
 

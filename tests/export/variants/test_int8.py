@@ -16,17 +16,13 @@ from onnx import numpy_helper
 
 from serving.errors import UserError
 from serving.export.exported import Arrays
-from serving.export.variants import (
-    MAX_IR_VERSION,
-    CalibrationMissing,
-    Candidate,
-    NothingToQuantise,
-    NotMade,
-    as_on_gpu,
-    candidates,
-)
+from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.candidate import Candidate
+from serving.export.variants.candidates import candidates
+from serving.export.variants.cleaning import MAX_IR_VERSION
 from serving.export.variants.int8 import EVERYTHING
 from serving.export.variants.quantiser import Dynamic, Static, dynamic, prepared, static
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
 from serving.repository.processor import processor_key
 
 from . import nets

@@ -9,9 +9,10 @@ import onnx
 import pytest
 
 from serving.export.exported import Arrays
-from serving.export.variants import CalibrationMissing, NothingToQuantise, candidates
+from serving.export.variants.candidates import candidates
 from serving.export.variants.graph import opened, read
 from serving.export.variants.losses import dynamic_losses
+from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise
 
 from . import nets
 

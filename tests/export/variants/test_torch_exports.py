@@ -12,7 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from serving.export.exported import Arrays
-from serving.export.variants import MAX_IR_VERSION, as_on_gpu, candidates
+from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.candidates import candidates
+from serving.export.variants.cleaning import MAX_IR_VERSION
 
 from . import nets
 
