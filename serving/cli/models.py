@@ -131,7 +131,7 @@ def export(
     digits, minilm, efficientnet-lite0, speed:NAME.
     """
     limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
-    needs = room("serving.export.frameworks")
+    needs = room("serving.export.sources")
     extra = needs.missing(source)
     if source.startswith("speed:") and not needs.is_here("onnx"):
         _go_on_with(extra, is_yes)  # which nets there are is known with onnx alone

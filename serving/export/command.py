@@ -16,18 +16,18 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from serving.errors import UserError
-from serving.export import given_data, pipeline, publish, ready_made, recipes, recording, sources
+from serving.export import pipeline, publish, ready_made, recipes, recording, sources, user_data
 from serving.export import progress as progressing
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.custom import load_metric
 from serving.export.gates.limits import Limits
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, kind_of, source_options
-from serving.export.pipeline import Asked, Outcome
+from serving.export.pipeline import ExportSpec, Outcome
 from serving.export.progress import Progress
-from serving.export.recipes import Built
+from serving.export.recipes import RecipeModel
 from serving.export.sources import applies
 from serving.export.sources.graphs import examples
 from serving.export.speed import EnginePython
@@ -83,23 +83,23 @@ def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: P
     exported, data, calibration = built.exported, built.data, built.calibration
     _check_fit(options, exported)
     if options.data is not None:
-        data = given_data.to_judge(options.data, exported, options.max_bad_ratio, shown)
+        data = user_data.to_judge(options.data, exported, options.max_bad_ratio, shown)
     if data is not None:
-        given_data.check_limits(asked.limits, exported, data)
+        user_data.check_limits(asked.limits, exported, data)
     if options.calibration is not None:
-        calibration = given_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
+        calibration = user_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
     outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown, load)
     if options.payload is not None and data is not None:
         write_payload(options.payload, data)
     return outcome
 
 
-def _build(options: ExportOptions, model: str, shown: Progress) -> Built:
+def _build(options: ExportOptions, model: str, shown: Progress) -> RecipeModel:
     how = _with_rows(source_options(options), options)
     if recipes.is_recipe(options.source):
         built = recipes.build(options.source, how, shown)
-        return Built(options.model or built.model, built.exported, built.data, built.calibration)
-    return Built(model, sources.load(options.source, how, shown), None, None)
+        return RecipeModel(options.model or built.model, built.exported, built.data, built.calibration)
+    return RecipeModel(model, sources.load(options.source, how, shown), None, None)
 
 
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
@@ -109,14 +109,14 @@ def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
         return source
     if Path(options.data).is_dir() and isinstance(source.preprocessing, ImagePreprocessing):
         return replace(
-            source, example=given_data.first_images(Path(options.data), source.preprocessing), example_name="--data"
+            source, example=user_data.first_images(Path(options.data), source.preprocessing), example_name="--data"
         )
     if not zipfile.is_zipfile(options.data):
         return source
     return replace(source, example=examples.first_rows(read_arrays(Path(options.data))), example_name="--data")
 
 
-def _check_fit(options: ExportOptions, exported: Exported) -> None:
+def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
     """What only the model itself could tell about the options. Raises UserError."""
     asked = applies.said(options)
     is_int8 = "int8" in exported.precisions
@@ -132,8 +132,8 @@ def _check_fit(options: ExportOptions, exported: Exported) -> None:
             raise UserError(f"{applies.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
 
 
-def _asked(options: ExportOptions, model: str) -> Asked:
-    return Asked(
+def _asked(options: ExportOptions, model: str) -> ExportSpec:
+    return ExportSpec(
         model=model,
         precisions=options.precisions or None,
         limits=Limits.chosen(options.limits or {}),

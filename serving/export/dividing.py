@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.variants import int8
 from serving.export.variants.graph import opened, read
-from serving.export.variants.refusals import NothingToQuantise
+from serving.export.variants.outcome import NothingToQuantise
 
 CALIBRATION_SHARE = 5  # one row of so many calibrates
 MIN_CALIBRATION_ROWS = 4  # fewer say nothing about the range of an activation (guess, not measured)

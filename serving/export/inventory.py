@@ -68,10 +68,10 @@ class Models:
 
 
 # (variant, engine) -> what a server that starts here knows of its speed: of all that are installed here, also if that is nothing
-Known = Callable[[Sequence[Variant]], Mapping[tuple[str, str], Sequence[Speed]]]
+SpeedLookup = Callable[[Sequence[Variant]], Mapping[tuple[str, str], Sequence[Speed]]]
 
 
-def models(path: Path, known: Known | None = None) -> Models:
+def models(path: Path, known: SpeedLookup | None = None) -> Models:
     """`known`: without it, speeds are the records' alone."""
     repository, processor = Repository(path), processor_key()
     variants, unreadable = repository.readable()

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.gates.rows import worst_difference
 
 MAX_ROWS = 32  # of the gate's: one batch of them shows a wrong type, order, shape or engine (guess, not measured)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """What a server made of a repository. `answers`: variant -> every output of all rows; `failed`: variant -> its reason."""
 
     server: str
@@ -30,7 +30,7 @@ class Loaded:
 
 
 # (a repository that is not published, rows of every input) -> what became of it. EnvironmentFault: no server can run here.
-Load = Callable[[Path, Arrays], Loaded]
+Load = Callable[[Path, Arrays], LoadResult]
 
 
 def some_rows(inputs: Arrays, max_batch_size: int) -> Arrays:
@@ -41,7 +41,7 @@ def some_rows(inputs: Arrays, max_batch_size: int) -> Arrays:
     return {name: np.asarray(values)[rows] for name, values in inputs.items()}
 
 
-def why_refused(loaded: Loaded, name: str, expected: Sequence[NDArray[Any]], limit: float) -> str | None:
+def why_refused(loaded: LoadResult, name: str, expected: Sequence[NDArray[Any]], limit: float) -> str | None:
     """In a sentence; None where it answered as the gate saw. `limit`: how far a row may differ, as a share of the output's scale."""
     if name in loaded.failed:
         return f"{loaded.server} does not serve it: {loaded.failed[name]}"

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from serving.errors import UserError
 from serving.export import publish, recipes, sources
-from serving.export.data import digits, folders, tables
+from serving.export.data import folders, tables
+from serving.export.data import reading as digits
 from serving.export.data.class_names import ClassNames
 from serving.export.data.npz import LABELS, check_labels, read_arrays
 from serving.export.data.reading import KINDS
-from serving.export.exported import DEFAULT_OPSET, SourceOptions
-from serving.export.metric_file import check_metric
+from serving.export.exported_model import DEFAULT_OPSET, SourceOptions
+from serving.export.gates.custom import check_metric
 from serving.export.sources import applies
 from serving.repository import PRECISIONS, Repository, check_model_name
 from serving.repository.preprocessing import Preprocessing

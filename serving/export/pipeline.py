@@ -14,25 +14,24 @@ from hashlib import sha256
 from pathlib import Path
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
-from serving.export import allowed, recording
+from serving.export import pool_rules, recording
 from serving.export.data.dataset import Dataset
 from serving.export.dividing import divide
-from serving.export.exported import Arrays, Exported
+from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates import graph
 from serving.export.gates.custom import Metric
 from serving.export.gates.limits import Limits
-from serving.export.judging import Judge, Judged
-from serving.export.load_check import Load, Loaded, some_rows, why_refused
+from serving.export.judge import GatedCandidate, Judge
+from serving.export.load_check import Load, LoadResult, some_rows, why_refused
 from serving.export.options import NoData
 from serving.export.progress import Progress, silent
 from serving.export.publish import Publication, next_version, publish_all
-from serving.export.recording import Proven
+from serving.export.recording import ProvenVariant
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.variants import candidates
-from serving.export.variants.candidate import Candidate
-from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade
+from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.repository import (
     PASSED,
     UNGATED,
@@ -47,7 +46,7 @@ from serving.repository.processor import has, has_bf16
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
 AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
 _UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
-Publications = Callable[[Path, Sequence[Proven]], list[Publication]]  # as they are to lie in that repository
+Publications = Callable[[Path, Sequence[ProvenVariant]], list[Publication]]  # as they are to lie in that repository
 _ACCEPTED = "accepted without data: nothing proves it"
 
 
@@ -60,7 +59,7 @@ class NotServed(GateRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExportSpec:
     """What is to be made of a model, and when it is good enough. `precisions` None: all that are worth trying."""
 
     model: str
@@ -86,10 +85,10 @@ class Outcome:
 
 
 def export(
-    exported: Exported,
+    exported: ExportedModel,
     data: Dataset | None,
     calibration: Arrays | None,
-    asked: Asked,
+    asked: ExportSpec,
     repository: Path,
     engines: Mapping[str, EnginePython],
     progress: Progress = silent,
@@ -111,16 +110,16 @@ def export(
 
 
 def prove(
-    exported: Exported,
+    exported: ExportedModel,
     data: Dataset,
     variant: str,
     model: bytes,
-    asked: Asked,
+    asked: ExportSpec,
     engines: Mapping[str, EnginePython],
     progress: Progress,
     load: Load | None,
     publications: Publications,
-) -> Proven:
+) -> ProvenVariant:
     """One file that somebody else made, beside the FP32 of `exported`. Raises GateRefused; writes nothing."""
     run = _Run(exported, data, {}, asked, engines, progress)
     if served := run.served([run.one(Candidate(variant, model, ""))], load, publications):
@@ -133,10 +132,10 @@ class _Run:
 
     def __init__(
         self,
-        exported: Exported,
+        exported: ExportedModel,
         data: Dataset | None,
         calibration: Arrays | None,
-        asked: Asked,
+        asked: ExportSpec,
         engines: Mapping[str, EnginePython],
         progress: Progress,
     ) -> None:
@@ -151,7 +150,7 @@ class _Run:
         self.warnings: list[str] = []
         self._judge = Judge(asked.model, exported, self.data, asked.limits, asked.metric, engines, progress)
 
-    def all(self) -> list[Proven]:
+    def all(self) -> list[ProvenVariant]:
         precisions = self._precisions()
         self._step("checking the exported graph")
         graph.check_graph(f"{self._asked.model}-fp32", self._exported, self._asked.limits, self._judge.inputs)
@@ -161,7 +160,9 @@ class _Run:
             judged += self._made(precision)
         return self._timed(judged)
 
-    def served(self, proven: Sequence[Proven], load: Load | None, publications: Publications) -> list[Proven]:
+    def served(
+        self, proven: Sequence[ProvenVariant], load: Load | None, publications: Publications
+    ) -> list[ProvenVariant]:
         """Those that a server loads and that answer there as their gate saw, or of which none could be asked, each with what
         the record says of it. Raises NotServed where FP32 is not among them.
         """
@@ -180,7 +181,7 @@ class _Run:
         self._step("loading it in Triton", done=True)
         return good
 
-    def _checked(self, one: Proven, loaded: Loaded, rows: Arrays) -> Proven | None:
+    def _checked(self, one: ProvenVariant, loaded: LoadResult, rows: Arrays) -> ProvenVariant | None:
         """None where it is refused, with the reason kept."""
         pool, name = one.pools["cpu"], f"{self._asked.model}-{one.variant}"
         if not pool.is_loadable:
@@ -198,7 +199,7 @@ class _Run:
         self.refused[one.variant] = reason
         return None
 
-    def one(self, candidate: Candidate) -> Proven:
+    def one(self, candidate: Candidate) -> ProvenVariant:
         return self._timed([self._judge.baseline(), (candidate, self._judge.made(candidate))])[1]
 
     def _precisions(self) -> tuple[str, ...]:
@@ -221,7 +222,7 @@ class _Run:
 
     # -- accuracy -----------------------------------------------------------------------------------------------------
 
-    def _made(self, precision: str) -> list[Judged]:
+    def _made(self, precision: str) -> list[GatedCandidate]:
         """The variant that passed its gate, or none, with the reason kept. Of several that pass, the fastest."""
         if precision == "bf16" and (reason := self._why_no_bf16()):
             self.left_out[precision] = reason
@@ -246,7 +247,7 @@ class _Run:
             return [passed[0] if len(passed) == 1 else self._fastest(passed)]
         return []
 
-    def _passing_int8_otherwise(self) -> list[Judged]:
+    def _passing_int8_otherwise(self) -> list[GatedCandidate]:
         """Finer weights where this processor computes them rightly, and then with the worst layers left in FP32."""
         asked = self._asked.int8_range
         finer = asked == AUTO and not self._asked.is_for_tensorrt and has("vnni")
@@ -255,7 +256,9 @@ class _Run:
             "int8", int8_range="full" if finer else "7bit" if asked == AUTO else asked, second_try=True
         )
 
-    def _passing(self, precision: str, *, int8_range: str | None = None, second_try: bool = False) -> list[Judged]:
+    def _passing(
+        self, precision: str, *, int8_range: str | None = None, second_try: bool = False
+    ) -> list[GatedCandidate]:
         """Candidates that pass, two at most: they differ in speed. Of the second try, one is enough."""
         name, passed = f"{self._asked.model}-{precision}", []
         self._step(f"making {name}")
@@ -286,7 +289,7 @@ class _Run:
 
     # -- speed --------------------------------------------------------------------------------------------------------
 
-    def _timed(self, judged: Sequence[Judged]) -> list[Proven]:
+    def _timed(self, judged: Sequence[GatedCandidate]) -> list[ProvenVariant]:
         """Each with what it may do on each pool, by what it is and by how fast it was beside FP32."""
         with scratch("export") as folder:
             entrants = [
@@ -314,11 +317,11 @@ class _Run:
 
     def _engines_of(self, candidate: Candidate) -> list[str]:
         """Those that are here, may run it, and gave the right answers."""
-        may = allowed.engines(candidate.precision, candidate.needs, is_cpu_only=self._exported.is_cpu_only)
+        may = pool_rules.engines(candidate.precision, candidate.needs, is_cpu_only=self._exported.is_cpu_only)
         here = [engine for engine in may if engine in self._engines]
         return [engine for engine in here if (candidate.precision, engine) not in self._judge.wrong_on]
 
-    def _fastest(self, passed: Sequence[Judged]) -> Judged:
+    def _fastest(self, passed: Sequence[GatedCandidate]) -> GatedCandidate:
         """Of files that are all good enough, the one to keep; they run on ONNX Runtime's own provider."""
         with scratch("export") as folder:
             files = {f"int8 {number}": _file(folder, one, number) for number, (one, _) in enumerate(passed)}
@@ -327,17 +330,17 @@ class _Run:
             winner = self._contest(entrants, is_short=True).fastest(files)
         return passed[list(files).index(winner)] if winner else passed[0]
 
-    def _proven(self, judged: Judged, found: Results) -> Proven:
+    def _proven(self, judged: GatedCandidate, found: Results) -> ProvenVariant:
         candidate, variant = judged[0], judged[0].precision
         pools = {pool: self._pool(candidate, pool, found) for pool in ("cpu", "gpu")}
         gate = self._judge.on(pools["cpu"].engine, judged)
         speed = tuple(row for key in found.entrants if key[0] == variant for row in found.speeds(*key))
         how = "" if variant == "fp32" else candidate.how
-        return Proven(variant, candidate.model, how, gate, pools, speed, tuple(sorted(candidate.needs)))
+        return ProvenVariant(variant, candidate.model, how, gate, pools, speed, tuple(sorted(candidate.needs)))
 
     def _pool(self, candidate: Candidate, pool: str, found: Results) -> PoolGate:
         variant = candidate.precision
-        if refusal := allowed.refusal(variant, pool, candidate.needs, is_cpu_only=self._exported.is_cpu_only):
+        if refusal := pool_rules.refusal(variant, pool, candidate.needs, is_cpu_only=self._exported.is_cpu_only):
             return refusal
         if pool == "gpu" and (self._asked.is_for_tensorrt or "cuda" not in self._engines):
             engine = "tensorrt" if self._asked.is_for_tensorrt else "cuda"
@@ -377,10 +380,10 @@ def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:
 
 def _publications(
     repository: Path,
-    proven: Sequence[Proven],
-    exported: Exported,
+    proven: Sequence[ProvenVariant],
+    exported: ExportedModel,
     data: Dataset | None,
-    asked: Asked,
+    asked: ExportSpec,
     not_made: Mapping[str, str],
 ) -> list[Publication]:
     shared = recording.belongings(exported, data, keeps_data=asked.keeps_data)

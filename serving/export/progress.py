@@ -1,14 +1,20 @@
-"""How a long step tells how far it is. The caller decides what that looks like: a bar on a terminal, lines elsewhere.
+"""What a user sees of an export while it runs: how far a step is, and what was passed over. Not the chatter of libraries.
 
-Rule: every step ends with done == total, so that a bar can be closed.
+The caller decides what progress looks like: a bar on a terminal, lines elsewhere. Rule: every step ends with done == total, so
+that a bar can be closed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 
 Progress = Callable[[str, int, int], None]  # step, done, total
+Warn = Callable[[str], None]
 
 
 def silent(step: str, done: int, total: int) -> None:
@@ -16,6 +22,23 @@ def silent(step: str, done: int, total: int) -> None:
 
 
 def lines(step: str, done: int, total: int) -> None:
-    """A line on stderr when a step ends."""
+    """Prints a line on stderr when a step ends."""
     if done == total:
         print(f"{step}: done", file=sys.stderr)
+
+
+def to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Swallows what libraries print, log and warn of in the block; whatever fails comes as an exception."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import GateRefused, UserError
-from serving.export import given_data, pipeline, recording
+from serving.export import pipeline, recording, user_data
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Exported
+from serving.export.exported_model import ExportedModel
 from serving.export.load_check import Load
-from serving.export.pipeline import Asked, Outcome
+from serving.export.pipeline import ExportSpec, Outcome
 from serving.export.progress import Progress
 from serving.export.publish import Publication, publish_all
-from serving.export.recording import Belongings, Proven
+from serving.export.recording import ProvenVariant, SharedFiles
 from serving.export.speed import EnginePython
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
 from serving.repository.preprocessing import from_json
@@ -41,7 +41,7 @@ def export(
     source: Path,
     *,
     variant: str,
-    asked: Asked,
+    asked: ExportSpec,
     repository: Path,
     data: str | None,
     keeps_slow: bool,
@@ -60,10 +60,10 @@ def export(
     baseline = Repository(repository).variant(f"{asked.model}-fp32")
     exported = _exported(baseline, source)
     judging = _data(data, baseline, exported, max_bad_ratio, progress)
-    given_data.check_limits(asked.limits, exported, judging)
+    user_data.check_limits(asked.limits, exported, judging)
     baseline.verify()
 
-    def publications(_: Path, proven: Sequence[Proven]) -> list[Publication]:
+    def publications(_: Path, proven: Sequence[ProvenVariant]) -> list[Publication]:
         return [_publication(baseline, exported, one, queue_delay_us) for one in proven]
 
     model = source.read_bytes()
@@ -73,7 +73,7 @@ def export(
     return Outcome(tuple(publish_all(repository, publications(repository, [proven]))), {}, {})
 
 
-def _exported(baseline: Variant, source: Path) -> Exported:
+def _exported(baseline: Variant, source: Path) -> ExportedModel:
     record = baseline.record
     shared = [
         path for path in record.files if "/" not in path and not path.endswith(".pbtxt") and path != GATE_DATA_FILE
@@ -81,7 +81,7 @@ def _exported(baseline: Variant, source: Path) -> Exported:
     files = {path: (baseline.directory / path).read_bytes() for path in shared}
     labels = tuple(files[record.labels].decode().splitlines()) if record.labels else None
     preprocessing = from_json(files[PREPROCESSING_FILE].decode()) if record.preprocessing else None
-    return Exported(
+    return ExportedModel(
         model=baseline.model_path.read_bytes(),
         inputs=record.inputs,
         outputs=record.outputs,
@@ -100,22 +100,24 @@ def _exported(baseline: Variant, source: Path) -> Exported:
 
 
 def _data(
-    data: str | None, baseline: Variant, exported: Exported, max_bad_ratio: float | None, progress: Progress
+    data: str | None, baseline: Variant, exported: ExportedModel, max_bad_ratio: float | None, progress: Progress
 ) -> Dataset:
     if data is not None:
-        return given_data.to_judge(data, exported, max_bad_ratio, progress)
+        return user_data.to_judge(data, exported, max_bad_ratio, progress)
     kept = baseline.directory / GATE_DATA_FILE
     if not kept.is_file():
         raise UserError(f"{baseline.name} kept no data to judge on; give some with --data")
-    return replace(given_data.to_judge(kept, exported), name=baseline.record.gate.dataset)
+    return replace(user_data.to_judge(kept, exported), name=baseline.record.gate.dataset)
 
 
-def _publication(baseline: Variant, exported: Exported, proven: Proven, queue_delay_us: int | None) -> Publication:
+def _publication(
+    baseline: Variant, exported: ExportedModel, proven: ProvenVariant, queue_delay_us: int | None
+) -> Publication:
     """Beside the same files as FP32, under its version."""
     record = baseline.record
     rows = [record.warmup_file(index) for index in range(len(record.warmup))]
     files = {**exported.files, **{path: (baseline.directory / path).read_bytes() for path in rows}}
-    shared = Belongings(files, record.labels, record.preprocessing, record.sample, record.warmup)
+    shared = SharedFiles(files, record.labels, record.preprocessing, record.sample, record.warmup)
     made = recording.record(
         exported,
         proven,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays, Exported
+from serving.export.exported_model import Arrays, ExportedModel
 from serving.repository import (
     EMBEDDING,
     GATE_DATA_FILE,
@@ -47,7 +47,7 @@ WARMUP_BATCH_SIZE = 8  # between one request and a full batch, where dynamic bat
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class ProvenVariant:
     """A variant that passed its gates and is not written yet. `how` says in words how it was made."""
 
     variant: str
@@ -66,7 +66,7 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings:
+class SharedFiles:
     """The files that all variants of a model have beside them, and what the record says of them."""
 
     files: Mapping[str, bytes]
@@ -76,7 +76,7 @@ class Belongings:
     warmup: tuple[Tensor, ...] = ()
 
 
-def belongings(exported: Exported, data: Dataset | None, *, keeps_data: bool = True) -> Belongings:
+def belongings(exported: ExportedModel, data: Dataset | None, *, keeps_data: bool = True) -> SharedFiles:
     """`keeps_data` False: the row for the warm-up is of the examples, not of the data."""
     files = dict(exported.files)
     if exported.labels:
@@ -91,7 +91,7 @@ def belongings(exported: Exported, data: Dataset | None, *, keeps_data: bool = T
     rows = data.inputs if data is not None and keeps_data else exported.example
     warmup = _warmup(exported.inputs, rows)
     files |= {Record.warmup_file(index): _row_bytes(row) for index, (_, row) in enumerate(warmup)}
-    return Belongings(
+    return SharedFiles(
         files=files,
         labels=LABELS_FILE if exported.labels else None,
         preprocessing=PREPROCESSING_FILE if exported.preprocessing else None,
@@ -163,7 +163,7 @@ def npz(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def space_of(model: str, fp32_digest: str, proven: Proven, task: str) -> str | None:
+def space_of(model: str, fp32_digest: str, proven: ProvenVariant, task: str) -> str | None:
     return space(model, fp32_digest, proven.variant, sha256(proven.model).hexdigest(), proven.gate, task)
 
 
@@ -178,9 +178,9 @@ def space(model: str, fp32_digest: str, variant: str, digest: str, gate: Gate, t
 
 
 def record(
-    exported: Exported,
-    proven: Proven,
-    shared: Belongings,
+    exported: ExportedModel,
+    proven: ProvenVariant,
+    shared: SharedFiles,
     *,
     model: str,
     model_version: int,
@@ -217,7 +217,7 @@ def record(
     )
 
 
-def files(shared: Belongings, proven: Proven, model_file: str, data: Dataset | None) -> dict[str, bytes]:
+def files(shared: SharedFiles, proven: ProvenVariant, model_file: str, data: Dataset | None) -> dict[str, bytes]:
     """Path -> content. The gate's data lies with FP32 only: one copy is enough for all."""
     kept = {GATE_DATA_FILE: gate_data(data)} if data is not None and proven.variant == "fp32" else {}
     return {model_file: proven.model, **shared.files, **kept}

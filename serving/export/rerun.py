@@ -7,7 +7,7 @@ said and not guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,21 +19,25 @@ from serving.errors import GateRefused, UserError
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.data.reading import read
-from serving.export.exported import Run
+from serving.export.exported_model import Run
 from serving.export.gates import file, refusals, rows, session
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, digits
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.session import Session
-from serving.export.gates.tasks import Measured, measure
+from serving.export.gates.tasks import Measurement, measure
 from serving.export.progress import Progress
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.export.verify import EngineRun
 from serving.planning.engines import ONLY_ENGINE, PLAIN
 from serving.repository import GATE_DATA_FILE, Check, Variant
 from serving.repository.preprocessing import from_json
 
 # precision -> what computes it; on the plain CPU provider the file is FP32's
 ONLY_ON = {variant: engine for (pool, variant), engine in ONLY_ENGINE.items() if pool == "cpu"}
+
+
+# (file, precision) -> a function from one batch of inputs to all outputs, as long as the block runs; of an engine that
+# another interpreter has
+EngineRun = Callable[[bytes, str], AbstractContextManager[Callable[[Mapping[str, Any]], list[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class Rerun:
             return f"not measured again: {TOP1}, because the data has no labels"
         return f"not measured again: {', '.join(metrics)}, because {gate.reference} is not here"
 
-    def _check(self, variant: Variant, recorded: Check, now: Measured) -> Check:
+    def _check(self, variant: Variant, recorded: Check, now: Measurement) -> Check:
         limit, beside = recorded.limit, now.reference
         if variant.record.gate.reference != "fp32":
             beside = recorded.reference  # the framework's, which cannot be asked again

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-
 from sklearn.ensemble import HistGradientBoostingClassifier  # type: ignore[import-untyped, unused-ignore]
 from sklearn.model_selection import train_test_split  # type: ignore[import-untyped, unused-ignore]
 
-from serving.export.exported import Arrays, SourceOptions
+from serving.export.exported_model import Arrays, SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.estimators import sklearn_file
 from serving.export.sources.estimators.estimator import FEATURES

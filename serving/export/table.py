@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serving.export.inventory import Models, Row
-from serving.export.verify import Verification, Verified
+from serving.export.verify import VariantVerdict, Verification
 from serving.planning.engines import PLAIN, POOL
 from serving.repository import UNTRAINED, Speed
 
@@ -100,7 +100,7 @@ def show_verification(verification: Verification, *, as_json: bool) -> None:
         print(f"{variant.name}: {_verified(variant)}")
 
 
-def _verified(variant: Verified) -> str:
+def _verified(variant: VariantVerdict) -> str:
     if variant.problems:
         return "; ".join((*variant.problems, *variant.notes))
     gate = {"passed": "whole, gate passed again"}.get(variant.gate, "whole")

@@ -7,11 +7,10 @@ is a note, what is disproven a problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
@@ -19,6 +18,9 @@ from serving.installation import how_to_add
 from serving.repository import GATE_DATA_FILE, NOTHING, PRECISIONS, Check, DigestMismatch, Repository, Variant
 from serving.repository.processor import has
 from serving.repository.record import nearest
+
+if TYPE_CHECKING:  # it needs NumPy and ONNX Runtime
+    from serving.export.rerun import EngineRun, Outcome
 
 VERSION = 1
 
@@ -30,13 +32,9 @@ TANDEM = "tandem"
 NVIDIA = "nvidia"
 SERVERS = (TANDEM, NVIDIA)
 
-# (file, precision) -> a function from one batch of inputs to all outputs, as long as the block runs; of an engine that
-# another interpreter has
-EngineRun = Callable[[bytes, str], AbstractContextManager[Callable[[Mapping[str, Any]], list[Any]]]]
-
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VariantVerdict:
     """One directory of a repository. `checks`: as measured now, with the limits that they were held against."""
 
     name: str
@@ -56,7 +54,7 @@ class Verification:
     version: int
     repository: str
     server: str
-    variants: tuple[Verified, ...]
+    variants: tuple[VariantVerdict, ...]
     unread: Mapping[str, str] = field(default_factory=dict)
     lacks: str | None = None  # the package without which no gate could be run again
 
@@ -99,7 +97,7 @@ def verify(
         result = _for_server(variant, found[variant.name], server, processor)
         found[variant.name] = _for_its_version(variant, result, newest.get(variant.record.model, 0))
     results = {name: result for name, result in found.items() if name in wanted}
-    results |= {name: Verified(name, False, NOT_RUN, (), (reason,), ()) for name, reason in without.items()}
+    results |= {name: VariantVerdict(name, False, NOT_RUN, (), (reason,), ()) for name, reason in without.items()}
     unread = {name: reason for name, reason in unreadable.items() if name not in without}
     lacks = None if digests_only else _lacks()
     if lacks is not None and not any(_not_installed(lacks) in result.notes for result in results.values()):
@@ -126,15 +124,15 @@ def _chosen(
     return variants, {name: reason for name, reason in unproven.items() if name in concerned}
 
 
-def _digests(variant: Variant) -> Verified:
+def _digests(variant: Variant) -> VariantVerdict:
     try:
         variant.verify()
     except DigestMismatch as mismatch:
-        return Verified(variant.name, False, NOT_RUN, (), (f"{mismatch.file} {mismatch.problem}",), ())
-    return Verified(variant.name, True, NOT_RUN, (), (), ())
+        return VariantVerdict(variant.name, False, NOT_RUN, (), (f"{mismatch.file} {mismatch.problem}",), ())
+    return VariantVerdict(variant.name, True, NOT_RUN, (), (), ())
 
 
-def _for_server(variant: Variant, result: Verified, server: str, processor: str | None) -> Verified:
+def _for_server(variant: Variant, result: VariantVerdict, server: str, processor: str | None) -> VariantVerdict:
     """What NVIDIA's image would compute otherwise on a CPU pool, and says nothing of. Its backend hands OpenVINO nothing but
     the device, and nobody there asks what a file needs of the processor.
     """
@@ -161,7 +159,7 @@ def _for_server(variant: Variant, result: Verified, server: str, processor: str 
     return replace(result, problems=tuple(problems), notes=tuple(notes))
 
 
-def _for_its_version(variant: Variant, result: Verified, fp32_version: int) -> Verified:
+def _for_its_version(variant: Variant, result: VariantVerdict, fp32_version: int) -> VariantVerdict:
     """All variants of a model are of one version: another would answer for weights that are gone."""
     version = variant.record.model_version
     if version >= fp32_version:
@@ -177,16 +175,16 @@ def _gates(
     variants: Sequence[Variant],
     fp32s: Sequence[Variant],
     unreadable: Mapping[str, str],
-    found: Mapping[str, Verified],
+    found: Mapping[str, VariantVerdict],
     data: Path | None,
     engines: Mapping[str, EngineRun],
     progress: Progress,
-) -> dict[str, Verified]:
+) -> dict[str, VariantVerdict]:
     """The results that running the gates again changes. `fp32s`: of the models of these variants."""
     models = sorted({variant.record.model for variant in variants})
     if data is not None and len(models) > 1:
         raise UserError(f"--data is of one model, and the repository has {', '.join(models)}; say which with --model")
-    changed: dict[str, Verified] = {}
+    changed: dict[str, VariantVerdict] = {}
     for model in models:
         family = [variant for variant in variants if variant.record.model == model]
         fp32 = next((variant for variant in fp32s if variant.record.model == model), None)
@@ -205,7 +203,7 @@ def _gates(
     return changed
 
 
-def _why_not(fp32: Variant | None, found: Mapping[str, Verified], data: Path | None) -> str | None:
+def _why_not(fp32: Variant | None, found: Mapping[str, VariantVerdict], data: Path | None) -> str | None:
     """Why none of a model's gates can be run again; None where they can."""
     if fp32 is None:
         return "gate not run again: the repository has no FP32 of this model to compare with"
@@ -240,11 +238,11 @@ def _why_not_this(variant: Variant) -> str | None:
 def _rerun(
     family: Sequence[Variant],
     fp32: Variant,
-    found: Mapping[str, Verified],
+    found: Mapping[str, VariantVerdict],
     data: Path | None,
     engines: Mapping[str, EngineRun],
     progress: Progress,
-) -> dict[str, Verified]:
+) -> dict[str, VariantVerdict]:
     from serving.export import rerun
 
     run = rerun.Rerun(fp32, data, engines, progress)
@@ -258,11 +256,10 @@ def _rerun(
     return changed
 
 
-def _held_against(result: Verified, run: Any) -> Verified:
-    """`run`: a rerun.Outcome."""
+def _held_against(result: VariantVerdict, run: Outcome) -> VariantVerdict:
     gate = FAILED if run.problems else PASSED if run.checks else NOT_RUN
     return replace(result, gate=gate, checks=run.checks, problems=run.problems, notes=run.notes)
 
 
-def _noted(result: Verified, note: str) -> Verified:
+def _noted(result: VariantVerdict, note: str) -> VariantVerdict:
     return replace(result, notes=(*result.notes, note)) if result.is_whole else result

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from serving.cores import usable_cores
 from serving.errors import EnvironmentFault
-from serving.export.load_check import Loaded
+from serving.export.load_check import LoadResult
 from serving.export.scratch import scratch
 from serving.local import launch as launching
 from serving.local.assemble import backend_directory
@@ -33,13 +33,13 @@ from serving.repository import Repository, Variant
 POOL = "cpu"
 
 
-def load(model_repository: Path, rows: Mapping[str, NDArray[Any]], say: Say) -> Loaded:
+def load(model_repository: Path, rows: Mapping[str, NDArray[Any]], say: Say) -> LoadResult:
     """`rows`: of every input [n, …], n at most the largest batch. Raises EnvironmentFault where no Triton can run here."""
     if found := UNSAFE.search(str(model_repository)):
         raise EnvironmentFault(f"Triton cannot start from {model_repository}: the path holds {found[0]!r}; set TMPDIR")
     variants = [one for one in Repository(model_repository).variants() if POOL in one.loadable_pools]
     if not variants:
-        return Loaded("Triton", {}, {})
+        return LoadResult("Triton", {}, {})
     environment = ensure(ENGINES[POOL], say)
     openvino = find(ENGINES["openvino"])
     with scratch("triton") as folder, _own_signals():
@@ -66,7 +66,7 @@ def _own_signals() -> Iterator[None]:
         signal.set_wakeup_fd(before)
 
 
-async def _load(launch: Launch, variants: list[Variant], rows: Mapping[str, NDArray[Any]], log: Path) -> Loaded:
+async def _load(launch: Launch, variants: list[Variant], rows: Mapping[str, NDArray[Any]], log: Path) -> LoadResult:
     answers: dict[str, list[NDArray[Any]]] = {}
     failed: dict[str, str] = {}
     with Nursery() as nursery:
@@ -80,7 +80,7 @@ async def _load(launch: Launch, variants: list[Variant], rows: Mapping[str, NDAr
                     failed[variant.name] = failure.reason
                 with contextlib.suppress(EnvironmentFault):
                     await control.unload(variant.name)
-            return Loaded(await control.server(), answers, failed)
+            return LoadResult(await control.server(), answers, failed)
         finally:
             await control.close()
             server.send(signal.SIGKILL)  # nobody waits for an answer

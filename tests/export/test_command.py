@@ -33,13 +33,13 @@ import serving.local.frameworks
 from serving import cli
 from serving.cli import models as verbs
 from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
-from serving.export import command, frameworks, pipeline, recipes, sources
+from serving.export import command, pipeline, recipes, sources
 from serving.export.data.dataset import Dataset
-from serving.export.data.digits import digits
-from serving.export.exported import SourceOptions
-from serving.export.pipeline import Asked
+from serving.export.data.reading import digits
+from serving.export.exported_model import SourceOptions
+from serving.export.pipeline import ExportSpec
 from serving.export.publish import writing
-from serving.export.recording import Proven
+from serving.export.recording import ProvenVariant
 from serving.export.sources import applies, onnx_file
 from serving.repository import Record, Repository, Speed
 from serving.repository.preprocessing import ImagePreprocessing
@@ -172,7 +172,7 @@ def _begin(begin: str, repository: Path) -> None:
     )
     exported = replace(exported, preprocessing=takes, labels=tuple("abcde"), task="classification")
     data = Dataset("drawn", {"image": np.random.default_rng(3).random((20, 3, 8, 8), np.float32)}, None)
-    asked = Asked("model", precisions=("fp32",), seconds=0.01)
+    asked = ExportSpec("model", precisions=("fp32",), seconds=0.01)
     with writing(repository, "model"):
         pipeline.export(exported, data, None, asked, repository, {"cpu": serving.local.engines.installed()["cpu"]})
     for name in range(4):
@@ -363,7 +363,7 @@ def test_yes_makes_the_environment_that_a_source_needs(
         asked.append((extra, is_yes))
         raise EnvironmentFault("as far as this goes")
 
-    monkeypatch.setattr(frameworks, "missing", lambda _: "export")
+    monkeypatch.setattr(sources, "missing", lambda _: "export")
     monkeypatch.setattr(serving.local.frameworks, "ensure", made)
     words = ("module:some.where:net", "--trust", "--i-accept-ungated", *(["--yes"] if is_yes else []))
     assert run(words, folder / "none").code == 3
@@ -386,7 +386,7 @@ def test_what_only_folders_of_transformers_read_gets_there(
         got.append(options)
         raise UserError("as far as this goes")
 
-    monkeypatch.setattr(frameworks, "missing", lambda _: None)
+    monkeypatch.setattr(sources, "missing", lambda _: None)
     monkeypatch.setattr(sources, "load", load)
     words, value = OF_TORCH[option]
     assert run(("hf:some/where", "--task", "embedding", "--i-accept-ungated", *words), folder / "none").code == 2
@@ -580,8 +580,8 @@ def test_what_the_files_say_by_themselves_is_refused_before_a_framework_is_fetch
     for name in ("eagle", "cat"):
         Image.new("RGB", (8, 8)).save(folder / "birds" / name / "1.png")
     (tmp_path / "repository" / "theirs-fp32" / "1").mkdir(parents=True)
-    monkeypatch.setattr(frameworks, "missing", lambda _: "export")
-    monkeypatch.setattr(frameworks, "is_here", lambda _: has_onnx)
+    monkeypatch.setattr(sources, "missing", lambda _: "export")
+    monkeypatch.setattr(sources, "is_here", lambda _: has_onnx)
     monkeypatch.setattr(serving.local.frameworks, "ensure", lambda *_, **__: pytest.fail("it was fetched all the same"))
     given = words if "--data" in words else (*words, "--i-accept-ungated")
     done = run((f"hf:{saved(tmp_path / 'model', config, *files)}", *given), tmp_path / "repository")
@@ -607,7 +607,7 @@ def test_what_the_files_say_by_themselves_is_refused_before_a_framework_is_fetch
 def test_a_broken_file_of_a_folder_is_refused_before_a_framework_is_fetched(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: bytes, says: str
 ) -> None:
-    monkeypatch.setattr(frameworks, "missing", lambda _: "export")
+    monkeypatch.setattr(sources, "missing", lambda _: "export")
     monkeypatch.setattr(serving.local.frameworks, "ensure", lambda *_, **__: pytest.fail("it was fetched all the same"))
     model = saved(tmp_path / "model", BERT, WEIGHTS, WORDS)
     (model / file).write_bytes(content)
@@ -651,7 +651,7 @@ def test_a_module_that_cannot_give_the_name_is_refused_before_a_framework_is_fet
     def made(*_: object, **__: object) -> Path:
         raise EnvironmentFault("as far as this goes")
 
-    monkeypatch.setattr(frameworks, "missing", lambda _: "export")
+    monkeypatch.setattr(sources, "missing", lambda _: "export")
     monkeypatch.setattr(serving.local.frameworks, "ensure", made)
     monkeypatch.chdir(tmp_path)
     Path("m.py").write_text(code)
@@ -667,7 +667,7 @@ def test_what_may_be_right_is_fetched_for(folder: Path, tmp_path: Path, monkeypa
         raise EnvironmentFault("as far as this goes")
 
     (folder / "known.csv").write_text(DATA_FILES["known.csv"])
-    monkeypatch.setattr(frameworks, "missing", lambda _: "export")
+    monkeypatch.setattr(sources, "missing", lambda _: "export")
     monkeypatch.setattr(serving.local.frameworks, "ensure", made)
     model = saved(tmp_path / "model", BERT, WEIGHTS, WORDS)
     assert run((f"hf:{model}", "--data", "known.csv"), tmp_path / "repository").code == 3
@@ -776,7 +776,7 @@ def test_slower_is_what_is_so_at_every_batch_size(highest: tuple[float, ...], is
     record = Repository(COMMITTED).variant("digits-fp32").record
     one = Speed("xeon", "cpu", "1.31.1", "cpu", 1, 1, 0.8, 0.7, 0.9, 0.001, 0.0008, "2026-11-21")
     speed = tuple(replace(one, ratio=0.7, ratio_low=0.7, ratio_high=high) for high in highest)
-    assert Proven("int8", b"", "", record.gate, record.pools, speed).is_slower is is_slower
+    assert ProvenVariant("int8", b"", "", record.gate, record.pools, speed).is_slower is is_slower
 
 
 @pytest.mark.parametrize(("package", "extra"), [("skl2onnx", "onnx"), ("torch.nn", "export"), ("psutil", "local")])
@@ -804,8 +804,8 @@ def test_a_package_that_turns_out_to_be_missing_late_is_named_with_its_extra(
 def test_a_pickle_asks_for_the_packages_that_convert_it(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    assert frameworks.missing("sklearn:plain.pkl") == "onnx"
-    assert frameworks.missing("net.onnx") is None
+    assert sources.missing("sklearn:plain.pkl") == "onnx"
+    assert sources.missing("net.onnx") is None
 
 
 ENDLESS = """

@@ -18,9 +18,9 @@ from onnx.helper import make_node, make_tensor_value_info
 from serving.errors import EnvironmentFault
 from serving.export import pipeline
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays, Exported, SourceOptions
-from serving.export.load_check import Load, Loaded
-from serving.export.pipeline import Asked, NotServed, Outcome
+from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
+from serving.export.load_check import Load, LoadResult
+from serving.export.pipeline import ExportSpec, NotServed, Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.local.engines import installed
@@ -166,16 +166,16 @@ def test_a_ready_made_variant_that_triton_does_not_load_is_not_published(tmp_pat
 
 
 def of_pipeline(repository: Path, load: Load | None) -> Outcome:
-    exported: Exported = onnx_file.load(FP32, SourceOptions(), lambda *_: None)
+    exported: ExportedModel = onnx_file.load(FP32, SourceOptions(), lambda *_: None)
     with np.load(PAYLOAD) as found:
         data = Dataset("digits", {"image": found["image"]}, found["labels"])
-    asked = Asked("m", precisions=("fp32", "fp16"), seconds=0.01)
+    asked = ExportSpec("m", precisions=("fp32", "fp16"), seconds=0.01)
     with writing(repository, "m"):
         return pipeline.export(exported, data, None, asked, repository, {"cpu": installed()["cpu"]}, load=load)
 
 
 def test_where_no_triton_can_run_the_record_and_the_summary_say_so(tmp_path: Path) -> None:
-    def none(_: Path, __: Arrays) -> Loaded:
+    def none(_: Path, __: Arrays) -> LoadResult:
         raise EnvironmentFault("this system has no glibc")
 
     outcome = of_pipeline(tmp_path, none)
@@ -185,12 +185,12 @@ def test_where_no_triton_can_run_the_record_and_the_summary_say_so(tmp_path: Pat
 
 
 def test_what_a_gpu_alone_runs_is_not_said_to_have_been_loaded(tmp_path: Path) -> None:
-    def server(folder: Path, rows: Arrays) -> Loaded:
+    def server(folder: Path, rows: Arrays) -> LoadResult:
         assert {variant.name for variant in Repository(folder).variants()} == {"m-fp32", "m-fp16"}
         raw = Repository(folder).variant("m-fp32").model_path.read_bytes()
         from serving.export.gates.session import answers
 
-        return Loaded("a server", {"m-fp32": answers(raw, rows, 32)}, {})
+        return LoadResult("a server", {"m-fp32": answers(raw, rows, 32)}, {})
 
     said = {one.record.variant: one.record.load_check for one in of_pipeline(tmp_path, server).published}
     assert said["fp32"] == "a server on cpu: 32 rows answered as its gate saw"
@@ -198,8 +198,8 @@ def test_what_a_gpu_alone_runs_is_not_said_to_have_been_loaded(tmp_path: Path) -
 
 
 def test_a_model_that_answers_with_nan_on_a_server_is_not_served(tmp_path: Path) -> None:
-    def server(_: Path, rows: Arrays) -> Loaded:
-        return Loaded("a server", {"m-fp32": [np.full((len(rows["image"]), 10), np.nan, np.float32)]}, {})
+    def server(_: Path, rows: Arrays) -> LoadResult:
+        return LoadResult("a server", {"m-fp32": [np.full((len(rows["image"]), 10), np.nan, np.float32)]}, {})
 
     with pytest.raises(NotServed, match="gives other answers than the gate measured"):
         of_pipeline(tmp_path / "new", server)

@@ -13,12 +13,12 @@ import pytest
 from serving.errors import GateRefused, UserError
 from serving.export import pipeline, variants
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.limits import Limits
-from serving.export.pipeline import Asked, Outcome
+from serving.export.pipeline import ExportSpec, Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
-from serving.export.variants.candidate import Candidate
+from serving.export.variants.outcome import Candidate
 from serving.local.engines import installed
 from serving.repository import Repository
 from serving.repository.processor import has
@@ -31,21 +31,23 @@ pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
 
 ENGINES = {"cpu": installed()["cpu"]}
 FP32 = COMMITTED / "digits-fp32" / MODEL_FILE
-ASKED = Asked("mine", precisions=("int8",), seconds=0.05)
+ASKED = ExportSpec("mine", precisions=("int8",), seconds=0.05)
 
 
 @pytest.fixture
-def exported() -> Exported:
+def exported() -> ExportedModel:
     return onnx_file.load(FP32, SourceOptions(), lambda *_: None)
 
 
-def export(exported: Exported, data: Dataset | None, repository: Path, asked: Asked = ASKED, **how: object) -> Outcome:
+def export(
+    exported: ExportedModel, data: Dataset | None, repository: Path, asked: ExportSpec = ASKED, **how: object
+) -> Outcome:
     with writing(repository, asked.model):
         return pipeline.export(exported, data, None, asked, repository, ENGINES, **how)  # type: ignore[arg-type]
 
 
 def test_a_file_becomes_a_model_with_its_variants_and_its_data(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     outcome = export(exported, held_out, tmp_path)
     assert [variant.name for variant in outcome.published] == ["mine-fp32", "mine-int8"]
@@ -64,7 +66,7 @@ def test_a_file_becomes_a_model_with_its_variants_and_its_data(
 
 
 def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_beside_it(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     asked = replace(ASKED, precisions=("fp32",))
     export(exported, held_out, tmp_path, asked)
@@ -80,7 +82,7 @@ def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_be
 
 
 def test_a_variant_that_a_new_export_did_not_make_again_is_told(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     assert export(exported, held_out, tmp_path).warnings == ()
     other = onnx.load_from_string(exported.model)
@@ -93,7 +95,7 @@ def test_a_variant_that_a_new_export_did_not_make_again_is_told(
 
 
 def test_a_record_of_another_model_that_cannot_be_read_does_not_stop_an_export(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     (tmp_path / "other-fp32").mkdir()
     (tmp_path / "other-fp32" / "tandem.json").write_text("{")
@@ -102,7 +104,7 @@ def test_a_record_of_another_model_that_cannot_be_read_does_not_stop_an_export(
 
 
 def test_without_labels_the_gate_rests_on_agreement_and_the_record_says_so(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     data = Dataset("no labels", held_out.inputs, None)
     int8 = export(exported, data, tmp_path).published[1]
@@ -111,12 +113,12 @@ def test_without_labels_the_gate_rests_on_agreement_and_the_record_says_so(
     assert int8.record.gate.headline.metric == "agreement"
 
 
-def test_without_data_nothing_is_written_unless_that_is_accepted(exported: Exported, tmp_path: Path) -> None:
+def test_without_data_nothing_is_written_unless_that_is_accepted(exported: ExportedModel, tmp_path: Path) -> None:
     repository = tmp_path / "repo"
     with pytest.raises(UserError, match=r"there is no data to judge the variants on.*--i-accept-ungated"):
         export(exported, None, repository)
     assert not repository.exists()
-    asked = Asked("mine", accepts_ungated=True, seconds=0.05)
+    asked = ExportSpec("mine", accepts_ungated=True, seconds=0.05)
     outcome = export(exported, None, repository, asked)
     [fp32] = outcome.published
     assert "no data to prove it on" in outcome.left_out["int8"]
@@ -127,7 +129,7 @@ def test_without_data_nothing_is_written_unless_that_is_accepted(exported: Expor
 
 
 def test_a_variant_that_fails_its_gate_is_named_and_the_others_are_written(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     strict = replace(ASKED, limits=Limits.chosen({"max_probability_difference": 1e-7}))
     outcome = export(exported, held_out, tmp_path, strict)
@@ -139,7 +141,7 @@ def test_a_variant_that_fails_its_gate_is_named_and_the_others_are_written(
 
 @pytest.mark.parametrize(("int8_range", "bits"), [("auto", 8 if has("vnni") else 7), ("7bit", 7)])
 def test_finer_weights_are_tried_where_the_coarse_ones_fail_and_the_processor_computes_them_rightly(
-    exported: Exported, held_out: Dataset, tmp_path: Path, int8_range: str, bits: int
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path, int8_range: str, bits: int
 ) -> None:
     strict = Limits.chosen({"max_probability_difference": 1e-7})
     outcome = export(exported, held_out, tmp_path, replace(ASKED, limits=strict, int8_range=int8_range))
@@ -148,7 +150,7 @@ def test_finer_weights_are_tried_where_the_coarse_ones_fail_and_the_processor_co
 
 
 def test_a_file_that_is_right_on_every_processor_is_preferred(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     int8 = export(exported, held_out, tmp_path).published[1]
     assert "7 bits" in int8.record.source
@@ -157,7 +159,7 @@ def test_a_file_that_is_right_on_every_processor_is_preferred(
 
 @pytest.mark.parametrize("is_fast_first", [True, False])
 def test_of_two_files_that_pass_the_faster_one_is_kept(
-    exported: Exported, held_out: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast_first: bool
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast_first: bool
 ) -> None:
     """Two real files with the same answers, one of them after several times the work."""
     made = [Candidate("int8", exported.model, "fast"), Candidate("int8", spoil.slowed(exported.model, 6), "slow")]
@@ -184,7 +186,7 @@ def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_pa
     assert "operators with values over" in seeing.published[1].record.source
 
 
-def test_a_file_for_tensorrt_is_for_no_other_pool(exported: Exported, held_out: Dataset, tmp_path: Path) -> None:
+def test_a_file_for_tensorrt_is_for_no_other_pool(exported: ExportedModel, held_out: Dataset, tmp_path: Path) -> None:
     outcome = export(exported, held_out, tmp_path, replace(ASKED, precisions=("fp16", "int8"), is_for_tensorrt=True))
     pools = {variant.record.variant: variant.record.pools for variant in outcome.published}
     assert {name: pool["gpu"].engine for name, pool in pools.items()} == dict.fromkeys(pools, "tensorrt")
@@ -194,7 +196,7 @@ def test_a_file_for_tensorrt_is_for_no_other_pool(exported: Exported, held_out: 
 
 
 def test_every_engine_that_may_serve_a_file_is_asked_for_its_answers(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     engines = {name: engine for name, engine in installed().items() if name in ("cpu", "openvino")}
     steps: list[str] = []
@@ -206,7 +208,7 @@ def test_every_engine_that_may_serve_a_file_is_asked_for_its_answers(
 
 
 def test_limits_of_the_users_own_stand_in_the_record_as_such(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     asked = replace(ASKED, precisions=("fp32",), limits=Limits.chosen({"max_drop": 0.5}))
     gate = export(exported, held_out, tmp_path, asked).published[0].record.gate
@@ -215,7 +217,7 @@ def test_limits_of_the_users_own_stand_in_the_record_as_such(
 
 
 def test_a_net_that_answers_the_same_to_everything_is_refused(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     proto = onnx.load_from_string(exported.model)
     for tensor in proto.graph.initializer:
@@ -227,7 +229,7 @@ def test_a_net_that_answers_the_same_to_everything_is_refused(
 
 
 def test_a_graph_whose_rows_depend_on_their_batch_is_refused(
-    exported: Exported, held_out: Dataset, tmp_path: Path
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(GateRefused, match="row"):
         export(replace(exported, model=spoil.with_leaking_batch(exported.model)), held_out, tmp_path)
@@ -241,29 +243,33 @@ def test_a_graph_whose_rows_depend_on_their_batch_is_refused(
     ],
 )
 def test_what_cannot_be_asked_is_said_before_anything_is_made(
-    exported: Exported, held_out: Dataset, tmp_path: Path, asked: Asked, says: str
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path, asked: ExportSpec, says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
         export(exported, held_out, tmp_path / "repo", asked)
     assert not (tmp_path / "repo").exists()
 
 
-def test_a_precision_that_a_source_cannot_have_is_named(exported: Exported, held_out: Dataset, tmp_path: Path) -> None:
+def test_a_precision_that_a_source_cannot_have_is_named(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
     only = replace(exported, precisions=("fp32",), source="sklearn: trees.pkl")
     with pytest.raises(UserError, match=r"sklearn: trees.pkl cannot be made in int8; it can in fp32"):
         export(only, held_out, tmp_path)
 
 
-def test_a_model_for_processors_alone_gets_no_gpu_pool(exported: Exported, held_out: Dataset, tmp_path: Path) -> None:
+def test_a_model_for_processors_alone_gets_no_gpu_pool(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
     only = replace(exported, precisions=("fp32",), is_cpu_only=True)
-    [fp32] = export(only, held_out, tmp_path, Asked("mine", seconds=0.05)).published
+    [fp32] = export(only, held_out, tmp_path, ExportSpec("mine", seconds=0.05)).published
     assert fp32.record.pools["gpu"].status == "not_allowed"
     assert "a CPU model" in fp32.record.pools["gpu"].reason
     assert fp32.loadable_pools == ("cpu",)
 
 
 def test_ctrl_c_at_any_step_leaves_nothing(
-    exported: Exported, held_out: Dataset, tmp_path: Path, content: Callable[[Path], dict[str, bytes]]
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path, content: Callable[[Path], dict[str, bytes]]
 ) -> None:
     steps: list[str] = []
     export(exported, held_out, tmp_path / "whole", progress=lambda step, *_: steps.append(step))
@@ -278,9 +284,9 @@ def test_ctrl_c_at_any_step_leaves_nothing(
         assert content(tmp_path / "repo") == {}
 
 
-def test_random_weights_are_timed_and_marked(exported: Exported, tmp_path: Path) -> None:
+def test_random_weights_are_timed_and_marked(exported: ExportedModel, tmp_path: Path) -> None:
     untrained = replace(exported, is_untrained=True)
-    [fp32] = export(untrained, None, tmp_path, Asked("mine", precisions=("fp32",), seconds=0.05)).published
+    [fp32] = export(untrained, None, tmp_path, ExportSpec("mine", precisions=("fp32",), seconds=0.05)).published
     assert fp32.record.is_untrained
     assert "untrained: speed only" in fp32.record.pools["cpu"].reason
     assert fp32.config("cpu").parameters["tandem_gate"] == "untrained: speed only"

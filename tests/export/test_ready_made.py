@@ -10,9 +10,9 @@ import pytest
 
 from serving.errors import UserError
 from serving.export import ready_made
-from serving.export.data.digits import digits
+from serving.export.data.reading import digits
 from serving.export.gates.refusals import AccuracyLost
-from serving.export.pipeline import Asked
+from serving.export.pipeline import ExportSpec
 from serving.export.progress import silent
 from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
@@ -26,7 +26,7 @@ from .conftest import MODEL_FILE, PAYLOAD
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
 ENGINES = {"cpu": installed()["cpu"]}
-ASKED = Asked("digits", seconds=0.05)
+ASKED = ExportSpec("digits", seconds=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +121,8 @@ def test_a_spoilt_file_is_refused_by_its_own_gate(
     [
         ({"variant": "fp32"}, "cannot be exported as variant 'fp32'"),
         ({"variant": "int88"}, "cannot be exported as variant 'int88', did you mean 'int8'"),
-        ({"asked": Asked("digits-int8")}, "ends in the precision -int8"),
-        ({"asked": Asked("digit")}, "no variant 'digit-fp32', did you mean 'digits-fp32'"),
+        ({"asked": ExportSpec("digits-int8")}, "ends in the precision -int8"),
+        ({"asked": ExportSpec("digit")}, "no variant 'digit-fp32', did you mean 'digits-fp32'"),
         ({"file": Path("nowhere.onnx")}, r"there is no file nowhere.onnx"),
         ({"data": "nowhere.npz"}, r"nowhere.npz is not there"),
     ],

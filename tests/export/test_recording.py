@@ -11,13 +11,13 @@ import pytest
 
 from serving.export import recording
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Exported
-from serving.export.recording import Proven, belongings, gate_data, record, request, space
+from serving.export.exported_model import ExportedModel
+from serving.export.recording import ProvenVariant, belongings, gate_data, record, request, space
 from serving.repository import Check, Gate, PoolGate, Tensor
 from serving.repository.preprocessing import ImagePreprocessing, from_json
 
 IMAGES = np.random.default_rng(0).random((6, 1, 8, 8), dtype=np.float32)
-EXPORTED = Exported(
+EXPORTED = ExportedModel(
     model=b"onnx",
     inputs=(Tensor("image", "FP32", (1, 8, 8)),),
     outputs=(Tensor("probabilities", "FP32", (3,)),),
@@ -31,7 +31,7 @@ EXPORTED = Exported(
 )
 DATA = Dataset("images", {"image": IMAGES}, np.array([2, 0, 1, 1, 0, 2]), "arrays")
 GATE = Gate("labels", "pytorch", (Check("top1", 1.0, 0.99, True, 1.0, True),), 6, "images", "0" * 64, (1, 3, 32))
-PROVEN = Proven("fp32", b"onnx", "", GATE, {"cpu": PoolGate("passed", "cpu", "")}, ())
+PROVEN = ProvenVariant("fp32", b"onnx", "", GATE, {"cpu": PoolGate("passed", "cpu", "")}, ())
 
 
 def test_labels_and_preprocessing_are_files_and_the_sample_has_its_answer() -> None:

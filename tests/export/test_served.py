@@ -23,8 +23,8 @@ from tritonclient.utils import np_to_triton_dtype
 
 from serving.export import command, recipes, speed_nets, verify
 from serving.export.command import ExportOptions
-from serving.export.exported import SourceOptions
-from serving.export.recipes import Built
+from serving.export.exported_model import SourceOptions
+from serving.export.recipes import RecipeModel
 from serving.local.engines import installed
 from serving.local.environments import ENGINES
 from serving.local.launch import free_ports
@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> dict[str, Built]:
+def trained(folder: Path) -> dict[str, RecipeModel]:
     """The recipes with their own data and framework, built once more than the repository builds them."""
     made = {}
     for name in ("minilm", "efficientnet-lite0"):
@@ -157,7 +157,7 @@ def variants_of(folder: Path, model: str) -> list[str]:
     return [variant.name for variant in found if "cpu" in variant.loadable_pools]
 
 
-def test_served_sentence_vectors_are_those_of_transformers(gateway: Running, trained: dict[str, Built]) -> None:
+def test_served_sentence_vectors_are_those_of_transformers(gateway: Running, trained: dict[str, RecipeModel]) -> None:
     built = trained["minilm"]
     assert built.data is not None
     assert built.exported.run is not None
@@ -167,7 +167,9 @@ def test_served_sentence_vectors_are_those_of_transformers(gateway: Running, tra
     assert cosines(ours, theirs).min() >= COSINE
 
 
-def test_a_sentence_alone_has_the_vector_that_it_has_in_a_batch(gateway: Running, trained: dict[str, Built]) -> None:
+def test_a_sentence_alone_has_the_vector_that_it_has_in_a_batch(
+    gateway: Running, trained: dict[str, RecipeModel]
+) -> None:
     built = trained["minilm"]
     assert built.data is not None
     inputs = {name: values[:8] for name, values in built.data.inputs.items()}
@@ -177,7 +179,7 @@ def test_a_sentence_alone_has_the_vector_that_it_has_in_a_batch(gateway: Running
     assert np.allclose(np.concatenate(alone), together, atol=1e-5)
 
 
-def test_the_int8_and_bf16_records_hold_cosine_and_recall(trained: dict[str, Built], folder: Path) -> None:
+def test_the_int8_and_bf16_records_hold_cosine_and_recall(trained: dict[str, RecipeModel], folder: Path) -> None:
     checked = 0
     for variant in Repository(folder / "models").variants():
         if variant.record.model == "minilm" and variant.record.variant in ("int8", "bf16", "fp16"):
@@ -189,7 +191,7 @@ def test_the_int8_and_bf16_records_hold_cosine_and_recall(trained: dict[str, Bui
 
 
 def test_every_served_variant_answers_as_well_as_its_record_says(
-    gateway: Running, trained: dict[str, Built], folder: Path
+    gateway: Running, trained: dict[str, RecipeModel], folder: Path
 ) -> None:
     built = trained["minilm"]
     assert built.data is not None
@@ -203,7 +205,7 @@ def test_every_served_variant_answers_as_well_as_its_record_says(
 
 
 def test_photographs_are_told_apart_as_the_framework_does(
-    gateway: Running, trained: dict[str, Built], folder: Path
+    gateway: Running, trained: dict[str, RecipeModel], folder: Path
 ) -> None:
     built = trained["efficientnet-lite0"]
     assert built.data is not None

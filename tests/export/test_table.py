@@ -9,7 +9,7 @@ import pytest
 
 from serving.export import table
 from serving.export.inventory import Models, Row
-from serving.export.verify import Verification, Verified
+from serving.export.verify import VariantVerdict, Verification
 from serving.repository import UNTRAINED, Check, Gate, PoolGate, Speed
 
 GATE = Gate(
@@ -126,7 +126,7 @@ def test_json_holds_every_field_of_every_row(capsys: pytest.CaptureFixture[str])
     assert (told["version"], told["ungated"], told["variants"][0]["speed"][0]["ratio"]) == (1, ["stray"], 1.234)
 
 
-GOOD = Verified("net-int8", True, "passed", (), (), ())
+GOOD = VariantVerdict("net-int8", True, "passed", (), (), ())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ GOOD = Verified("net-int8", True, "passed", (), (), ())
     ],
 )
 def test_a_verified_variant_is_a_line_with_its_problems_first(
-    capsys: pytest.CaptureFixture[str], variant: Verified, says: str, has_passed: bool
+    capsys: pytest.CaptureFixture[str], variant: VariantVerdict, says: str, has_passed: bool
 ) -> None:
     verification = Verification(1, "somewhere", "tandem", (variant,))
     table.show_verification(verification, as_json=False)

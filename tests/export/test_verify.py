@@ -22,9 +22,9 @@ from click.testing import CliRunner
 from serving import cli
 from serving.errors import UserError
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Run
+from serving.export.exported_model import Run
 from serving.export.speed.answering import running
-from serving.export.verify import FAILED, NOT_RUN, PASSED, Verification, Verified, verify
+from serving.export.verify import FAILED, NOT_RUN, PASSED, VariantVerdict, Verification, verify
 from serving.planning.engines import EnginePython
 from serving.repository import GATE_DATA_FILE, RECORD_FILE, Repository, digests_of
 
@@ -62,7 +62,7 @@ def spoilt(repository: Path, spoiler: Callable[[bytes], bytes], variant: str = "
     edit(repository, variant)
 
 
-def of(verification: Verification, name: str) -> Verified:
+def of(verification: Verification, name: str) -> VariantVerdict:
     return next(variant for variant in verification.variants if variant.name == name)
 
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.data.class_names import ClassNames
 from serving.export.data.dataset import IMAGES, MAX_BYTES, NUMPY_TYPES, Dataset
-from serving.export.data.lines import read_lines
-from serving.export.data.reading import Warn
-from serving.export.progress import Progress
+from serving.export.data.text_files import read_lines
+from serving.export.progress import Progress, Warn
 from serving.preprocessing import images
 from serving.preprocessing.containers import BadImage
 from serving.repository import Tensor

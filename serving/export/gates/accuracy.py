@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from serving.errors import GateRefused
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays, Run
+from serving.export.exported_model import Arrays, Run
 from serving.export.gates import refusals, rows
 from serving.export.gates.custom import Metric, custom_checks
 from serving.export.gates.file import row_limit

@@ -19,9 +19,22 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.gates.limits import RULES, digits
-from serving.export.metric_file import check_metric
 from serving.repository import Check
 from serving.repository.record import nearest
+
+
+def check_metric(spec: str, *, is_trusted: bool) -> tuple[Path, str]:
+    """The file and the function's name. Raises UserError where there is no such file, or nobody trusts it."""
+    file, colon, name = spec.rpartition(":")
+    path = Path(file)
+    if not colon or not name.isidentifier() or path.suffix != ".py":
+        raise UserError(f"--metric {spec}: want FILE.py:NAME")
+    if not path.is_file():
+        raise UserError(f"--metric {spec}: {path} is not there")
+    if not is_trusted:
+        raise UserError(f"--metric {spec} runs the code in {path}; read it, then say --trust")
+    return path, name
+
 
 Metric = Callable[[Sequence[NDArray[Any]], Sequence[NDArray[Any]], NDArray[Any] | None], Any]
 _MODULE = "tandem_metric"

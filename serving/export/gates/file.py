@@ -15,7 +15,7 @@ import onnx
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Exported
+from serving.export.exported_model import ExportedModel
 from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.refusals import NonFinite
@@ -50,7 +50,7 @@ class Interface:
     max_batch_size: int
 
     @classmethod
-    def of(cls, model: Exported | Record) -> Self:
+    def of(cls, model: ExportedModel | Record) -> Self:
         return cls(model.inputs, model.outputs, model.max_batch_size)
 
 

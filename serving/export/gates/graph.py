@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays, Exported, Run
+from serving.export.exported_model import Arrays, ExportedModel, Run
 from serving.export.gates import rows
 from serving.export.gates.limits import EXACT_ROWS, Limits
 from serving.export.gates.metrics import count_non_finite
@@ -32,7 +32,7 @@ _MAX_ROWS = 8  # of the example; more rows of the same kind show nothing new
 _MAX_ROWS_ALIKE = 256  # looked at before a net is called degenerate: rare classes may be one row in a hundred
 
 
-def check_graph(name: str, exported: Exported, limits: Limits | None = None, inputs: Arrays | None = None) -> None:
+def check_graph(name: str, exported: ExportedModel, limits: Limits | None = None, inputs: Arrays | None = None) -> None:
     """Raises FrameworkDiffers, RowsDiffer, NotDynamic, Degenerate or NonFinite. `inputs` stand in for the example's."""
     chosen = (limits or Limits()).max_row_difference
     limit = EXACT_ROWS if chosen is None else chosen
@@ -42,7 +42,7 @@ def check_graph(name: str, exported: Exported, limits: Limits | None = None, inp
 class _Check:
     """One graph's way through."""
 
-    def __init__(self, name: str, exported: Exported, inputs: Arrays, limit: float) -> None:
+    def __init__(self, name: str, exported: ExportedModel, inputs: Arrays, limit: float) -> None:
         self._name, self._exported, self._limit = name, exported, limit
         # How far a row may depend on its batch is the user's to say; that the graph is the framework's model is not.
         self._like = min(max(limit, EXACT_ROWS), _MOST_UNLIKE)
@@ -152,7 +152,7 @@ class _Check:
             )
 
 
-def _free(session: Session, exported: Exported, example: Arrays) -> Mapping[object, list[tuple[str, int]]]:
+def _free(session: Session, exported: ExportedModel, example: Arrays) -> Mapping[object, list[tuple[str, int]]]:
     """Dimensions of any length that go together: [(input, axis of its arrays)], by the graph's name for them.
 
     One without a name goes with those that have its length in the example.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.exported import Arrays, Run
+from serving.export.exported_model import Arrays, Run
 from serving.export.gates.metrics import row_difference
 from serving.export.gates.refusals import RowsDiffer
 from serving.export.gates.session import CannotRun, in_batches

@@ -15,7 +15,7 @@ import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.exported import Arrays, Run
+from serving.export.exported_model import Arrays, Run
 
 _MAX_THREADS = 8  # guess, not measured: gates are not timed, and a build machine has other work
 

@@ -20,7 +20,7 @@ from serving.repository import CLASSIFICATION, EMBEDDING
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """`reference`: the same metric of the reference itself. `is_judged` False: told, because labels judge better."""
 
     metric: str
@@ -35,14 +35,14 @@ def measure(
     reference: Sequence[NDArray[Any]],
     labels: NDArray[Any] | None,
     where: str = "labels",
-) -> list[Measured]:
+) -> list[Measurement]:
     """Both are all outputs, [n, …] each, of the same shapes. Labels count for classification alone.
 
     `where` begins the message about labels that do not fit.
     """
     index = next((i for i, values in enumerate(reference) if values.dtype.kind == "f"), None)
     if index is None:
-        return [Measured("agreement", metrics.agreement(answers[0], reference[0]))]
+        return [Measurement("agreement", metrics.agreement(answers[0], reference[0]))]
     if task == CLASSIFICATION:
         return _classification(answers[index], reference[index], labels, where)
     if task == EMBEDDING:
@@ -50,20 +50,20 @@ def measure(
     decided = next((i for i, values in enumerate(reference) if values.dtype.kind != "f"), None)
     numbers = _numbers(answers[index], reference[index])
     if decided is not None:
-        numbers.append(Measured("agreement", metrics.agreement(answers[decided], reference[decided])))
+        numbers.append(Measurement("agreement", metrics.agreement(answers[decided], reference[decided])))
     return numbers
 
 
 def _classification(
     answers: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any] | None, where: str
-) -> list[Measured]:
-    alike = Measured("agreement", metrics.agreement(answers, reference), is_judged=labels is None)
-    moved = Measured("probability_difference", metrics.probability_difference(answers, reference))
+) -> list[Measurement]:
+    alike = Measurement("agreement", metrics.agreement(answers, reference), is_judged=labels is None)
+    moved = Measurement("probability_difference", metrics.probability_difference(answers, reference))
     if labels is None:
         return [alike, moved]
     ours, theirs = metrics.decisions(answers, reference), metrics.decisions(reference, reference)
     _check_labels(labels, theirs, reference, where)
-    return [Measured("top1", metrics.top1(ours, labels), metrics.top1(theirs, labels)), alike, moved]
+    return [Measurement("top1", metrics.top1(ours, labels), metrics.top1(theirs, labels)), alike, moved]
 
 
 def _check_labels(labels: NDArray[Any], decided: NDArray[Any], reference: NDArray[Any], where: str) -> None:
@@ -76,16 +76,16 @@ def _check_labels(labels: NDArray[Any], decided: NDArray[Any], reference: NDArra
         raise UserError(f"{where}: want 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
 
 
-def _embedding(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measured]:
+def _embedding(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measurement]:
     cosines = metrics.cosines(answers, reference)
-    measured = [Measured("cosine_mean", float(cosines.mean())), Measured("cosine_worst", float(np.min(cosines)))]
+    measured = [Measurement("cosine_mean", float(cosines.mean())), Measurement("cosine_worst", float(np.min(cosines)))]
     if len(answers) > 1:
-        measured.append(Measured("recall_at_10", metrics.neighbour_recall(answers, reference)))
+        measured.append(Measurement("recall_at_10", metrics.neighbour_recall(answers, reference)))
     return measured
 
 
-def _numbers(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measured]:
+def _numbers(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measurement]:
     return [
-        Measured("relative_error", metrics.relative_error(answers, reference)),
-        Measured("absolute_error", metrics.absolute_error(answers, reference)),
+        Measurement("relative_error", metrics.relative_error(answers, reference)),
+        Measurement("absolute_error", metrics.absolute_error(answers, reference)),
     ]

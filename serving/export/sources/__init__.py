@@ -1,4 +1,4 @@
-"""Where models come from: one package or file per kind of source, each with `load(..., options, progress) -> Exported`.
+"""Where models come from: one package or file per kind of source, each with `load(..., options, progress) -> ExportedModel`.
 
 `load` here only reads how a source is spelled. Frameworks are imported when their kind of source is used, so that each
 installs alone. Rule: what runs foreign code asks for `options.is_trusted` before it opens anything.
@@ -7,12 +7,14 @@ installs alone. Rule: what runs foreign code asks for `options.is_trusted` befor
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
+from serving.export.sources.checks import check_keras, check_onnx, check_pickle
 from serving.repository.record import nearest
 
 KINDS = {  # how it is spelled -> the module that reads it
@@ -24,13 +26,8 @@ KINDS = {  # how it is spelled -> the module that reads it
 }
 SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
 _ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind
+_FILES = {"onnx": check_onnx, "sklearn": check_pickle, "keras": check_keras}  # kinds that are one file -> its check
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
-
-CHECKS = {
-    **KINDS,
-    "sklearn": "estimators.opening",
-    "onnx": "onnx_path",
-}  # kind -> what checks it before its framework is there
 
 
 def split(spec: str) -> tuple[str, str]:
@@ -66,13 +63,16 @@ def _is_import(spec: str) -> bool:
 def check(spec: str, options: SourceOptions) -> None:
     """What can be told before its framework is there. Raises UserError."""
     kind, rest = split(spec)
-    _module(CHECKS[kind]).check(_what(kind, rest), options)
+    if kind in _FILES:
+        _FILES[kind](Path(rest), options)
+    else:
+        _module(KINDS[kind]).check(rest, options)
 
 
-def load(spec: str, options: SourceOptions, progress: Progress) -> Exported:
+def load(spec: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     """The model as FP32 ONNX with all that is known of it. UserError for what cannot be read or exported."""
     kind, rest = split(spec)
-    exported: Exported = _module(KINDS[kind]).load(_what(kind, rest), options, progress)
+    exported: ExportedModel = _module(KINDS[kind]).load(Path(rest) if kind in _FILES else rest, options, progress)
     return exported
 
 
@@ -80,5 +80,32 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"serving.export.sources.{name}")
 
 
-def _what(kind: str, rest: str) -> str | Path:
-    return Path(rest) if kind in ("onnx", "sklearn", "keras") else rest
+# -- what has to be installed ------------------------------------------------------------------------------------------
+
+PACKAGES = {  # extra -> what it brings
+    "onnx": ("numpy", "onnx", "onnxruntime"),
+    "export": ("onnx", "onnxruntime", "torch", "transformers"),
+    "keras": ("onnx", "onnxruntime", "torch", "keras"),
+}
+RECIPES = {"digits": "export", "minilm": "export", "efficientnet-lite0": "export"}
+ALSO = {  # recipe or kind of source -> what it imports beside that, of the same extra
+    "sklearn": ("sklearn", "skl2onnx", "onnxmltools"),
+    "digits": ("sklearn",),
+    "minilm": ("tokenizers",),
+    "efficientnet-lite0": ("sklearn", "skl2onnx", "PIL"),
+}
+
+
+def missing(source: str) -> str | None:
+    """The extra, or None where all is there."""
+    kind = source if source in RECIPES else "speed" if source.startswith("speed:") else split(source)[0]
+    extra = "onnx" if kind == "speed" else RECIPES.get(kind) or NEEDS[kind]
+    return None if is_here(extra) and all(map(_is_found, ALSO.get(kind, ()))) else extra
+
+
+def is_here(extra: str) -> bool:
+    return all(map(_is_found, PACKAGES[extra]))
+
+
+def _is_found(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

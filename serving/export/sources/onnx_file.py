@@ -8,26 +8,129 @@ answers stay.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
-from serving.export.exported import Exported, SourceOptions
+from serving.errors import UserError
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.graphs.answering import Answering, answering
-from serving.export.sources.graphs.describing import check_preprocessing, described
+from serving.export.sources.checks import check_onnx
 from serving.export.sources.graphs.external_data import read_whole
 from serving.export.sources.graphs.onnx_model import checked, opset_of, upgraded
 from serving.export.sources.graphs.outputs import settled
-from serving.export.sources.graphs.ports import ports
-from serving.export.sources.onnx_path import check
+from serving.export.sources.graphs.ports import Port, ports
+from serving.export.sources.graphs.runnable import RunnableGraph, runnable
+from serving.repository import CLASSIFICATION, Tensor
+from serving.repository.preprocessing import LAYOUTS, NCHW, NHWC, ImagePreprocessing, Preprocessing
+
+_CHANNELS = (1, 3, 4)  # grey, colours, colours with alpha
+
+
+def described(exported: ExportedModel, options: SourceOptions, name: str) -> ExportedModel:
+    """With the user's labels, preprocessing and layout. Raises UserError where they do not fit."""
+    has_batch = exported.max_batch_size > 0
+    images = {tensor.name: dims for tensor in exported.inputs if (dims := _image(tensor, has_batch)) is not None}
+    layouts = {input_name: _layout(input_name, dims, options, name) for input_name, dims in images.items()}
+    if options.layout is not None and not images:
+        raise UserError(f"--layout does not apply to {name}: no input is an image, it takes {_listed(exported.inputs)}")
+    inputs = tuple(
+        replace(tensor, layout=layouts.get(tensor.name) if len(tensor.shape) == 3 else None)
+        for tensor in exported.inputs
+    )
+    labels = options.labels
+    if labels is not None and (exported.task != CLASSIFICATION or exported.outputs[0].shape[-1] != len(labels)):
+        raise UserError(
+            f"--labels names {len(labels)} classes, and {name} gives {_listed(exported.outputs)}, task {exported.task}"
+        )
+    preprocessing = options.preprocessing
+    if isinstance(preprocessing, ImagePreprocessing):
+        preprocessing = _fitting(preprocessing, images, layouts, exported.inputs, name)
+    return replace(exported, inputs=inputs, labels=labels, preprocessing=preprocessing)
+
+
+def check_preprocessing(how: Preprocessing | None, takes: Sequence[Port], name: str) -> None:
+    """Before a graph is tried on images made so. Raises UserError where they fit no layout of the input that it names."""
+    if how is None:
+        return
+    if not isinstance(how, ImagePreprocessing):
+        raise UserError("--preprocessing of texts needs a tokenizer beside the model: export it as hf:DIR")
+    dims = next((port.dims for port in takes if port.name == how.input), None)
+    whole = [Tensor(port.name, port.datatype, port.dims) for port in takes]
+    if dims is None:
+        raise _of_another_input(how, whole, name)
+    if len(dims) not in (3, 4) or not any(_fits(replace(how, layout=layout), dims[-3:]) for layout in LAYOUTS):
+        raise _of_another_shape(how, whole, name)
+
+
+def _of_another_input(how: ImagePreprocessing, inputs: Sequence[Tensor], name: str) -> UserError:
+    return UserError(
+        f"--preprocessing is for the input {how.input!r}, and {name} takes {_listed(inputs)}: "
+        "images are three dimensions of FP32"
+    )
+
+
+def _of_another_shape(how: ImagePreprocessing, inputs: Sequence[Tensor], name: str) -> UserError:
+    return UserError(f"--preprocessing makes {how.layout} images {list(how.shape)}, and {name} takes {_listed(inputs)}")
+
+
+def _image(tensor: Tensor, has_batch: bool) -> tuple[int, ...] | None:
+    """Dimensions of one image; None for what is none."""
+    dims = tensor.shape
+    if not has_batch and len(dims) == 4 and dims[0] == 1:
+        dims = dims[1:]
+    is_image = len(dims) == 3 and tensor.datatype in ("FP32", "FP16", "UINT8")
+    return dims if is_image and {dims[0], dims[2]} & {*_CHANNELS, -1} else None
+
+
+def _layout(input_name: str, dims: Sequence[int], options: SourceOptions, name: str) -> str | None:
+    """None where it is neither told nor certain."""
+    how = options.preprocessing
+    if isinstance(how, ImagePreprocessing) and how.input == input_name:
+        may_be = [layout for layout in LAYOUTS if _fits(replace(how, layout=layout), dims)]
+    else:
+        how, may_be = None, [layout for layout, place in ((NCHW, 0), (NHWC, 2)) if dims[place] in _CHANNELS]
+    if len(may_be) != 1:
+        return options.layout or (how.layout if how is not None else None)
+    if options.layout not in (None, may_be[0]):
+        raise UserError(
+            f"--layout {options.layout} does not fit {name}: an image is {list(dims)}, which is {may_be[0]}"
+        )
+    return may_be[0]
+
+
+def _fits(how: ImagePreprocessing, dims: Sequence[int]) -> bool:
+    return all(size in (-1, got) for size, got in zip(dims, how.shape, strict=True))
+
+
+def _fitting(
+    preprocessing: ImagePreprocessing,
+    images: dict[str, tuple[int, ...]],
+    layouts: dict[str, str | None],
+    inputs: Sequence[Tensor],
+    name: str,
+) -> Preprocessing:
+    if preprocessing.input not in images:
+        raise _of_another_input(preprocessing, inputs, name)
+    dims = images[preprocessing.input]
+    fitting = replace(preprocessing, layout=layouts[preprocessing.input] or preprocessing.layout)
+    if not _fits(fitting, dims):
+        raise _of_another_shape(fitting, inputs, name)
+    return fitting
+
+
+def _listed(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors)
+
 
 _STEPS = 4
 
 
-def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
+def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedModel:
     """Raises UserError for a file that cannot be read, raised to the opset, loaded or run."""
-    check(path, options)
+    check_onnx(path, options)
     name = path.name
     step = f"reading {name}"
     progress(step, 0, _STEPS)
@@ -36,14 +139,14 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     model = upgraded(came, options.opset, name)
     progress(step, 2, _STEPS)
     check_preprocessing(options.preprocessing, ports(model.graph.input, "input", name), name)
-    graph = answering(model, options, name)
+    graph = runnable(model, options, name)
     progress(step, 3, _STEPS)
     exported = described(settled(graph, options, _source(came, graph, name), name), options, name)
     progress(step, _STEPS, _STEPS)
     return exported
 
 
-def _source(came: onnx.ModelProto, graph: Answering, name: str) -> str:
+def _source(came: onnx.ModelProto, graph: RunnableGraph, name: str) -> str:
     maker = f"{came.producer_name} {came.producer_version}".strip()
     before, after = opset_of(came), opset_of(graph.model)
     notes = (

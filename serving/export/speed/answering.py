@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.exported import Arrays, Run
+from serving.export.exported_model import Arrays, Run
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.planning.engines import EnginePython

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
 from serving.export.sources import applies
 from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
@@ -35,7 +35,9 @@ def net(name: str) -> Net:
     return _NETS[name]
 
 
-def load(name: str, options: SourceOptions | None = None, progress: Progress = silent, *, seed: int = SEED) -> Exported:
+def load(
+    name: str, options: SourceOptions | None = None, progress: Progress = silent, *, seed: int = SEED
+) -> ExportedModel:
     """The net as FP32 ONNX, its activations alive. UserError for an unknown net or option, EnvironmentFault for a dead net."""
     options = options or SourceOptions()
     chosen = net(name)
@@ -44,7 +46,7 @@ def load(name: str, options: SourceOptions | None = None, progress: Progress = s
     progress(step, 0, 1)
     model = chosen.build(seed, options.opset)
     progress(step, 1, 1)
-    return Exported(
+    return ExportedModel(
         model=model,
         inputs=chosen.inputs,
         outputs=chosen.outputs,

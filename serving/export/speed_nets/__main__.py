@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serving.errors import TandemError, UserError, exit_code
 from serving.export import recording
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import lines
 from serving.export.publish import next_version, publish_all, writing
 from serving.export.speed_nets import NETS, load, net
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def write(name: str, exported: Exported, repository: Path, wanted: Sequence[str]) -> list[Variant]:
+def write(name: str, exported: ExportedModel, repository: Path, wanted: Sequence[str]) -> list[Variant]:
     """Call it inside `writing`."""
     model = net(name).model
     version = next_version(repository, model, exported.model)

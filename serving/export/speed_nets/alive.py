@@ -15,7 +15,7 @@ import onnx
 import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 
 from serving.errors import EnvironmentFault
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.speed_nets.graph import Floats
 
 DEVIATIONS = (

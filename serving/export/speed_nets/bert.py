@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.speed_nets.alive import check_alive
 from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph
 from serving.export.speed_nets.net import Net

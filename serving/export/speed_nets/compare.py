@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.progress import lines
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed.contest import NUM_ROUNDS

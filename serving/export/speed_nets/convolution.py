@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.speed_nets.alive import check_alive, run
 from serving.export.speed_nets.graph import BIAS_DEVIATION, Floats, Graph
 from serving.repository import Tensor

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.speed_nets.convolution import (
     Convolution,
     calibrated,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.repository import Tensor
 
 NUM_CALIBRATION = 4  # images: at least 4 x 7 x 7 values per channel, enough for a mean and a deviation

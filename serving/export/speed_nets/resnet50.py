@@ -6,7 +6,7 @@ them alive.
 
 from __future__ import annotations
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.speed_nets.convolution import Convolution, calibrated, convolution, mean_of_pixels, relu
 from serving.export.speed_nets.graph import Graph
 from serving.export.speed_nets.net import NUM_CALIBRATION, Net, random_values

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serving.export import allowed
-from serving.export.exported import Exported
+from serving.export import pool_rules
+from serving.export.exported_model import ExportedModel
 from serving.export.gates import accuracy
 from serving.export.progress import Progress, silent
-from serving.export.recording import Proven
+from serving.export.recording import ProvenVariant
 from serving.export.speed_nets import net
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import SEED
@@ -24,7 +24,9 @@ VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own
 NUM_ROWS = 4  # that calibrate, and others that are compared: speed depends on neither
 
 
-def proven(name: str, exported: Exported, wanted: Sequence[str], progress: Progress = silent) -> list[Proven]:
+def proven(
+    name: str, exported: ExportedModel, wanted: Sequence[str], progress: Progress = silent
+) -> list[ProvenVariant]:
     """In the order wanted. Raises GateRefused for a variant that answers NaN or infinity, or whose rows depend on their batch."""
     chosen = net(name)
     inputs = {key: values[:NUM_ROWS] for key, values in exported.example.items()}
@@ -36,7 +38,7 @@ def proven(name: str, exported: Exported, wanted: Sequence[str], progress: Progr
         progress(f"making {full_name}", 0, 1)
         candidate = next(candidates.candidates(variant, exported.model, calibration))
         made.append(
-            Proven(
+            ProvenVariant(
                 variant=variant,
                 model=candidate.model,
                 how="" if variant == "fp32" else candidate.how,
@@ -53,5 +55,5 @@ def proven(name: str, exported: Exported, wanted: Sequence[str], progress: Progr
 def pools(variant: str) -> Mapping[str, PoolGate]:
     """Where its precision is computed at all."""
     return {
-        pool: allowed.refusal(variant, pool) or PoolGate(PASSED, engine, UNTRAINED) for pool, engine in PLAIN.items()
+        pool: pool_rules.refusal(variant, pool) or PoolGate(PASSED, engine, UNTRAINED) for pool, engine in PLAIN.items()
     }

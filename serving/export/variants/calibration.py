@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 
 _BATCH_SIZE = 32  # guess, not measured: enough that a run's own cost is small, few enough for any net's activations
 

@@ -12,20 +12,22 @@ need TensorRT: `as_on_gpu` has answers for the gates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
 
 from serving.errors import UserError
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.variants import quantiser
-from serving.export.variants.candidate import Candidate
 from serving.export.variants.cleaning import subgraphs
 from serving.export.variants.graph import Graph, opened, read
+from serving.export.variants.losses import dynamic_losses, static_losses
+from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.quantiser import Dynamic, Static
-from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise, NotMade, translated
 from serving.repository.processor import has, processor_key
 
 RANGES = ("7bit", "full")
@@ -168,3 +170,51 @@ def _reason(graph: Graph) -> str:
     if any(any(subgraphs(node)) for node in graph.nodes):
         return "its arithmetic is inside the bodies of If, Loop or Scan, which are left as they are"
     return f"no convolution or matrix product has constant weights (its operators are {', '.join(kinds[:5])})"
+
+
+_SHARES = (0.10, 0.25, 0.50)  # beyond half, what is left of the speed is not worth a file
+_NUM_NAMED = 3
+_GATES = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Mul")
+
+
+def second_tries(
+    fp32: bytes, calibration: Arrays | None, *, weights: str = "7bit", is_for_tensorrt: bool = False
+) -> Iterator[Candidate]:
+    check_range(weights)
+    is_full_range = weights == "full"
+    graph = graph_of(fp32)
+    if is_for_tensorrt or ways(graph, calibration is not None)[0] == "static":
+        if calibration is None:
+            raise CalibrationMissing("a net of convolutions")
+        yield from _static_second_tries(
+            fp32, calibration, (tensorrt_settings() if is_for_tensorrt else static_settings(is_full_range))[0]
+        )
+        return
+    settings = dynamic_settings(graph, is_full_range)[0]
+    for names, words in _worst(dynamic_losses(graph, calibration, is_full_range)):
+        model = quantiser.dynamic(fp32, settings, names)
+        yield Candidate("int8", model, f"{settings}, {words}", needs(settings))
+
+
+def _static_second_tries(fp32: bytes, calibration: Arrays, settings: quantiser.Static) -> Iterator[Candidate]:
+    net = quantiser.prepared(fp32)
+    losses = static_losses(net, quantiser.static(net, calibration, settings), calibration)
+    for names, words in _worst(losses):
+        model = quantiser.static(net, calibration, settings, names | _gates_behind(net, names))
+        yield Candidate("int8", model, f"{settings}, {words}", needs(settings))
+
+
+def _gates_behind(net: bytes, names: frozenset[str]) -> frozenset[str]:
+    """What computes on a layer's answer value by value: quantised, it would still round what the layer gives."""
+    nodes = onnx.load_from_string(net).graph.node
+    answers = {name for node in nodes if node.name in names for name in node.output}
+    return frozenset(node.name for node in nodes if node.op_type in _GATES and not answers.isdisjoint(node.input))
+
+
+def _worst(losses: Mapping[str, float]) -> Iterator[tuple[frozenset[str], str]]:
+    order = sorted(losses, key=lambda name: (-losses[name], name))
+    counts = sorted({math.ceil(share * len(order)) for share in _SHARES})
+    for count in counts:
+        if 0 < count < len(order):
+            named = ", ".join(order[: min(count, _NUM_NAMED)]) + (", …" if count > _NUM_NAMED else "")
+            yield frozenset(order[:count]), f"{count} of {len(order)} layers left in FP32: {named}"

@@ -17,11 +17,11 @@ import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.variants.calibration import Rows
 from serving.export.variants.graph import Graph, read
+from serving.export.variants.outcome import translated
 from serving.export.variants.quantiser import not_to_be_rounded, workshop
-from serving.export.variants.refusals import translated
 
 LAYERS = ("Conv", "Gemm", "MatMul")
 

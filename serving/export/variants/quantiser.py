@@ -6,9 +6,6 @@ Which settings are worth trying is in `int8`. Rule: whatever the tool raises or 
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +15,14 @@ import onnx
 import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from onnx import numpy_helper
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
+from serving.export.progress import quiet
 from serving.export.scratch import scratch
 from serving.export.variants.calibration import Rows
 from serving.export.variants.cleaning import checked
 from serving.export.variants.graph import PRODUCTS, Graph, in_order, opened, read
+from serving.export.variants.outcome import translated
 from serving.export.variants.pooling import with_pools
-from serving.export.variants.refusals import translated
 
 # A histogram keeps every value of every layer of one portion in memory, and is as good with fewer. Guesses, not measured.
 _HISTOGRAM_BATCH_SIZE = 4
@@ -177,18 +175,9 @@ def not_to_be_rounded(graph: Graph) -> frozenset[str]:
 @contextlib.contextmanager
 def workshop() -> Iterator[Path]:
     """A folder that is gone afterwards, and silence: the tool prints, and its advice was followed."""
-    root = logging.getLogger()
-    before = root.level
-    root.setLevel(logging.CRITICAL)  # it logs tracebacks of what it then does without
     ort.set_default_logger_severity(_ORT_ERRORS)
     try:
-        with (
-            scratch("int8") as folder,
-            contextlib.redirect_stdout(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
+        with scratch("int8") as folder, quiet():
             yield folder
     finally:
-        root.setLevel(before)
         ort.set_default_logger_severity(_ORT_WARNINGS)

@@ -14,8 +14,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from serving.errors import UserError
 from serving.export.data.dataset import Dataset
-from serving.export.data.digits import digits
-from serving.export.data.reading import read
+from serving.export.data.reading import digits, read
 
 IMAGES = np.zeros((4, 1, 8, 8), np.float32)
 LABELS = np.array([0, 1, 2, 9])

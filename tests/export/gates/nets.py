@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
-from serving.export.exported import Exported, Run
+from serving.export.exported_model import ExportedModel, Run
 from serving.repository import Tensor
 
 EXAMPLE = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
@@ -39,9 +39,9 @@ def exported(
     run: Run | None = None,
     framework: str = "numpy",
     **more: Any,
-) -> Exported:
+) -> ExportedModel:
     given = {"x": EXAMPLE} if example is None else example
-    return Exported(model, inputs, outputs, max_batch_size, task, "a test", framework, run, given, **more)
+    return ExportedModel(model, inputs, outputs, max_batch_size, task, "a test", framework, run, given, **more)
 
 
 IDENTITY = net("y = Identity(x)", "(float[batch,4] x) => (float[batch,4] y)")

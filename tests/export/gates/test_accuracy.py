@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.gates import accuracy
 from serving.export.gates.limits import Limits
 from serving.export.gates.refusals import AnswersDiffer, NonFinite, RowsDiffer

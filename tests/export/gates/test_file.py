@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.gates.file import Interface, check_file, row_limit
 from serving.export.gates.refusals import NonFinite
 from serving.export.gates.session import CannotRun, Session, answers, in_batches

@@ -15,8 +15,8 @@ import pytest
 from serving.export import command
 from serving.export.command import ExportOptions
 from serving.export.data.dataset import Dataset
-from serving.export.data.digits import digits
 from serving.export.data.npz import read_npz
+from serving.export.data.reading import digits
 from serving.local.engines import installed
 from serving.repository import Repository, Variant
 

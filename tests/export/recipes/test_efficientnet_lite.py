@@ -28,7 +28,7 @@ def test_the_published_weights_fit_strictly_and_see_what_is_on_the_photographs()
 def test_a_file_that_lacks_a_weight_or_has_one_too_many_is_not_loaded() -> None:
     import torch
 
-    from serving.export.recipes.efficientnet_lite import EfficientNetLite0, weights
+    from serving.export.recipes.efficientnet_lite0 import EfficientNetLite0, weights
 
     net = EfficientNetLite0()
     with pytest.raises(KeyError, match="_stranger"):

@@ -13,7 +13,7 @@ from onnx import helper
 from onnx.external_data_helper import set_external_data
 
 from serving.errors import UserError
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.sources import onnx_file
 from serving.export.sources.graphs.external_data import read_whole
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.hugging_face import hugging_face
 from serving.export.sources.hugging_face.hf_folder import Folder
@@ -47,16 +47,16 @@ def save(folder: Path, kind: str, settings: dict[str, Any], processor: dict[str,
     return folder
 
 
-def load(folder: Path, **options: Any) -> Exported:
+def load(folder: Path, **options: Any) -> ExportedModel:
     return hugging_face.load(str(folder), SourceOptions(**options), silent)
 
 
 @pytest.fixture(scope="module")
-def vit(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def vit(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
     return load(save(tmp_path_factory.mktemp("vit"), "vit", VIT, SQUARE))
 
 
-def assert_same_answers(exported: Exported) -> None:
+def assert_same_answers(exported: ExportedModel) -> None:
     session = ort.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
     assert exported.run is not None
     for num_rows in (1, 3):
@@ -66,7 +66,7 @@ def assert_same_answers(exported: Exported) -> None:
         assert np.allclose(found.sum(axis=1), 1, atol=1e-5)
 
 
-def test_a_transformers_probabilities_are_the_frameworks(vit: Exported) -> None:
+def test_a_transformers_probabilities_are_the_frameworks(vit: ExportedModel) -> None:
     assert_same_answers(vit)
     assert [(t.name, t.datatype, t.shape) for t in vit.inputs] == [("pixel_values", "FP32", (3, 32, 32))]
     assert [(t.name, t.datatype, t.shape) for t in vit.outputs] == [("probabilities", "FP32", (5,))]
@@ -83,7 +83,7 @@ def test_a_convolution_nets_probabilities_are_the_frameworks_at_a_size_that_was_
     assert exported.preprocessing.resize_shortest == 32
 
 
-def test_examples_are_different_images_as_the_model_takes_them(vit: Exported) -> None:
+def test_examples_are_different_images_as_the_model_takes_them(vit: ExportedModel) -> None:
     pixels = vit.example["pixel_values"]
     assert len(pixels) >= 4
     assert len({row.tobytes() for row in pixels}) == len(pixels)

@@ -14,7 +14,7 @@ import tokenizers
 
 from serving.errors import UserError
 from serving.export.data import texts
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.hugging_face import hugging_face
 from serving.export.sources.hugging_face.hf_folder import Folder
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.models
 SHAPES = [(1, 1), (1, 33), (3, 1), (3, 7), (3, 33)]
 
 
-def load(folder: Path, **options: Any) -> Exported:
+def load(folder: Path, **options: Any) -> ExportedModel:
     return hugging_face.load(str(folder), SourceOptions(**options), silent)
 
 
-def tokens(exported: Exported, num_rows: int, length: int, seed: int = 0) -> dict[str, Any]:
+def tokens(exported: ExportedModel, num_rows: int, length: int, seed: int = 0) -> dict[str, Any]:
     """Random words; each row but the first ends in padding."""
     random = np.random.default_rng(seed)
     mask = np.ones((num_rows, length), np.int64)
@@ -44,7 +44,7 @@ def tokens(exported: Exported, num_rows: int, length: int, seed: int = 0) -> dic
     return arrays
 
 
-def answers(exported: Exported, inputs: dict[str, Any]) -> Any:
+def answers(exported: ExportedModel, inputs: dict[str, Any]) -> Any:
     session = ort.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, inputs)
     return found
@@ -58,12 +58,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mini(folder: Path) -> Exported:
+def mini(folder: Path) -> ExportedModel:
     return load(folder)
 
 
 @pytest.fixture(scope="module", params=["distilbert-cls", "roberta-max"])
-def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
     kind, _, pooling = request.param.partition("-")
     folder = tmp_path_factory.mktemp(request.param)
     tiny.sentences(folder, kind, pooling, is_normalised=pooling == "cls")
@@ -71,7 +71,7 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize(("num_rows", "length"), SHAPES)
-def test_vectors_are_the_frameworks(mini: Exported, num_rows: int, length: int) -> None:
+def test_vectors_are_the_frameworks(mini: ExportedModel, num_rows: int, length: int) -> None:
     inputs = tokens(mini, num_rows, length)
     assert mini.run is not None
     (want,) = mini.run(inputs)
@@ -80,13 +80,15 @@ def test_vectors_are_the_frameworks(mini: Exported, num_rows: int, length: int) 
 
 
 @pytest.mark.parametrize(("num_rows", "length"), [(1, 7), (3, 33)])
-def test_other_encoders_with_other_poolings_are_the_frameworks(other: Exported, num_rows: int, length: int) -> None:
+def test_other_encoders_with_other_poolings_are_the_frameworks(
+    other: ExportedModel, num_rows: int, length: int
+) -> None:
     inputs = tokens(other, num_rows, length)
     assert other.run is not None
     assert np.abs(answers(other, inputs) - other.run(inputs)[0]).max() < 1e-5
 
 
-def test_the_pooling_is_what_sentence_transformers_computes(mini: Exported, folder: Path) -> None:
+def test_the_pooling_is_what_sentence_transformers_computes(mini: ExportedModel, folder: Path) -> None:
     import torch
     import transformers
 
@@ -100,7 +102,7 @@ def test_the_pooling_is_what_sentence_transformers_computes(mini: Exported, fold
     assert np.abs(answers(mini, inputs) - vectors).max() < 1e-5
 
 
-def test_a_row_without_any_token_gives_zeros_and_never_nan(mini: Exported, other: Exported) -> None:
+def test_a_row_without_any_token_gives_zeros_and_never_nan(mini: ExportedModel, other: ExportedModel) -> None:
     for exported in (mini, other):
         inputs = tokens(exported, 3, 7)
         inputs["attention_mask"][1] = 0
@@ -109,13 +111,13 @@ def test_a_row_without_any_token_gives_zeros_and_never_nan(mini: Exported, other
         assert np.abs(found[1]).max() == 0
 
 
-def test_padding_changes_no_vector(mini: Exported) -> None:
+def test_padding_changes_no_vector(mini: ExportedModel) -> None:
     alone = tokens(mini, 1, 7)
     padded = {name: np.pad(values, ((0, 0), (0, 9))) for name, values in alone.items()}
     assert np.abs(answers(mini, alone) - answers(mini, padded)).max() < 1e-5
 
 
-def test_what_is_known_of_the_model_is_told(mini: Exported, folder: Path) -> None:
+def test_what_is_known_of_the_model_is_told(mini: ExportedModel, folder: Path) -> None:
     assert [(t.name, t.datatype, t.shape) for t in mini.inputs] == [
         ("input_ids", "INT64", (-1,)),
         ("attention_mask", "INT64", (-1,)),
@@ -139,7 +141,7 @@ def test_what_is_known_of_the_model_is_told(mini: Exported, folder: Path) -> Non
     assert len({tuple(row) for row in ids}) == len(ids)
 
 
-def test_types_of_tokens_are_an_input_only_where_the_model_takes_them(other: Exported) -> None:
+def test_types_of_tokens_are_an_input_only_where_the_model_takes_them(other: ExportedModel) -> None:
     import onnx
 
     takes = {value.name for value in onnx.load_from_string(other.model).graph.input}
@@ -147,7 +149,7 @@ def test_types_of_tokens_are_an_input_only_where_the_model_takes_them(other: Exp
     assert takes >= {"input_ids", "attention_mask"}
 
 
-def test_the_tokenizer_travels_as_a_file_that_gives_transformers_ids(mini: Exported, folder: Path) -> None:
+def test_the_tokenizer_travels_as_a_file_that_gives_transformers_ids(mini: ExportedModel, folder: Path) -> None:
     import transformers
 
     assert isinstance(mini.preprocessing, TextPreprocessing)
@@ -185,7 +187,7 @@ def test_an_encoder_alone_takes_its_pooling_from_the_options(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
     folder = tmp_path_factory.mktemp("classifier")
     config = tiny.config("bert", id2label={0: "bad", 1: "so\nso", 2: "good"})
     tiny.save("AutoModelForSequenceClassification", config, folder)
@@ -194,7 +196,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 
 @pytest.mark.parametrize(("num_rows", "length"), SHAPES)
-def test_a_text_classifiers_probabilities_are_the_frameworks(classifier: Exported, num_rows: int, length: int) -> None:
+def test_a_text_classifiers_probabilities_are_the_frameworks(
+    classifier: ExportedModel, num_rows: int, length: int
+) -> None:
     inputs = tokens(classifier, num_rows, length)
     found = answers(classifier, inputs)
     assert classifier.run is not None
@@ -202,7 +206,7 @@ def test_a_text_classifiers_probabilities_are_the_frameworks(classifier: Exporte
     assert np.allclose(found.sum(axis=1), 1, atol=1e-5)
 
 
-def test_a_text_classifier_has_its_labels_in_lines_of_their_own(classifier: Exported) -> None:
+def test_a_text_classifier_has_its_labels_in_lines_of_their_own(classifier: ExportedModel) -> None:
     assert classifier.labels == ("bad", "so so", "good")
     assert (classifier.outputs[0].name, classifier.task) == ("probabilities", "classification")
     assert isinstance(classifier.preprocessing, TextPreprocessing)
@@ -283,7 +287,7 @@ def test_code_that_came_with_the_model_runs_only_when_trusted(tmp_path: Path) ->
     assert (tmp_path / "ran").exists()
 
 
-def test_weights_in_a_pickle_are_read_when_trusted(folder: Path, tmp_path: Path, mini: Exported) -> None:
+def test_weights_in_a_pickle_are_read_when_trusted(folder: Path, tmp_path: Path, mini: ExportedModel) -> None:
     import torch
     import transformers
     from safetensors.torch import load_file

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.hugging_face import hf_folder, hugging_face, sentence_modules
 from serving.export.sources.hugging_face.hf_folder import Folder

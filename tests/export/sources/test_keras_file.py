@@ -13,17 +13,17 @@ import onnx
 import pytest
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources.graphs.trial import Trial
 from serving.export.sources.keras import keras_file
 from serving.repository import Tensor
 
 
-def load(path: Path, **options: Any) -> Exported:
+def load(path: Path, **options: Any) -> ExportedModel:
     return keras_file.load(path, SourceOptions(**options), lambda *_: None)
 
 
-def difference(exported: Exported) -> float:
+def difference(exported: ExportedModel) -> float:
     """Largest difference from Keras, relative to the largest value, over all outputs in order."""
     ours, theirs = Trial(exported.model, "it").run(exported.example), exported.run(exported.example)  # type: ignore[misc]
     assert [values.shape for values in ours] == [values.shape for values in theirs]

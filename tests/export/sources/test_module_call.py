@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.pytorch import torch_module
 
@@ -73,7 +73,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             del sys.modules[name]
 
 
-def load(rest: str, code: str = "", **options: Any) -> Exported:
+def load(rest: str, code: str = "", **options: Any) -> ExportedModel:
     if code:
         Path("net.py").write_text(code)
     return torch_module.load(rest, SourceOptions(is_trusted=True, **options), silent)
@@ -86,7 +86,7 @@ def refusal(rest: str, code: str = "", **options: Any) -> str:
     return str(caught.value)
 
 
-def assert_same_answers(exported: Exported) -> None:
+def assert_same_answers(exported: ExportedModel) -> None:
     session = ort.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
     assert exported.run is not None
     for num_rows in (1, 3):

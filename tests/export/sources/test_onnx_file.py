@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates import session
 from serving.export.gates.graph import check_graph
 from serving.export.sources import onnx_file
@@ -32,7 +32,7 @@ ALL = ("fp32", "bf16", "fp16", "int8")
 def load(tmp_path: Path) -> Any:
     """Writes a graph as model.onnx and loads it."""
 
-    def run(model: onnx.ModelProto | bytes, **options: Any) -> Exported:
+    def run(model: onnx.ModelProto | bytes, **options: Any) -> ExportedModel:
         path = tmp_path / "model.onnx"
         path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
         return onnx_file.load(path, SourceOptions(**options), lambda *_: None)

@@ -44,7 +44,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, LinearSVC
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources.estimators import sklearn_file
 from serving.export.sources.estimators.thresholds import down
 from serving.export.sources.graphs.trial import Trial
@@ -61,7 +61,7 @@ IS_FIRST = (KINDS > 0).astype(int)
 PATIENTS, PROGRESS = load_diabetes(return_X_y=True)
 
 
-def load(path: Path, **options: Any) -> Exported:
+def load(path: Path, **options: Any) -> ExportedModel:
     return sklearn_file.load(path, SourceOptions(**{"is_trusted": True, **options}), lambda *_: None)
 
 
@@ -69,14 +69,14 @@ def load(path: Path, **options: Any) -> Exported:
 def export(tmp_path: Path) -> Any:
     """Pickles an estimator and exports the file."""
 
-    def run(model: Any, **options: Any) -> Exported:
+    def run(model: Any, **options: Any) -> ExportedModel:
         joblib.dump(model, tmp_path / "model.joblib")
         return load(tmp_path / "model.joblib", **options)
 
     return run
 
 
-def difference(exported: Exported, rows: Any = None) -> float:
+def difference(exported: ExportedModel, rows: Any = None) -> float:
     """Largest difference of the first output from the framework's, relative to its largest value; labels must be equal."""
     inputs = exported.example if rows is None else {"features": rows}
     ours, theirs = Trial(exported.model, "it").run(inputs), exported.run(inputs)  # type: ignore[misc]

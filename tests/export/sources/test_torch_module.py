@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.progress import silent
 from serving.export.sources.pytorch import torch_module
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.export.exported import Exported
+from serving.export.exported_model import ExportedModel
 from serving.export.speed_nets import load
 
-Made = Callable[[str], Exported]
+Made = Callable[[str], ExportedModel]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from serving.errors import EnvironmentFault
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.speed_nets import bert, load
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import num_parameters

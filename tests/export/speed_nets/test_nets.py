@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from serving.errors import UserError
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.speed_nets import NETS, load, mlp
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import num_parameters

@@ -12,7 +12,7 @@ from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantizati
 from serving.errors import EnvironmentFault, UserError
 from serving.export.variants import quantiser
 from serving.export.variants.candidates import candidates
-from serving.export.variants.refusals import NotMade, translated
+from serving.export.variants.outcome import NotMade, translated
 
 from . import nets
 

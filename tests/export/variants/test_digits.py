@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from serving.export.data.digits import digits
-from serving.export.exported import Arrays
+from serving.export.data.reading import digits
+from serving.export.exported_model import Arrays
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.candidates import candidates
 from serving.export.variants.cleaning import MAX_IR_VERSION

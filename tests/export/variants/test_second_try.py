@@ -8,11 +8,11 @@ from collections import Counter
 import onnx
 import pytest
 
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.variants.candidates import candidates
 from serving.export.variants.graph import opened, read
 from serving.export.variants.losses import dynamic_losses
-from serving.export.variants.refusals import CalibrationMissing, NothingToQuantise
+from serving.export.variants.outcome import CalibrationMissing, NothingToQuantise
 
 from . import nets
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.local.environments import Environment
 from serving.repository.preprocessing import to_json
 from tests.gateway.conftest import Running, gateway_before, triton_of_its_own

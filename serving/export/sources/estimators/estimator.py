@@ -19,7 +19,7 @@ from sklearn.compose import ColumnTransformer  # type: ignore[import-untyped, un
 from sklearn.pipeline import FeatureUnion, Pipeline  # type: ignore[import-untyped, unused-ignore]
 
 from serving.errors import UserError
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 
 FEATURES = "features"  # the one input of a model whose columns are all numbers
 PROBABILITIES, SCORES, LABEL, PREDICTION = "probabilities", "scores", "label", "prediction"

@@ -17,26 +17,27 @@ import sklearn  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays, Exported, SourceOptions
+from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.estimators import estimator_example, opening
+from serving.export.sources import checks
+from serving.export.sources.estimators import estimator_example
 from serving.export.sources.estimators.estimator import FEATURES, Estimator, described, final, table_of, text_columns
 from serving.export.sources.estimators.estimator_graph import to_onnx
 from serving.export.sources.estimators.pickles import unpickled
 from serving.export.sources.graphs import examples
-from serving.export.sources.graphs.contents import AS_IT_IS
 from serving.export.sources.graphs.onnx_model import finished, first_line
 from serving.export.sources.graphs.ports import Port, ports
-from serving.export.sources.graphs.trial import Failed, Trial
+from serving.export.sources.graphs.runnable import AS_IT_IS
+from serving.export.sources.graphs.trial import RunFailed, Trial
 from serving.repository import Tensor
 from serving.repository.record import CLASSIFICATION, OTHER, TASKS, nearest
 
 COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the model was fitted on a data frame
 
 
-def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
+def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedModel:
     """Raises UserError for a file without trust, a pickle that holds something else, a step without a converter."""
-    opening.check(path, options)
+    checks.check_pickle(path, options)
     step = f"converting {path.name}"
     progress(step, 0, 2)
     estimator = described(unpickled(path), path.name)
@@ -46,7 +47,7 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     return exported
 
 
-def _exported(estimator: Estimator, options: SourceOptions) -> Exported:
+def _exported(estimator: Estimator, options: SourceOptions) -> ExportedModel:
     task = _task(estimator, options)
     texts = _texts(estimator, options)
     graph = to_onnx(estimator, texts, options.opset)
@@ -61,7 +62,7 @@ def _exported(estimator: Estimator, options: SourceOptions) -> Exported:
     _check(Trial(content, estimator.name), rows, framework, estimator)
     shapes = [values.shape[1:] for values in framework]
     kind = "lightgbm" if type(final(estimator.model)).__module__.startswith("lightgbm") else "scikit-learn"
-    return Exported(
+    return ExportedModel(
         model=content,
         inputs=tuple(Tensor(port.name, port.datatype, port.dims[1:]) for port in takes),
         outputs=tuple(Tensor(p.name, p.datatype, shape) for p, shape in zip(gives, shapes, strict=True)),
@@ -154,7 +155,7 @@ def _check(trial: Trial, rows: Arrays, framework: list[NDArray[Any]], estimator:
     """The graph runs and gives what the framework gives in shape; whether the values agree is the gate's question."""
     try:
         answers = trial.run(rows)
-    except Failed as error:
+    except RunFailed as error:
         raise UserError(f"{estimator.name}, converted, does not run: {error}") from None
     for name, ours, theirs in zip(trial.outputs, answers, framework, strict=True):
         if ours.shape != theirs.shape:

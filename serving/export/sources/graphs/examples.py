@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.data.npz import LABELS
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.sources.graphs.ports import Port
 from serving.repository.record import nearest
 
@@ -33,7 +33,7 @@ DTYPES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-class Misshapen(UserError):
+class ShapeMismatch(UserError):
     """Rows of a user's that have other dimensions than the graph's."""
 
 
@@ -139,7 +139,7 @@ def _fitting(port: Port, example: Arrays, where: str) -> NDArray[Any]:
         got = str(["n", *values.shape[1:]] if values.ndim else []).replace(
             "'", ""
         )  # how many rows is not what is wrong
-        raise Misshapen(f"input {port.name!r} of {where} has shape {got}, want {_wanted(port)}")
+        raise ShapeMismatch(f"input {port.name!r} of {where} has shape {got}, want {_wanted(port)}")
     dtype = dtype_of(port.datatype)
     if (port.datatype == "BYTES") != (values.dtype.kind in "OUS"):
         raise UserError(f"input {port.name!r} of {where} is {values.dtype}, want {_wanted(port)}")

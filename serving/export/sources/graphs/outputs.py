@@ -1,4 +1,4 @@
-"""A graph that runs becomes an `Exported`: what it gives is settled by what it gave, its shapes, their order, the task.
+"""A graph that runs becomes an `ExportedModel`: what it gives is settled by what it gave, its shapes, their order, the task.
 
 Graphs often say less of their outputs than is true of them, and old ones something else. Rule: a fixed length is believed
 only where every answer had it.
@@ -15,11 +15,11 @@ import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
-from serving.export.sources.graphs.answering import Answering
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources.graphs.batching import BATCH
 from serving.export.sources.graphs.onnx_model import finished, nodes_of
 from serving.export.sources.graphs.ports import Port, ports
+from serving.export.sources.graphs.runnable import RunnableGraph
 from serving.export.sources.graphs.trial import MAX_BYTES
 from serving.repository import Tensor
 from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
@@ -29,7 +29,7 @@ from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, n
 _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "If", "Loop", "Scan", "StringSplit"}
 
 
-def settled(graph: Answering, options: SourceOptions, source: str, name: str) -> Exported:
+def settled(graph: RunnableGraph, options: SourceOptions, source: str, name: str) -> ExportedModel:
     """Raises UserError where the outputs are no numbers or do not fit the task that was asked for."""
     outputs = _settle(graph, name)
     asked = options.task or (CLASSIFICATION if options.labels else None)
@@ -37,7 +37,7 @@ def settled(graph: Answering, options: SourceOptions, source: str, name: str) ->
     _check_scores(graph, outputs, options.preprocessing, name)
     outputs = _order(outputs, graph, task)
     _declare(graph.model, outputs, has_batch=graph.has_batch)
-    return Exported(
+    return ExportedModel(
         model=finished(graph.model, name),
         inputs=graph.inputs,
         outputs=outputs,
@@ -53,7 +53,7 @@ def settled(graph: Answering, options: SourceOptions, source: str, name: str) ->
     )
 
 
-def _max_rows(graph: Answering, options: SourceOptions) -> int:
+def _max_rows(graph: RunnableGraph, options: SourceOptions) -> int:
     """As asked; else the usual, or as many large ones as fit into memory, a power of two."""
     if options.max_batch_size is not None or not graph.bytes_per_row:
         return options.max_rows
@@ -61,7 +61,7 @@ def _max_rows(graph: Answering, options: SourceOptions) -> int:
     return min(options.max_rows, 1 << (fitting.bit_length() - 1))
 
 
-def _settle(graph: Answering, name: str) -> tuple[Tensor, ...]:
+def _settle(graph: RunnableGraph, name: str) -> tuple[Tensor, ...]:
     """The outputs as Triton will name them. Raises UserError where an answer is not a number."""
     is_free = any(-1 in tensor.shape for tensor in graph.inputs)
     is_free |= any(node.op_type in _DATA_DEPENDENT for node in nodes_of(graph.model.graph))
@@ -98,7 +98,7 @@ def _length(said: int, seen: set[int], is_free: bool) -> int:
     return length if said == length or not is_free else -1
 
 
-def _task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, name: str) -> str:
+def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], asked: str | None, name: str) -> str:
     """What was asked for, checked against the outputs; else classification where one output is probabilities."""
     scores = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
     if asked is None:
@@ -110,7 +110,7 @@ def _task_of(graph: Answering, outputs: Sequence[Tensor], asked: str | None, nam
     return asked
 
 
-def _check_scores(graph: Answering, outputs: Sequence[Tensor], how: Preprocessing | None, name: str) -> None:
+def _check_scores(graph: RunnableGraph, outputs: Sequence[Tensor], how: Preprocessing | None, name: str) -> None:
     """Raises UserError for probabilities that are said to be logits: whoever classifies would apply softmax once more."""
     is_of_logits = isinstance(how, ImagePreprocessing) and how.scores == LOGITS
     if is_of_logits and (ready := _probabilities(graph, outputs)):
@@ -120,7 +120,7 @@ def _check_scores(graph: Answering, outputs: Sequence[Tensor], how: Preprocessin
         )
 
 
-def _order(outputs: Sequence[Tensor], graph: Answering, task: str) -> tuple[Tensor, ...]:
+def _order(outputs: Sequence[Tensor], graph: RunnableGraph, task: str) -> tuple[Tensor, ...]:
     """The output that the task is about first."""
     if task == OTHER:
         return tuple(outputs)
@@ -135,7 +135,7 @@ def _is_flat(tensor: Tensor, has_batch: bool) -> bool:
     return len(shape) == 1 and tensor.datatype in ("FP32", "FP16", "FP64")
 
 
-def _probabilities(graph: Answering, outputs: Sequence[Tensor]) -> Tensor | None:
+def _probabilities(graph: RunnableGraph, outputs: Sequence[Tensor]) -> Tensor | None:
     """The only flat float output, where its rows are at least two numbers that sum to 1."""
     flat = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
     if len(flat) != 1:

@@ -1,7 +1,7 @@
 """The inputs and outputs of an ONNX graph, as far as the graph itself says.
 
 Only tensors can be served; what else a graph may take or give is turned away by name. Rule: -1 is a dimension of any length,
-which only running the graph settles (`answering.py`).
+which only running the graph settles (`runnable.py`).
 """
 
 from __future__ import annotations

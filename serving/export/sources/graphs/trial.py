@@ -20,7 +20,7 @@ import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays
+from serving.export.exported_model import Arrays
 from serving.export.sources.graphs.onnx_model import first_line
 
 _SAME = 1e-3  # of an output's scale: threads may add in another order, random numbers do far more
@@ -30,7 +30,7 @@ _POLL_S = 0.02
 BATCH = 3  # neither 1 nor a power of two, which kernels may treat as special
 
 
-class Failed(Exception):
+class RunFailed(Exception):
     """The graph loads but does not run on these inputs. The message is one line."""
 
 
@@ -55,7 +55,7 @@ class Trial:
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """All outputs. Raises Failed, and UserError where they take too much."""
+        """All outputs. Raises RunFailed, and UserError where they take too much."""
         options, ended = onnxruntime.RunOptions(), list[str]()
         try:
             with self._bounded(options, ended):
@@ -63,7 +63,7 @@ class Trial:
         except Exception as error:
             if ended or "Failed to allocate memory" in str(error) or "bad_alloc" in str(error):
                 raise self._too_large(inputs, ended[0] if ended else "more memory than there is") from None
-            raise Failed(_ran_into(str(error))) from None
+            raise RunFailed(_ran_into(str(error))) from None
         return [np.asarray(values) for values in found]
 
     def _too_large(self, inputs: Arrays, what: str) -> UserError:
@@ -101,7 +101,7 @@ class Trial:
             watcher.join()
 
     def changing(self, inputs: Arrays) -> str | None:
-        """An output that is another one when the same inputs come again. Raises Failed."""
+        """An output that is another one when the same inputs come again. Raises RunFailed."""
         first, second = self.run(inputs), self.run(inputs)
         pairs = zip(self.outputs, first, second, strict=True)
         return next((name for name, one, other in pairs if not _are_close(one, other, _SAME)), None)
@@ -116,7 +116,7 @@ class Trial:
             alone = [self.run({name: values[row : row + 1] for name, values in batch.items()}) for row in range(BATCH)]
             self.bytes_per_row = max(0, _resident_bytes() - self._start_bytes)
             together = self.run(batch)
-        except Failed as error:
+        except RunFailed as error:
             return str(error)
         for index, name in enumerate(self.outputs):
             if together[index].ndim == 0 or len(together[index]) != BATCH:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.hugging_face import hf_heads, hf_loading
 from serving.export.sources.hugging_face.hf_folder import Folder
@@ -42,7 +42,7 @@ _TOLERANCE = 1.01 / 255  # of a pixel's 0..1: two libraries may round to neighbo
 _NUM_EXAMPLES = 6
 
 
-def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> Exported:
+def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> ExportedModel:
     config = hf_loading.config_of(folder, options)
     output, activation = hf_loading.scores(config, is_raw)
     labels = None if is_raw else hf_loading.labels_of(config)
@@ -52,7 +52,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
     example = {INPUT: _examples(preprocessing)}
     file = torch_export.to_onnx(module, example, [output], {INPUT: {0: torch_export.BATCH}}, options.opset, progress)
     inputs, outputs = torch_export.interface(file)
-    return Exported(
+    return ExportedModel(
         model=file,
         inputs=inputs,
         outputs=outputs,

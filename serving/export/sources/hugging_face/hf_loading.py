@@ -14,11 +14,11 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 import transformers  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.sources.hugging_face import hf_folder, hf_heads
 from serving.export.sources.hugging_face.hf_folder import Folder
 from serving.export.sources.pytorch import torch_faults
-from serving.export.sources.pytorch.torch_export import quiet
+from serving.export.sources.pytorch.torch_export import quiet_torch
 from serving.repository.preprocessing import LOGITS, NO_SCORES, PROBABILITIES
 
 
@@ -89,7 +89,7 @@ def foreign(folder: Folder, what: str) -> Iterator[None]:
     had_bars = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
-        with quiet():
+        with quiet_torch():
             yield
     except UserError:
         raise

@@ -16,7 +16,7 @@ import transformers  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
 from serving.export.data import texts
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.hugging_face import hf_heads, hf_loading, hf_tokenizer
 from serving.export.sources.hugging_face.hf_folder import Folder
@@ -51,7 +51,7 @@ class _Text:
     tokenizer: bytes
 
 
-def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) -> Exported:
+def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) -> ExportedModel:
     folder = sentences.transformer
     config = hf_loading.config_of(folder, options)
     # the pooler is a head for sentence pairs, which no pooling here looks at
@@ -70,7 +70,7 @@ def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) 
     return _exported(text, VECTOR, EMBEDDING, None, options, progress)
 
 
-def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> Exported:
+def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is_raw: bool) -> ExportedModel:
     config = hf_loading.config_of(folder, options)
     output, activation = hf_loading.scores(config, is_raw)
     task, labels = (OTHER, None) if is_raw else (CLASSIFICATION, hf_loading.labels_of(config))
@@ -90,14 +90,14 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
 
 def _exported(
     text: _Text, output: str, task: str, labels: tuple[str, ...] | None, options: SourceOptions, progress: Progress
-) -> Exported:
+) -> ExportedModel:
     example = texts.encode(text.tokenizer, text.preprocessing, EXAMPLES)
     run = torch_export.runner(text.module, list(example))
     _try_longest(text, example, run)
     dynamic = {name: {0: torch_export.BATCH, 1: "sequence"} for name in example}
     model = torch_export.to_onnx(text.module, example, [output], dynamic, options.opset, progress)
     inputs, outputs = torch_export.interface(model)
-    return Exported(
+    return ExportedModel(
         model=model,
         inputs=inputs,
         outputs=outputs,

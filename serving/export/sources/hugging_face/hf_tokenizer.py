@@ -13,7 +13,7 @@ import tokenizers
 import transformers  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
-from serving.export.exported import SourceOptions
+from serving.export.exported_model import SourceOptions
 from serving.export.sources.hugging_face import hf_loading
 from serving.export.sources.hugging_face.hf_folder import Folder
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
 from serving.export.sources import applies
 from serving.export.sources.hugging_face import hf_folder, sentence_modules
@@ -34,7 +34,7 @@ def check(rest: str, options: SourceOptions) -> None:
         _checked(hf_folder.opened(rest, options.is_trusted, silent), options)
 
 
-def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
+def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     """The model with its tokenizer or image preprocessing. UserError says what is missing, unknown or not trusted."""
     folder = hf_folder.opened(rest, options.is_trusted, progress)
     kind, sentences = _checked(folder, options)

@@ -6,25 +6,20 @@ loaded only after --trust; Keras computes on the CPU here, whatever else the mac
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import warnings
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
-from serving.export.progress import Progress
-from serving.export.sources import applies
+from serving.export.exported_model import ExportedModel, SourceOptions
+from serving.export.progress import Progress, quiet
+from serving.export.sources.checks import check_keras
 from serving.installation import how_to_add
 
 
-def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
+def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedModel:
     """Raises UserError for a file that Keras cannot read, a Lambda layer without trust, an operator that does not export."""
-    check(path, options)
+    check_keras(path, options)
     keras = _keras()
     step = f"reading {path.name}"
     progress(step, 0, 1)
@@ -33,18 +28,6 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> Exported:
     from serving.export.sources.keras import keras_model  # behind the choice of the backend
 
     return keras_model.exported(model, path.name, options, progress)
-
-
-def check(path: Path, options: SourceOptions) -> None:
-    """What is wrong without Keras. Raises UserError."""
-    applies.refuse("keras", options)
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    if not zipfile.is_zipfile(path):
-        kind = (
-            "is a model of old Keras" if path.suffix in (".h5", ".hdf5") else "is no .keras file, or only a part of one"
-        )
-        raise UserError(f"{path.name} {kind}: save it with Keras 3 as model.save('model.keras'), or bring it as .onnx")
 
 
 def _keras() -> Any:
@@ -83,11 +66,3 @@ def _loaded(keras: Any, path: Path, is_trusted: bool) -> Any:
 def _short(words: str) -> str:
     line = next((line.strip() for line in words.splitlines() if line.strip()), "it says nothing")
     return line if len(line) <= 200 else f"{line[:197]}..."
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keras prints advice and warns of what its backends deprecate; whatever fails comes as an exception."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield

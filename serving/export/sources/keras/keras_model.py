@@ -1,4 +1,4 @@
-"""A loaded Keras model as an `Exported`: its inputs and outputs by name, its own answers, and its graph.
+"""A loaded Keras model as an `ExportedModel`: its inputs and outputs by name, its own answers, and its graph.
 
 Imported only once Keras runs on torch, where its layers are torch modules. Rule: what the graph gives in another order or
 shape than Keras (`outputs.py`, `batching.py`) is given so by `run` too.
@@ -17,14 +17,13 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays, Exported, Run, SourceOptions
-from serving.export.progress import Progress
+from serving.export.exported_model import Arrays, ExportedModel, Run, SourceOptions
+from serving.export.progress import Progress, quiet
 from serving.export.sources.graphs import examples
-from serving.export.sources.graphs.answering import answering
 from serving.export.sources.graphs.onnx_model import first_line, inferred
 from serving.export.sources.graphs.outputs import settled
 from serving.export.sources.graphs.ports import Port
-from serving.export.sources.keras.keras_file import quiet
+from serving.export.sources.graphs.runnable import runnable
 from serving.export.sources.pytorch import torch_export
 
 _DATATYPES = {
@@ -33,7 +32,7 @@ _DATATYPES = {
 }  # fmt: skip
 
 
-def exported(model: Any, name: str, options: SourceOptions, progress: Progress) -> Exported:
+def exported(model: Any, name: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     """`name`: of the file. Raises UserError where Keras or the exporter cannot run it."""
     takes = _inputs(model, name)
     module = _AsModule(model)
@@ -42,7 +41,7 @@ def exported(model: Any, name: str, options: SourceOptions, progress: Progress) 
     dynamic = {port.name: _free_axes(port) for port in takes}
     with quiet():
         content = torch_export.to_onnx(module, rows, names, dynamic, options.opset, progress)
-    graph = answering(inferred(onnx.load_from_string(content)), replace(options, example=rows), name)
+    graph = runnable(inferred(onnx.load_from_string(content)), replace(options, example=rows), name)
     if not graph.has_batch:
         raise UserError(f"{name}: {graph.change}, but a Keras model takes any batch: bring it as .onnx to serve it so")
     made = settled(graph, options, f"keras: {name} ({type(model).__name__})", name)

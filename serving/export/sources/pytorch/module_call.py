@@ -16,10 +16,10 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays, Exported, Run, SourceOptions
+from serving.export.exported_model import Arrays, ExportedModel, Run, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.pytorch import module_code, module_example, torch_export
-from serving.export.sources.pytorch.module_code import Made
+from serving.export.sources.pytorch.module_code import UserModule
 from serving.repository.record import CLASSIFICATION, OTHER
 
 _NUM_ROWS_ALONE = 4  # of the example; more of the same kind show nothing new
@@ -29,7 +29,7 @@ _ROW_TOLERANCE = (
 _SUM_TOLERANCE = 1e-3  # of probabilities: FP32's own error over some thousand classes
 
 
-def exported(made: Made, source: str, options: SourceOptions, progress: Progress) -> Exported:
+def exported(made: UserModule, source: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     given = made.example if options.example is None else options.example
     if isinstance(made.module, torch.jit.ScriptModule):
         raise UserError(
@@ -50,7 +50,7 @@ def exported(made: Made, source: str, options: SourceOptions, progress: Progress
     dynamic = {name: {0: torch_export.BATCH} for name in columns}
     model = torch_export.to_onnx(called, columns, called.outputs, dynamic, options.opset, progress)
     inputs, outputs = torch_export.interface(model)
-    return Exported(
+    return ExportedModel(
         model=model,
         inputs=inputs,
         outputs=outputs,

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class UserModule:
     """`example` None: the code gave none."""
 
     module: Any
@@ -31,7 +31,7 @@ class Made:
     labels: tuple[str, ...] | None
 
 
-def made(place: str, name: str) -> Made:
+def made(place: str, name: str) -> UserModule:
     """`place`: a module's dotted name or a .py file. Raises UserError."""
     code = running(place, lambda: _imported(place))
     if not hasattr(code, name):
@@ -74,12 +74,12 @@ def _imported(place: str) -> Any:
     return code
 
 
-def _checked(place: str, name: str, module: Any, example: Any) -> Made:
+def _checked(place: str, name: str, module: Any, example: Any) -> UserModule:
     if not isinstance(module, torch.nn.Module):
         raise UserError(
             f"{place}:{name} returned {_kind(module)}, want a torch.nn.Module, or one and its example inputs: (module, example)"
         )
-    return Made(module.eval().float(), example, _labels(module))
+    return UserModule(module.eval().float(), example, _labels(module))
 
 
 def _labels(module: Any) -> tuple[str, ...] | None:

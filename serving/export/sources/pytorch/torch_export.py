@@ -12,7 +12,6 @@ import inspect
 import io
 import itertools
 import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -23,8 +22,8 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays, Run
-from serving.export.progress import Progress
+from serving.export.exported_model import Arrays, Run
+from serving.export.progress import Progress, quiet
 from serving.export.sources.pytorch import torch_faults
 from serving.export.variants.cleaning import cleaned
 from serving.repository import Tensor
@@ -57,7 +56,7 @@ def to_onnx(
         if short := [axis for axis in axes if inputs[name].shape[axis] < 2]:
             raise ValueError(f"example of {name!r} is shorter than 2 along axis {short[0]}, which is dynamic")
     progress(STEP, 0, _NUM_STEPS)
-    with quiet():
+    with quiet_torch():
         program, names = _captured(module, inputs, dynamic)
         progress(STEP, 1, _NUM_STEPS)
         model = _converted(program, list(names.values()), dynamic, opset)
@@ -240,16 +239,11 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """The exporter warns of packages that are not used and of its own plans; whatever fails comes as an exception."""
+def quiet_torch() -> Iterator[None]:
     trace = logging.getLogger("torch.__trace")  # torch writes graphs for it as long as it has a handler, silent or not
-    before, handlers = logging.root.manager.disable, trace.handlers
-    logging.disable(logging.CRITICAL)
-    trace.handlers = []
+    handlers, trace.handlers = trace.handlers, []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             yield
     finally:
         trace.handlers = handlers
-        logging.disable(before)

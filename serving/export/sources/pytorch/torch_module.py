@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import UserError
-from serving.export.exported import Exported, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources import applies
 from serving.installation import how_to_add
@@ -94,7 +94,7 @@ def _bound(body: Sequence[ast.AST]) -> set[str] | None:
     return None if "__getattr__" in found else found
 
 
-def load(rest: str, options: SourceOptions, progress: Progress) -> Exported:
+def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     """UserError names --trust, the user's line, or the operator that does not export."""
     check(rest, options)
     place, _, name = rest.rpartition(":")

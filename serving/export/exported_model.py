@@ -46,7 +46,7 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exported:
+class ExportedModel:
     """A model on its way into a repository. Tensor shapes leave out the batch dimension."""
 
     model: bytes  # one ONNX file, FP32, IR version at most 10

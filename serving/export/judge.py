@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays, Exported, Run
+from serving.export.exported_model import Arrays, ExportedModel, Run
 from serving.export.gates import accuracy, file, session
 from serving.export.gates.custom import Metric
 from serving.export.gates.file import row_limit
@@ -24,12 +24,12 @@ from serving.export.progress import Progress
 from serving.export.speed import EnginePython
 from serving.export.speed.answering import running
 from serving.export.variants import as_on_gpu
-from serving.export.variants.candidate import Candidate
+from serving.export.variants.outcome import Candidate
 from serving.repository import Gate
 
 PLAIN, OPENVINO, CUDA, AS_ON_GPU = "cpu", "openvino", "cuda", "a GPU's stand-in"
 
-Judged = tuple[Candidate, Gate]
+GatedCandidate = tuple[Candidate, Gate]
 
 
 class Judge:
@@ -38,7 +38,7 @@ class Judge:
     def __init__(
         self,
         model: str,
-        exported: Exported,
+        exported: ExportedModel,
         data: Dataset | None,
         limits: Limits,
         metric: Metric | None,
@@ -53,7 +53,7 @@ class Judge:
         self.wrong_on: set[tuple[str, str]] = set()
         self.warnings: list[str] = []
 
-    def baseline(self) -> Judged:
+    def baseline(self) -> GatedCandidate:
         """FP32 beside the framework that it came from, or beside itself where there is none. Raises GateRefused."""
         exported, size = self._exported, self._exported.max_batch_size
         candidate = Candidate("fp32", exported.model, "")
@@ -79,7 +79,7 @@ class Judge:
         self._also_on_openvino(candidate)
         return gate
 
-    def on(self, engine: str, judged: Judged) -> Gate:
+    def on(self, engine: str, judged: GatedCandidate) -> Gate:
         """The gate that this engine's own answers passed, where they were looked at apart. FP32's is beside its framework."""
         candidate, gate = judged
         if engine != OPENVINO or candidate.precision == "fp32":

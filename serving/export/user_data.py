@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import GateRefused, UserError
-from serving.export.data import digits, reading
+from serving.export.data import reading
+from serving.export.data import reading as digits
 from serving.export.data.dataset import Dataset
-from serving.export.exported import Arrays, Exported
+from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits
 from serving.export.gates.session import answers
 from serving.export.gates.tasks import measure
@@ -26,7 +27,7 @@ _NUM_ROWS = 4  # tell which numbers there are, not what they are
 
 
 def to_judge(
-    path: str | Path, exported: Exported, max_bad_ratio: float | None = None, progress: Progress = silent
+    path: str | Path, exported: ExportedModel, max_bad_ratio: float | None = None, progress: Progress = silent
 ) -> Dataset:
     """`max_bad_ratio` None: as many broken images as are passed over by default. Raises UserError."""
     if str(path) == digits.DIGITS:
@@ -45,7 +46,7 @@ def to_judge(
 
 
 def to_calibrate(
-    path: Path, exported: Exported, max_bad_ratio: float | None = None, progress: Progress = silent
+    path: Path, exported: ExportedModel, max_bad_ratio: float | None = None, progress: Progress = silent
 ) -> Arrays:
     """Of the digits those that no gate sees."""
     if str(path) == digits.DIGITS:
@@ -68,7 +69,7 @@ def first_images(folder: Path, how: ImagePreprocessing) -> Arrays | None:
     return first_rows({how.input: np.stack(found)}) if found else None
 
 
-def check_limits(limits: Limits, exported: Exported, data: Dataset) -> None:
+def check_limits(limits: Limits, exported: ExportedModel, data: Dataset) -> None:
     """Raises UserError for a limit of what is not measured on such a model, because it would decide nothing."""
     chosen = [name for name in Limits.__dataclass_fields__ if getattr(limits, name) is not None]
     if not chosen or exported.is_untrained:
@@ -92,7 +93,7 @@ def _option(limit: str) -> str:
     return f"--{limit.replace('_', '-')}"
 
 
-def _digits(exported: Exported) -> tuple[Dataset, Dataset]:
+def _digits(exported: ExportedModel) -> tuple[Dataset, Dataset]:
     """(to learn from, held out)."""
     both = digits.digits()
     wanted = {name: values.shape[1:] for name, values in both[1].inputs.items()}

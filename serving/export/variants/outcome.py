@@ -10,8 +10,18 @@ import re
 import tempfile
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from serving.errors import EnvironmentFault, TandemError, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    precision: str
+    model: bytes
+    how: str  # in words, for progress, refusals and the record
+    needs: frozenset[str] = frozenset()  # where alone its answers are right: {"vnni"} of a processor, {"tensorrt"}
+
 
 # "…running Conv node. Name:'conv_3' Status…", "Node (conv_3) Op (Conv) …", "…(op_type:Conv, node name: conv_3): …"
 _OPERATORS = (

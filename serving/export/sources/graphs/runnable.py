@@ -15,19 +15,56 @@ import onnx
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported import Arrays, SourceOptions
+from serving.export.exported_model import Arrays, SourceOptions
 from serving.export.gates.file import row_limit
 from serving.export.sources.graphs import batching, examples
-from serving.export.sources.graphs.contents import Contents, contents
-from serving.export.sources.graphs.onnx_model import finished, random_operators
+from serving.export.sources.graphs.external_data import tensors
+from serving.export.sources.graphs.onnx_model import finished, nodes_of, random_operators
 from serving.export.sources.graphs.ports import Port, ports
-from serving.export.sources.graphs.trial import Failed, Trial
+from serving.export.sources.graphs.trial import RunFailed, Trial
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing
 
+ALL_PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+AS_IT_IS = ("fp32",)
+ML_DOMAIN = "ai.onnx.ml"
+_HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+# Operators whose names say nothing of it; all others of this kind have Quant, QLinear, Integer or NBits in them.
+_QUANTISED = ("QGemm", "QAttention", "QMoE", "QOrderedMatMul", "MatMulFpQ4")
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """`already`: "quantised", "FP16" or "" for an FP32 graph."""
+
+    already: str
+    has_fp32_weights: bool
+    is_cpu_only: bool
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        return AS_IT_IS if self.already or self.is_cpu_only or not self.has_fp32_weights else ALL_PRECISIONS
+
+
+def contents(model: onnx.ModelProto) -> Contents:
+    nodes = list(nodes_of(model.graph))
+    weights = {tensor.data_type for tensor in tensors(model) if len(tensor.dims) > 0}
+    values = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
+    casts = {a.i for node in nodes if node.op_type == "Cast" for a in node.attribute if a.name == "to"}
+    is_half = any(kind in weights | values | casts for kind in _HALF)
+    return Contents(
+        already="quantised" if any(_is_quantised(node.op_type) for node in nodes) else "FP16" if is_half else "",
+        has_fp32_weights=onnx.TensorProto.FLOAT in weights,
+        is_cpu_only=any(node.domain == ML_DOMAIN for node in nodes) or onnx.TensorProto.STRING in values,
+    )
+
+
+def _is_quantised(op: str) -> bool:
+    return op in _QUANTISED or any(sign in op for sign in ("Quant", "QLinear", "Integer", "NBits"))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answering:
+class RunnableGraph:
     """A graph that runs. Tensor shapes leave out the batch dimension where `has_batch`."""
 
     model: onnx.ModelProto
@@ -43,11 +80,11 @@ class Answering:
 MAX_REASON = 160  # characters of a record's line
 
 
-class _NoBatch(Exception):
+class NoBatchDimension(Exception):
     """Why a graph's first dimension is no batch."""
 
 
-def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answering:
+def runnable(model: onnx.ModelProto, options: SourceOptions, name: str) -> RunnableGraph:
     """Raises UserError where the graph does not load or does not run. `name` is what messages call it."""
     takes, gives = ports(model.graph.input, "input", name), ports(model.graph.output, "output", name)
     rows = [replace(port, dims=port.dims[1:] or port.dims) for port in takes]
@@ -60,11 +97,11 @@ def answering(model: onnx.ModelProto, options: SourceOptions, name: str) -> Answ
         for graph, how in batching.candidates(model):
             try:
                 return _with_batch(graph, how, options, name)
-            except _NoBatch as error:
+            except NoBatchDimension as error:
                 change = f"served without batches: {str(error)[:MAX_REASON]}"
     try:
         return _without_batch(model, change, options, name)
-    except examples.Misshapen as error:
+    except examples.ShapeMismatch as error:
         if (scalar := batching.scalar(takes, gives)) is None:
             raise
         raise UserError(
@@ -87,12 +124,12 @@ def _in_layout(options: SourceOptions, takes: Sequence[Port]) -> SourceOptions:
     return replace(options, example={**options.example, how.input: last}) if is_last and not is_first else options
 
 
-def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: str) -> Answering:
+def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: str) -> RunnableGraph:
     content = finished(graph, name)
     try:
         trial = _trial(content, options, name)
     except UserError as error:
-        raise _NoBatch(str(error)) from None
+        raise NoBatchDimension(str(error)) from None
     holds, tolerance = contents(graph), row_limit(content)
     inputs = tuple(replace(port, dims=port.dims[1:]) for port in ports(graph.graph.input, "input", name))
     reason: str | None = None
@@ -102,8 +139,8 @@ def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: 
             _check_repeats(trial, rows, graph, name)
         if reason is None:
             answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
-            return Answering(graph, holds, True, how, _tensors(inputs), rows, answers, trial.bytes_per_row)
-    raise _NoBatch(reason)
+            return RunnableGraph(graph, holds, True, how, _tensors(inputs), rows, answers, trial.bytes_per_row)
+    raise NoBatchDimension(reason)
 
 
 def _trial(content: bytes, options: SourceOptions, name: str) -> Trial:
@@ -111,27 +148,27 @@ def _trial(content: bytes, options: SourceOptions, name: str) -> Trial:
     return Trial(content, name, is_bounded=options.example is None)
 
 
-def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, name: str) -> Answering:
+def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, name: str) -> RunnableGraph:
     if batching.has_scalars(model):
         model = batching.without_scalars(model)
     inputs, trial = ports(model.graph.input, "input", name), _trial(finished(model, name), options, name)
-    reason: Failed | None = None
+    reason: RunFailed | None = None
     for rows in _rows(inputs, replace(options, example=_as_whole_inputs(options.example, inputs)), image_dims=4):
         try:
             _check_repeats(trial, next(_each(rows)), model, name)
             alone = [trial.run(row) for row in _each(rows)]
-        except Failed as error:
+        except RunFailed as error:
             reason = error
             continue
         answers = {output: [one[index] for one in alone] for index, output in enumerate(trial.outputs)}
-        return Answering(model, contents(model), False, change, _tensors(inputs), rows, answers)
+        return RunnableGraph(model, contents(model), False, change, _tensors(inputs), rows, answers)
     if options.example is not None:
         raise UserError(f"{name} does not run on {options.example_name}: {reason}")
     raise UserError(f"{name} does not run on made-up inputs, give real ones with --data or --example: {reason}")
 
 
 def _check_repeats(trial: Trial, inputs: Arrays, model: onnx.ModelProto, name: str) -> None:
-    """Raises UserError where the same inputs get other answers the next time: such a graph cannot be judged. Failed passes."""
+    """Raises UserError where the same inputs get other answers the next time: such a graph cannot be judged. RunFailed passes."""
     if (random := random_operators(model)) and (output := trial.changing(inputs)):
         raise UserError(
             f"{name}: output {output!r} changes from run to run on the same inputs, by {', '.join(random)}: export the model in "
