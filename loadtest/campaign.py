@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 
 from loadtest import records
-from loadtest import report as reporting
 from loadtest.arrivals import schedule
 from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
@@ -24,9 +23,11 @@ from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import this_machine, versions
 from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.progress import Progress
-from loadtest.reporting import page, report_values
-from loadtest.reporting.summaries import Report
-from loadtest.reporting.wording import point_label
+from loadtest.report import build as report_of
+from loadtest.report import fail_if as report_values
+from loadtest.report import page
+from loadtest.report.summaries import Report
+from loadtest.report.wording import point_label
 from loadtest.sending.prepared import Prepared, prepare
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
 
@@ -91,15 +92,15 @@ def report_again(directory: Path, fail_if: tuple[str, ...]) -> int:
 
 
 def _failed(fail_if: tuple[str, ...], built: Report) -> int:
-    sentences = report_values.failed(fail_if, built)
+    sentences = report_values.broken_conditions(fail_if, built)
     for sentence in sentences:
         print(sentence, file=sys.stderr)
     return int(bool(sentences))
 
 
 def _rebuild(directory: Path) -> tuple[Report, Path]:
-    built = reporting.build(directory)
-    reporting.write(directory, built)
+    built = report_of.build(directory)
+    report_of.write(directory, built)
     return built, page.write(directory, built)
 
 
@@ -229,7 +230,7 @@ def _execute(
         record = _one(campaign, planned, times_s, gateway, directory, progress, title)
         manifest = replace(manifest, runs=(*manifest.runs, record), is_interrupted=record.state == "interrupted")
         records.write_manifest(directory, manifest)
-        progress.say(f"{title}: {reporting.describe(record, directory, manifest)}")
+        progress.say(f"{title}: {report_of.describe(record, directory, manifest)}")
         if manifest.is_interrupted:
             break
     return manifest

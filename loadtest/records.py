@@ -1,7 +1,7 @@
 """What a run leaves on disk: one CSV row per request, and one manifest per campaign.
 
 Rows are the truth; everything a report says is computed from them again. Deliberately not here: what the rows mean
-(`report.py`) and how they come about (`locustfile.py`). An editor keeps this importable without Locust, and raises VERSION
+(`report/build.py`) and how they come about (`locustfile.py`). An editor keeps this importable without Locust, and raises VERSION
 with any change of a column or a key.
 """
 

@@ -1,7 +1,7 @@
 """The gateway under test: does it answer, what does it serve, and did it stay the same process during a run?
 
 Plain HTTP through the standard library, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess: nothing
-here imports `serving`. What the answers mean for a run is judged in `report.py`.
+here imports `serving`. What the answers mean for a run is judged in `report/build.py`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ PURE = {
     "scheduling": {"asyncio", "time", "datetime", "socket", "os", "random"},
     "planning": {"asyncio", "time", "socket", "os", "random"},
     "loadtest/arrivals.py": {"asyncio", "time", "socket", "os", "pathlib"},
-    "loadtest/reporting/conditions.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    "loadtest/report/fail_if.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
     "loadtest/statistics/differences.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
     "loadtest/statistics/stability.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
 }
@@ -84,7 +84,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def place(path: Path) -> str:
-    """The room of a file: `gateway`, `local/backends`, `loadtest/report.py`."""
+    """The room of a file: `gateway`, `local/backends`, `loadtest/report/build.py`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "loadtest":
         return path.relative_to(ROOT).as_posix()

@@ -30,7 +30,7 @@ from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
 from loadtest.machine import head, this_machine
 from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
 from loadtest.records import ArmRecord, Load, RunRecord, read_rows
-from loadtest.report import summarise_run
+from loadtest.report.build import summarise_run
 from loadtest.target import last_line
 
 AIM_RPS = 2000.0  # of one core

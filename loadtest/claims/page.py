@@ -16,7 +16,7 @@ from loadtest.claims.values import (
     Report,
     Result,
 )
-from loadtest.reporting import style
+from loadtest.report import style
 
 ORDER = (HOLDS, DEPENDS, DOES_NOT_HOLD, INCONCLUSIVE, NOT_MEASURED_HERE, NOT_RUN)
 CSS = "main{max-width:1100px}td,th{text-align:left!important}.scroll{overflow-x:auto}h3{margin:22px 0 4px;font-size:16px}p{margin:4px 0}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from loadtest.records import Evidence, RunRecord
-from loadtest.reporting.summaries import ArmEvidence, ArmSummary, RunSummary, milliseconds
+from loadtest.report.summaries import ArmEvidence, ArmSummary, RunSummary, milliseconds
 
 PER_REQUEST = ("gateway_cpu_s", "triton_cpu_s", "cpu_energy_j", "gpu_energy_j")
 AS_READ = (

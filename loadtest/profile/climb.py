@@ -20,7 +20,7 @@ from loadtest.profile.options import ProfileOptions
 from loadtest.profile.server import Server
 from loadtest.profile.statistics import counting
 from loadtest.profile.wording import rows
-from loadtest.reporting.summaries import milliseconds
+from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
 from loadtest.sending.credentials import credentials
 from serving.export.speed.process import WorkerLost, WorkerProcess

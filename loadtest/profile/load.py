@@ -26,7 +26,7 @@ from loadtest.profile import energy
 from loadtest.profile.options import Encoding
 from loadtest.progress import Progress
 from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
-from loadtest.reporting.summaries import milliseconds, number
+from loadtest.report.summaries import milliseconds, number
 from loadtest.statistics.estimates import percentile
 from loadtest.statistics.stability import growing_reason
 from loadtest.statistics.voids import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason

@@ -25,7 +25,7 @@ from loadtest.profile.places import EMULATED, check_batch_sizes, check_engines, 
 from loadtest.profile.rates import default_objective_s, max_rate
 from loadtest.profile.server import Server, server_of
 from loadtest.progress import Progress
-from loadtest.reporting.summaries import milliseconds
+from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
 from loadtest.target import Gateway
 from serving.local.devices import require_gpu

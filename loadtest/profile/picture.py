@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, split
 from loadtest.profile.wording import ms, rows
-from loadtest.reporting.plots import NARROW, WIDE, figure, svg
-from loadtest.reporting.summaries import milliseconds
+from loadtest.report.plots import NARROW, WIDE, figure, svg
+from loadtest.report.summaries import milliseconds
 
 COLOURS: dict[PartName, int] = {"compute": 0, "queue": 4, "transfer": 1, "json": 2, "gateway": 3}
 WORDS: dict[PartName, str] = {

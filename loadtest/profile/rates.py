@@ -8,7 +8,7 @@ from loadtest.profile import search
 from loadtest.profile.load import Aim, Seen, open_run
 from loadtest.profile.options import Pace
 from loadtest.progress import Progress
-from loadtest.reporting.summaries import milliseconds, number
+from loadtest.report.summaries import milliseconds, number
 from loadtest.statistics.estimates import searched
 from serving.planning.profile import LoadPoint, MaxRate
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from loadtest.bench.verdicts import table as columns
 from loadtest.profile.parts import batch_sizes
 from loadtest.profile.wording import where_time_goes
-from loadtest.reporting.summaries import milliseconds, number
+from loadtest.report.summaries import milliseconds, number
 from serving.planning.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
 
 NAMES: dict[Rung, str] = {

@@ -6,7 +6,7 @@ Rule: a number is in a sentence only if it was measured, and a difference within
 from __future__ import annotations
 
 from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, overlap, split
-from loadtest.reporting.summaries import milliseconds
+from loadtest.report.summaries import milliseconds
 from serving.planning.profile import Timing
 
 DOES: dict[PartName, str] = {

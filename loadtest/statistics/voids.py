@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from loadtest.records import ArmRecord, Load, Row, RunRecord
-from loadtest.reporting.summaries import device_kind, milliseconds
+from loadtest.report.summaries import device_kind, milliseconds
 from loadtest.statistics.estimates import between_ranks
 
 # Above this the generator, not the server, may set the throughput of a closed loop (Locust's own warning is at the same place).

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loadtest.reporting.plots import NARROW, ticks
+from loadtest.report.plots import NARROW, ticks
 
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 18, 42
 

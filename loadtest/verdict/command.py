@@ -20,7 +20,7 @@ from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.machine import versions
 from loadtest.profile.measure import Interrupted
 from loadtest.progress import Progress
-from loadtest.reporting.conditions import Condition, Place, failures
+from loadtest.report.fail_if import ArmNumbers, Condition, failures
 from loadtest.verdict import page
 from loadtest.verdict.build import build
 from loadtest.verdict.check import NUM_QUICK_RUNS, NUM_RUNS, run_check, why_not
@@ -136,10 +136,10 @@ def _conclude(report: VerdictReport, conditions: Sequence[Condition], output: Pa
     return 1 if failed or not report.is_met else 0
 
 
-def place(report: VerdictReport) -> Place:
+def place(report: VerdictReport) -> ArmNumbers:
     """What --fail-if is asked of. A break-even that is never reached is infinitely far."""
     values: dict[str, float | None] = {name: number.value for name, number in report.numbers.items()}
     kinds = {server.device == "cpu" for server in report.servers if server.offer is not None}
     if report.verdict.break_even_rps is None and len(kinds) == 2:
         values["break_even_rps"] = math.inf
-    return Place("the verdict", "", values, None)
+    return ArmNumbers("the verdict", "", values, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.reporting.conditions import Condition, parse
+from loadtest.report.fail_if import Condition, parse
 from serving.errors import UserError
 from serving.plan import objective as asked
 from serving.plan.command import SHIPPED_WORD, read_instances

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from loadtest.profile.picture import ladder_bars
 from loadtest.profile.wording import where_time_goes, why_slower
-from loadtest.reporting.style import document
-from loadtest.reporting.style import text as _e
+from loadtest.report.style import document
+from loadtest.report.style import text as _e
 from loadtest.verdict import pictures, tables, wording
 from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import ServerReport, VerdictReport

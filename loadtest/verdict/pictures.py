@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 
-from loadtest.reporting.plots import DASHES, NARROW, WIDE, figure, svg
+from loadtest.report.plots import DASHES, NARROW, WIDE, figure, svg
 from loadtest.verdict.amounts import money, rate
 from loadtest.verdict.axes import BOTTOM, LEFT, TOP, Axes, span
 from loadtest.verdict.report import ServerReport

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadtest.reporting.style import grid as _grid
-from loadtest.reporting.style import row as _row
-from loadtest.reporting.style import text as _e
-from loadtest.reporting.summaries import milliseconds, number
+from loadtest.report.style import grid as _grid
+from loadtest.report.style import row as _row
+from loadtest.report.style import text as _e
+from loadtest.report.summaries import milliseconds, number
 from loadtest.verdict import wording
 from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictReport

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from loadtest.profile.notes import opened
-from loadtest.reporting.wording import WHAT_IF
+from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
 from serving.planning.flips import Flip

@@ -114,7 +114,7 @@ def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
             f"{file} holds claims, which are put to the test on a machine of one's own: tandem campaign run {file}"
         )
     campaign = room("loadtest.campaign_file").read_campaign(file)
-    room("loadtest.reporting.report_values").check(fail_if, [arm.name for arm in campaign.arms])
+    room("loadtest.report.fail_if").check(fail_if, [arm.name for arm in campaign.arms])
     data, load = campaign.payload.data, campaign.load
     if data in ("texts", "photographs") or data.endswith(".txt"):
         raise UserError(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from loadtest import report
 from loadtest.records import read_manifest
+from loadtest.report import build as report
 from serving.cluster.campaign.ending import bring_home
 from serving.cluster.campaign.framing import Frames
 from serving.cluster.campaign.manifests import GRACE_S, USER, Given

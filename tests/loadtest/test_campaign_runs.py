@@ -18,10 +18,11 @@ import psutil
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from loadtest import records, report
+from loadtest import records
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.campaign import CampaignOptions, run
 from loadtest.one_run import LOCUSTFILE
+from loadtest.report import build as report
 from loadtest.sending.inputs import DIGITS
 from loadtest.statistics.differences import t_quantile
 from loadtest.target import DEFAULT_URL, Gateway, free_port, own_gateway

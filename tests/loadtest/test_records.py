@@ -100,7 +100,7 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str | None) -> Non
 
 
 def test_all_but_the_locustfile_are_imported_without_locust() -> None:
-    modules = "loadtest.campaign, loadtest.report, loadtest.reporting.page, loadtest.sending.generator, loadtest.verdict.command"
+    modules = "loadtest.campaign, loadtest.report.build, loadtest.report.page, loadtest.sending.generator, loadtest.verdict.command"
     code = f"import sys, {modules}; print([m for m in sys.modules if m in ('locust', 'gevent')])"
     root = Path(__file__).parents[2]
     assert (

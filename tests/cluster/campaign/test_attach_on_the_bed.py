@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import report
 from loadtest.records import read_manifest
+from loadtest.report import build as report
 from serving.cluster.campaign.ending import Left, Wanted, to_the_end
 from serving.cluster.campaign.follow import Followed
 from serving.cluster.connection import connect

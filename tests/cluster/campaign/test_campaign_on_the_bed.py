@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loadtest import report
 from loadtest.records import read_manifest
+from loadtest.report import build as report
 from loadtest.target import Gateway, own_gateway
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed

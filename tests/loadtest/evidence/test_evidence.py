@@ -15,12 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest import records, report
+from loadtest import records
 from loadtest.evidence import counts as told
 from loadtest.evidence import meters, testimony
 from loadtest.evidence.counts import Counters, Queue, Reading, Scrape, Window, evidence
 from loadtest.records import Evidence
-from loadtest.reporting import page
+from loadtest.report import build as report
+from loadtest.report import page
 from loadtest.target import Gateway
 from tests.loadtest import rows as make
 

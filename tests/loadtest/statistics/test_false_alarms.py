@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from loadtest import report
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
+from loadtest.report import build as report
 from tests.loadtest import rows as make
 
 NUM_CAMPAIGNS = 1000

@@ -23,8 +23,8 @@ from loadtest.bench.processes import ROOT, free_ports, running
 from loadtest.bench.stack import START_S, answers
 from loadtest.one_run import LOCUSTFILE
 from loadtest.records import ArmRecord, Load, RunRecord
-from loadtest.report import summarise_run
-from loadtest.reporting.summaries import RunSummary
+from loadtest.report.build import summarise_run
+from loadtest.report.summaries import RunSummary
 
 pytestmark = pytest.mark.slow
 STALL_S = 1.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loadtest.machine import this_machine
-from loadtest.reporting.conditions import ConditionError
+from loadtest.report.fail_if import ConditionError
 from loadtest.verdict import gathering
 from loadtest.verdict.command import place, run
 from loadtest.verdict.options import VerdictOptions, question

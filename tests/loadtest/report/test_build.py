@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from loadtest import campaign, records, report
+from loadtest import campaign, records
 from loadtest.records import ArmRecord, Load, Row, RunRecord
-from loadtest.reporting import page, wording
-from loadtest.reporting.summaries import Report
+from loadtest.report import build as report
+from loadtest.report import page, wording
+from loadtest.report.summaries import Report
 from loadtest.statistics import voids
 from tests.loadtest import rows as make
 

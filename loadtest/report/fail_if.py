@@ -1,8 +1,7 @@
-"""What must not be so, for a pipeline: `--fail-if "p99_s > 0.05"`. Pure: text in, sentences out.
+"""Judges the conditions of `--fail-if "p99_s > 0.05"`, by which a pipeline fails. Pure: text in, sentences out.
 
-A condition is NAME OP NUMBER, or ARM.NAME OP NUMBER; nothing else, so that nobody has to guess what it means. Without an arm it is asked of
-every arm at every point of the load. Rule: what is not known is never good. A number that is missing, because too few requests lie beyond a
-percentile or no run was valid, fails like a bad one, and says so.
+A condition is NAME OP NUMBER, or ARM.NAME OP NUMBER. Without an arm it holds for every arm at every point of the load. Rule: an unknown
+number fails like a bad one, and says so: too few requests lie beyond its percentile, or no run was valid.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadtest.errors import CampaignError
+from loadtest.report.summaries import ArmSummary, Report
+from loadtest.report.wording import point_label
+from loadtest.statistics.estimates import Estimate
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -24,7 +26,7 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-_FORM = re.compile(r"\s*(?P<name>[A-Za-z0-9._-]+)\s*(?P<operator>[<>=!]=|[<>])\s*(?P<number>[^\s<>=!]+)\s*")
+FORM = re.compile(r"\s*(?P<name>[A-Za-z0-9._-]+)\s*(?P<operator>[<>=!]=|[<>])\s*(?P<number>[^\s<>=!]+)\s*")
 
 
 class ConditionError(CampaignError):
@@ -43,7 +45,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArmNumbers:
     """Numbers of one arm at one point of the load. `where`: in words, empty if there is but one. None: not known."""
 
     arm: str
@@ -54,7 +56,7 @@ class Place:
 
 def parse(text: str, names: Sequence[str], arms: Sequence[str] | None = None) -> Condition:
     """`names`: what may be asked. `arms` None: not known yet, any is taken. Raises ConditionError."""
-    found = _FORM.fullmatch(text)
+    found = FORM.fullmatch(text)
     if found is None:
         raise ConditionError(f'--fail-if {text!r} is not of the form NAME OP NUMBER, such as "p99_s > 0.05".')
     prefix, _, name = found["name"].rpartition(".")
@@ -71,7 +73,7 @@ def parse(text: str, names: Sequence[str], arms: Sequence[str] | None = None) ->
     return Condition(text.strip(), prefix or None, name, found["operator"], number)
 
 
-def failures(condition: Condition, places: Sequence[Place]) -> list[str]:
+def failures(condition: Condition, places: Sequence[ArmNumbers]) -> list[str]:
     """A sentence for each place where it is so, or where nobody knows; empty if all is well."""
     asked = [place for place in places if condition.arm in (None, place.arm)]
     ran = [place for place in asked if place.not_run is None or condition.arm is not None]
@@ -80,7 +82,7 @@ def failures(condition: Condition, places: Sequence[Place]) -> list[str]:
     return [sentence for place in ran if (sentence := _failure(condition, place))]
 
 
-def _failure(condition: Condition, place: Place) -> str | None:
+def _failure(condition: Condition, place: ArmNumbers) -> str | None:
     of = f"{place.arm}{place.where and ' ' + place.where}"
     value = place.values.get(condition.name)
     if value is None or math.isnan(value):
@@ -94,3 +96,44 @@ def _failure(condition: Condition, place: Place) -> str | None:
 def _nearest(word: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else f"; known are {', '.join(known)}."
+
+
+# As in report.json, of medians over the valid runs; `p99_s` for short of `latency_p99_s`.
+NAMES = (
+    *("p50_s", "p90_s", "p99_s", "latency_p50_s", "latency_p90_s", "latency_p99_s"),
+    *("throughput_rps", "within_objective_ratio", "errors", "error_ratio", "accuracy"),
+)
+
+
+def check(conditions: Sequence[str], arms: Sequence[str] | None = None) -> None:
+    """Before hours of measuring. Raises ConditionError."""
+    for text in conditions:
+        parse(text, NAMES, arms)
+
+
+def broken_conditions(conditions: Sequence[str], report: Report) -> list[str]:
+    """Sentences; empty if all is well. Raises ConditionError."""
+    arms = [arm.name for arm in report.manifest.arms]
+    asked = [parse(text, NAMES, arms) for text in conditions]
+    return [sentence for condition in asked for sentence in failures(condition, places(report))]
+
+
+def places(report: Report) -> list[ArmNumbers]:
+    """Every arm at every point, those without a run too: nobody shall take what is missing for good."""
+    load = report.manifest.load
+    wheres = {point: f"at {point_label(load, point)}" if len(load.points) > 1 else "" for point in load.points}
+    return [ArmNumbers(arm.name, wheres[arm.point], _values(arm), arm.not_run) for arm in report.arms]
+
+
+def _values(arm: ArmSummary) -> dict[str, float | None]:
+    latencies = {"p50_s": arm.latency_p50_s, "p90_s": arm.latency_p90_s, "p99_s": arm.latency_p99_s}
+    others = {"throughput_rps": arm.throughput_rps, "within_objective_ratio": arm.within_objective_ratio}
+    values = {name: _median(value) for name, value in (latencies | others).items()}
+    values |= {f"latency_{name}": values[name] for name in latencies}
+    num = arm.num_ok + arm.num_errors
+    errors = float(arm.num_errors) if arm.num_runs else None
+    return values | {"errors": errors, "error_ratio": arm.num_errors / num if num else None, "accuracy": arm.accuracy}
+
+
+def _median(value: Estimate | None) -> float | None:
+    return None if value is None else value.median

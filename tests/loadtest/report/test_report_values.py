@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import report
 from loadtest.campaign import CampaignOptions, report_again, run
-from loadtest.reporting import report_values
-from loadtest.reporting.conditions import ConditionError
-from loadtest.reporting.report_values import NAMES, places
+from loadtest.report import build as report
+from loadtest.report import fail_if as report_values
+from loadtest.report.fail_if import NAMES, ConditionError, places
 from tests.loadtest import rows as make
 
 
@@ -52,7 +51,7 @@ def test_a_report_fails_if_it_is_so_or_not_known(
 def test_a_condition_that_cannot_be_asked_is_the_users_to_correct(wrong: str) -> None:
     built = report.summarise(*make.two_arms())
     with pytest.raises(ConditionError):
-        report_values.failed([wrong], built)
+        report_values.broken_conditions([wrong], built)
 
 
 @pytest.mark.parametrize("wrong", ["p98_s > 1", "gone.p99_s > 1"])

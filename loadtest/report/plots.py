@@ -1,6 +1,6 @@
 """The figures of a report, as SVG: each drawn for a desk and for a phone, so that letters keep their size.
 
-Only drawing; every number comes from `report.py`. Curves differ by dash and by their key as well as by colour; colours are the page's.
+Only drawing; numbers come from `build.py`. Curves differ by dash and by their key as well as by colour; colours are the page's.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 
-from loadtest.reporting.summaries import ArmSummary, number
-from loadtest.reporting.wording import label
+from loadtest.report.summaries import ArmSummary, number
+from loadtest.report.wording import label
 from loadtest.statistics.estimates import Estimate
 
 DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "4 2")

@@ -10,26 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest import records, report
-from loadtest.comparing import command as compare_command
-from loadtest.comparing import compared_reports
-from loadtest.comparing.command import CompareOptions, run
-from loadtest.comparing.comparison import Measured, compare
+from loadtest import records
 from loadtest.errors import ResultsError
 from loadtest.records import Load
+from loadtest.report import build as report
+from loadtest.report import compare as compare_command
+from loadtest.report import stored
+from loadtest.report.compare import CompareOptions, run
+from loadtest.report.comparison import Quantity, compare
 from tests.loadtest import rows as make
 
 
-def seconds(*runs: float, name: str = "p99") -> Measured:
-    return Measured(name, "s", runs, is_lower_better=True)
+def seconds(*runs: float, name: str = "p99") -> Quantity:
+    return Quantity(name, "s", runs, is_lower_better=True)
 
 
-def share(*runs: float) -> Measured:
-    return Measured("in time", "ratio", runs, is_lower_better=False)
+def share(*runs: float) -> Quantity:
+    return Quantity("in time", "ratio", runs, is_lower_better=False)
 
 
-def rate(*runs: float) -> Measured:
-    return Measured("rate", "requests/s", runs, is_lower_better=False)
+def rate(*runs: float) -> Quantity:
+    return Quantity("rate", "requests/s", runs, is_lower_better=False)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def rate(*runs: float) -> Measured:
         (replace(seconds(1, 1.1, 1.2), is_lower_better=None), replace(seconds(2, 2.1, 2.2), is_lower_better=None), "not_judged"),
     ],
 )  # fmt: skip
-def test_a_value_is_worse_only_if_its_interval_says_so(before: Measured, after: Measured, outcome: str) -> None:
+def test_a_value_is_worse_only_if_its_interval_says_so(before: Quantity, after: Quantity, outcome: str) -> None:
     (found,) = compare([before], [after]).values
     assert found.outcome == outcome
     assert (found.low is None) == (outcome == "inconclusive")
@@ -78,7 +79,7 @@ def test_of_many_values_one_that_differs_a_little_is_worse_but_not_clearly() -> 
 def test_two_equal_reports_are_seldom_called_clearly_worse(num_values: int) -> None:
     random = np.random.default_rng(4)
 
-    def measured() -> list[Measured]:
+    def measured() -> list[Quantity]:
         return [seconds(*np.exp(random.normal(0, 0.1, 3)), name=str(number)) for number in range(num_values)]
 
     alarms = sum(compare(measured(), measured()).is_worse for _ in range(300))
@@ -197,9 +198,9 @@ def _number(value: float, *runs: float, unit: str = "s", better: str | None = "l
 def test_searched_rates_that_lie_less_than_a_step_apart_are_not_told_apart() -> None:
     """Repeats of a search agree on a quiet machine, on another rate for each report."""
 
-    def found(rps: float, high: float) -> list[Measured]:
+    def found(rps: float, high: float) -> list[Quantity]:
         number = {"value": rps, "unit": "1/s", "better": "higher", "low": rps, "high": high, "runs": [rps] * 3}
-        return list(compared_reports.found(_verdict(max_rate_rps=number)).values)
+        return list(stored.from_json(_verdict(max_rate_rps=number)).values)
 
     (near,) = compare(found(1000.0, 1060.0), found(960.0, 1017.6)).values
     assert (near.outcome, near.is_clearly_worse) == ("no_difference_seen", False)
@@ -214,14 +215,14 @@ def test_a_report_whose_numbers_are_none_is_told_and_not_compared(tmp_path: Path
     file = tmp_path / "report.json"
     file.write_text(json.dumps(_verdict(p99_s=_number(0.01, 0.010, run, 0.012))))
     with pytest.raises(ResultsError, match="is no number that was measured"):
-        compared_reports.read(file)
+        stored.read(file)
 
 
 def test_a_file_of_a_hundred_thousand_brackets_is_told_and_no_traceback(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_text("[" * 100_000)
     with pytest.raises(ResultsError, match="cannot be read"):
-        compared_reports.read(file)
+        stored.read(file)
 
 
 def test_two_verdicts_are_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +254,7 @@ def test_what_is_no_report_is_the_users_to_correct(content: str | None, why: str
     if content is not None:
         file.write_text(content)
     with pytest.raises(ResultsError) as error:
-        compared_reports.read(file)
+        stored.read(file)
     assert why in str(error.value)
     assert error.value.exit_code == 2
 
@@ -261,7 +262,7 @@ def test_what_is_no_report_is_the_users_to_correct(content: str | None, why: str
 def test_a_directory_without_a_report_says_how_to_make_it(tmp_path: Path) -> None:
     directory = make.campaign(tmp_path / "r", *make.two_arms())
     with pytest.raises(ResultsError, match=r"has no report\.json yet; make it with `tandem campaign report"):
-        compared_reports.read(directory)
+        stored.read(directory)
 
 
 def test_reports_of_two_kinds_or_of_nothing_in_common_are_refused(tmp_path: Path) -> None:
@@ -279,5 +280,5 @@ def test_again_arms_are_left_out(tmp_path: Path) -> None:
     given, by_run = make.two_arms(repeats=3)
     raw = json.loads(json.dumps(asdict(report.summarise(given, by_run))))
     raw["arms"][1]["is_again"] = True
-    assert not any(value.name.startswith("int8") for value in compared_reports.found(raw).values)
-    assert compare_command.text(compared_reports.found(raw), compared_reports.found(raw), compare([], []))
+    assert not any(value.name.startswith("int8") for value in stored.from_json(raw).values)
+    assert compare_command.text(stored.from_json(raw), stored.from_json(raw), compare([], []))

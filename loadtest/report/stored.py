@@ -1,6 +1,6 @@
 """What does a report.json hold that another can be compared with? Of campaigns and verdicts; values out, and under which circumstances.
 
-Pure but for the one read. What a difference means is `comparing/comparison.py`'s.
+Pure but for the one read. What a difference means is `comparison.py`'s.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.comparing.comparison import SHARE, Measured
 from loadtest.errors import ResultsError
 from loadtest.records import MANIFEST
-from loadtest.reporting.summaries import VERSION
+from loadtest.report.comparison import SHARE, Quantity
+from loadtest.report.summaries import VERSION
 from loadtest.statistics.estimates import estimate
 
 FILE = "report.json"
@@ -31,17 +31,17 @@ _CIRCUMSTANCES = ("model", "machine", "versions", "payload", "load", "url")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredReport:
     """A report as it can be compared. `circumstances`: by name, as text; `remarks`: what a reader must know of this one."""
 
     title: str
     kind: str
-    values: tuple[Measured, ...]
+    values: tuple[Quantity, ...]
     circumstances: Mapping[str, str]
     remarks: tuple[str, ...]
 
 
-def read(path: Path) -> Found:
+def read(path: Path) -> StoredReport:
     """A results directory, or its report.json. Raises ResultsError."""
     file = path / FILE if path.is_dir() else path
     try:
@@ -53,14 +53,14 @@ def read(path: Path) -> Found:
     except (ValueError, OSError, RecursionError) as error:
         raise ResultsError(f"{file} cannot be read: {error}.") from error
     try:
-        return found(raw)
+        return from_json(raw)
     except ResultsError as error:
         raise ResultsError(f"{file} {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ResultsError(f"{file} is not a report of this Tandem: {error!r}.") from error
 
 
-def found(raw: Any) -> Found:
+def from_json(raw: Any) -> StoredReport:
     """Raises ResultsError for what is no report, and KeyError, TypeError, ValueError or AttributeError for one that is broken."""
     if not isinstance(raw, dict) or ("manifest" not in raw and raw.get("kind") != "verdict"):
         raise ResultsError("is no report of a campaign or a verdict.")
@@ -72,7 +72,7 @@ def found(raw: Any) -> Found:
     return _verdict(raw) if is_verdict else _campaign(raw)
 
 
-def _campaign(raw: dict[str, Any]) -> Found:
+def _campaign(raw: dict[str, Any]) -> StoredReport:
     manifest = raw["manifest"]
     remarks = ["it is partial"] if raw["is_partial"] else []
     if num_void := sum(arm["num_void"] for arm in raw["arms"]):
@@ -85,10 +85,10 @@ def _campaign(raw: dict[str, Any]) -> Found:
     if manifest["is_local"]:  # a gateway of the campaign's own has another port each time
         circumstances["url"] = "this machine"
     title = f"{manifest['name']}, {manifest['started']}"
-    return Found(title, "campaign", tuple(_arms(raw)), circumstances, tuple(remarks))
+    return StoredReport(title, "campaign", tuple(_arms(raw)), circumstances, tuple(remarks))
 
 
-def _arms(raw: dict[str, Any]) -> Iterator[Measured]:
+def _arms(raw: dict[str, Any]) -> Iterator[Quantity]:
     load = raw["manifest"]["load"]
     is_open = load["kind"] == "open"
     for arm in raw["arms"]:
@@ -99,13 +99,13 @@ def _arms(raw: dict[str, Any]) -> Iterator[Measured]:
             if key == "within_objective_ratio" and load["objective_s"] is None:
                 continue
             runs = _numbers(arm[key]["runs"]) if arm[key] else ()
-            yield Measured(f"{arm['name']} at {at}: {called}", unit, runs, is_lower_better)
+            yield Quantity(f"{arm['name']} at {at}: {called}", unit, runs, is_lower_better)
 
 
-def _verdict(raw: dict[str, Any]) -> Found:
+def _verdict(raw: dict[str, Any]) -> StoredReport:
     better = {"higher": False, "lower": True, None: None}
     values = tuple(
-        Measured(
+        Quantity(
             name,
             SHARE if one["unit"] == "1" else str(one["unit"]),
             _numbers(one["runs"]) or _numbers([one["value"]]),
@@ -118,7 +118,7 @@ def _verdict(raw: dict[str, Any]) -> Found:
     prices = {"list": raw["price_list"], "date": raw["price_date"]}
     circumstances = {"model": raw["model"], "objective": _text(raw["objective"]), "prices": _text(prices)}
     circumstances |= machines | {"versions": _text(raw["versions"])}
-    return Found(f"verdict on {raw['model']}, {raw['date']}", "verdict", values, circumstances, ())
+    return StoredReport(f"verdict on {raw['model']}, {raw['date']}", "verdict", values, circumstances, ())
 
 
 def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
@@ -139,7 +139,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def different_circumstances(before: Found, after: Found) -> list[str]:
+def different_circumstances(before: StoredReport, after: StoredReport) -> list[str]:
     """In words: what is not the same, so that a difference may come from it."""
     said = []
     for name in dict.fromkeys((*before.circumstances, *after.circumstances)):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import records, report
-from loadtest.reporting import docs, page
+from loadtest import records
+from loadtest.report import build as report
+from loadtest.report import docs, page
 from tests.loadtest import rows as make
 
 
@@ -72,7 +73,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_committed_page_is_what_the_committed_reports_say() -> None:
     reports, written = docs.committed(docs.DOCS / "reports"), docs.DOCS / "reports.md"
-    assert written.exists() == bool(reports), "run python -m loadtest.reporting.docs"
+    assert written.exists() == bool(reports), "run python -m loadtest.report.docs"
     if reports:
-        assert written.read_text("utf-8") == docs.render(reports), "run python -m loadtest.reporting.docs"
+        assert written.read_text("utf-8") == docs.render(reports), "run python -m loadtest.report.docs"
         assert all((docs.DOCS / "reports" / f"{name}.html").exists() for name in reports)

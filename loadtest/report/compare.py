@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from loadtest.comparing import compared_reports
-from loadtest.comparing.compared_reports import Found
-from loadtest.comparing.comparison import Compared, Comparison, compare
 from loadtest.errors import ResultsError
+from loadtest.report import stored
+from loadtest.report.comparison import Change, Comparison, compare
+from loadtest.report.stored import StoredReport
 from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS
 
 WORDS = {"worse": "slower", "better": "faster"}
@@ -28,7 +28,7 @@ class CompareOptions:
 
 def run(options: CompareOptions) -> int:
     """Exit code 1 if something got clearly worse. Raises ResultsError (2)."""
-    before, after = compared_reports.read(options.before), compared_reports.read(options.after)
+    before, after = stored.read(options.before), stored.read(options.after)
     if before.kind != after.kind:
         raise ResultsError(
             f"{options.before} is of a {before.kind} and {options.after} of a {after.kind}; compare two of a kind."
@@ -45,7 +45,7 @@ def run(options: CompareOptions) -> int:
     return int(found.is_worse)
 
 
-def text(before: Found, after: Found, found: Comparison) -> str:
+def text(before: StoredReport, after: StoredReport, found: Comparison) -> str:
     lines = [f"before: {before.title}", f"after:  {after.title}", ""]
     lines += [f"before: {remark}" for remark in before.remarks] + [f"after: {remark}" for remark in after.remarks]
     lines += [f"careful: {said}" for said in warnings(before, after)] + [""]
@@ -57,9 +57,9 @@ def text(before: Found, after: Found, found: Comparison) -> str:
     return "\n".join([*lines, "", conclusion(found)])
 
 
-def warnings(before: Found, after: Found) -> list[str]:
+def warnings(before: StoredReport, after: StoredReport) -> list[str]:
     """What may be behind a difference, beside what was changed on purpose."""
-    said = compared_reports.different_circumstances(before, after)
+    said = stored.different_circumstances(before, after)
     return [
         *said,
         "the runs of two reports have no partners: what else the machine did on the two days is in no interval",
@@ -81,7 +81,7 @@ def conclusion(found: Comparison) -> str:
     return f"Nothing got worse as far as can be seen.{unknown}"
 
 
-def cells(value: Compared) -> tuple[str, str, str, str, str, str]:
+def cells(value: Change) -> tuple[str, str, str, str, str, str]:
     change = "–" if value.change is None else _signed(value.change) if value.is_share else f"×{value.change:.3f}"
     between = "–"
     if value.low is not None and value.high is not None:
@@ -89,7 +89,7 @@ def cells(value: Compared) -> tuple[str, str, str, str, str, str]:
     return value.name, _shown(value.before, value), _shown(value.after, value), change, between, word(value)
 
 
-def word(value: Compared) -> str:
+def word(value: Change) -> str:
     if value.outcome not in ("worse", "better"):
         return value.outcome.replace("_", " ")
     called = (WORDS if value.unit in TIMED else SHARE_WORDS)[value.outcome]
@@ -100,7 +100,7 @@ def _signed(share: float) -> str:
     return f"{share:+.2%}"
 
 
-def _shown(number: float | None, value: Compared) -> str:
+def _shown(number: float | None, value: Change) -> str:
     if number is None:
         return "–"
     if value.is_share:
@@ -121,7 +121,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     return lines
 
 
-def _json(before: Found, after: Found, found: Comparison) -> str:
+def _json(before: StoredReport, after: StoredReport, found: Comparison) -> str:
     told = {
         "version": 1,
         "before": before.title,

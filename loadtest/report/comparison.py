@@ -3,7 +3,7 @@
 Runs of two reports have no partners, so the interval is Welch's; what the machine did between the two days is in the difference and in
 no interval. A share (unit `ratio`) is compared by its difference, everything else by its ratio. Each interval is one of 95 %;
 `is_clearly_worse` asks for more, so that two equal reports give a false alarm in 5 % of cases at most, whatever they hold (Bonferroni).
-Rule: a value of too few runs is inconclusive. Where the values come from is `comparing/compared_reports.py`'s.
+Rule: a value of too few runs is inconclusive. Where the values come from is `stored.py`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Outcome = Literal["worse", "better", "no_difference_seen", "inconclusive", "not_
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Quantity:
     """One value of a report, run by run. `is_lower_better` None: neither is; it is told and not judged."""
 
     name: str
@@ -31,7 +31,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Change:
     """`change` is after ÷ before, of a share after - before; `low` and `high` are None where it is inconclusive."""
 
     name: str
@@ -53,7 +53,7 @@ class Compared:
 class Comparison:
     """`only_before` and `only_after`: names of what the other report does not have."""
 
-    values: tuple[Compared, ...]
+    values: tuple[Change, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
 
@@ -62,7 +62,7 @@ class Comparison:
         return any(value.is_clearly_worse for value in self.values)
 
 
-def compare(before: Sequence[Measured], after: Sequence[Measured]) -> Comparison:
+def compare(before: Sequence[Quantity], after: Sequence[Quantity]) -> Comparison:
     """By name. Raises ValueError where a name means two units."""
     theirs = {one.name: one for one in after}
     ours = {one.name for one in before}
@@ -78,11 +78,11 @@ def compare(before: Sequence[Measured], after: Sequence[Measured]) -> Comparison
     )
 
 
-def _compared(before: Measured, after: Measured, strict: float) -> Compared:
+def _compared(before: Quantity, after: Quantity, strict: float) -> Change:
     change, low, high = _change(before, after, FALSE_ALARM_RATIO)
     outcome = _outcome(after, low, high)
     _, strict_low, strict_high = _change(before, after, strict)
-    return Compared(
+    return Change(
         after.name,
         after.unit,
         median(before.runs) if before.runs else None,
@@ -95,7 +95,7 @@ def _compared(before: Measured, after: Measured, strict: float) -> Compared:
     )
 
 
-def _change(before: Measured, after: Measured, beyond_ratio: float) -> tuple[float | None, float | None, float | None]:
+def _change(before: Quantity, after: Quantity, beyond_ratio: float) -> tuple[float | None, float | None, float | None]:
     """(change, low, high); None as far as it is not known. What has no logarithm, as no energy at all, has no ratio."""
     if not before.runs or not after.runs:
         return None, None, None
@@ -112,7 +112,7 @@ def _change(before: Measured, after: Measured, beyond_ratio: float) -> tuple[flo
     return found.ratio, found.low / before.step_ratio, found.high * after.step_ratio
 
 
-def _outcome(measured: Measured, low: float | None, high: float | None) -> Outcome:
+def _outcome(measured: Quantity, low: float | None, high: float | None) -> Outcome:
     if measured.is_lower_better is None:
         return "not_judged"
     if low is None or high is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.reporting.conditions import Condition, ConditionError, Place, failures, parse
+from loadtest.report.fail_if import ArmNumbers, Condition, ConditionError, failures, parse
 
 NAMES = ("p50_s", "p99_s", "throughput_rps", "within_objective_ratio", "errors")
 ARMS = ("fp32-cpu", "v1.5-int8")
@@ -63,8 +63,8 @@ def test_an_arm_that_is_not_known_yet_is_taken() -> None:
     assert parse("anything.p99_s > 1", NAMES).arm == "anything"
 
 
-def place(arm: str = "fp32-cpu", p99_s: float | None = 0.04, where: str = "", not_run: str | None = None) -> Place:
-    return Place(arm, where, {"p99_s": p99_s, "errors": 0.0}, not_run)
+def place(arm: str = "fp32-cpu", p99_s: float | None = 0.04, where: str = "", not_run: str | None = None) -> ArmNumbers:
+    return ArmNumbers(arm, where, {"p99_s": p99_s, "errors": 0.0}, not_run)
 
 
 FAST, SLOW = place(), place("int8-cpu", 0.06, "at 100 users")
@@ -90,5 +90,5 @@ FAST, SLOW = place(), place("int8-cpu", 0.06, "at 100 users")
         ("gone.p99_s > 0.05", [FAST], ["Failed: gone.p99_s > 0.05: nothing was measured, so nobody knows."]),
     ],
 )  # fmt: skip
-def test_what_is_so_or_not_known_fails_with_a_sentence(text: str, places: list[Place], said: list[str]) -> None:
+def test_what_is_so_or_not_known_fails_with_a_sentence(text: str, places: list[ArmNumbers], said: list[str]) -> None:
     assert failures(parse(text, NAMES), places) == said

@@ -1,7 +1,7 @@
 """How a report looks: one HTML file that opens offline, on a phone and on paper, in light and dark, for colour-blind eyes too.
 
-Only drawing; every number comes from `report.py`, every text from outside goes through `_e`. Figures are drawn in
-`reporting/plots.py`; colours and letters are `reporting/style.py`'s. No script, no font, no link to anywhere.
+Only drawing; every number comes from `report/build.py`, every text from outside goes through `_e`. Figures are drawn in
+`report/plots.py`; colours and letters are `report/style.py`'s. No script, no font, no link to anywhere.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from loadtest.evidence import testimony
 from loadtest.records import Load, Payload
-from loadtest.reporting import plots
-from loadtest.reporting.style import document
-from loadtest.reporting.style import grid as _grid
-from loadtest.reporting.style import row as _row
-from loadtest.reporting.style import text as _e
-from loadtest.reporting.summaries import ArmSummary, Report, RunSummary, milliseconds, number
-from loadtest.reporting.wording import label, paragraphs, point_label
+from loadtest.report import plots
+from loadtest.report.style import document
+from loadtest.report.style import grid as _grid
+from loadtest.report.style import row as _row
+from loadtest.report.style import text as _e
+from loadtest.report.summaries import ArmSummary, Report, RunSummary, milliseconds, number
+from loadtest.report.wording import label, paragraphs, point_label
 from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 from loadtest.statistics.estimates import CONFIDENCE, MIN_BEYOND, Estimate
 from loadtest.statistics.stability import MAX_ORDER, MIN_CHANGE_RATIO, MIN_REQUESTS, NUM_PARTS
@@ -303,7 +303,7 @@ _OPEN = (
 
 
 def _rule(report: Report) -> str:
-    """When `reporting/wording.py` calls an arm faster, and how often it would of an equal one."""
+    """When `report/wording.py` calls an arm faster, and how often it would of an equal one."""
     what = "median latency" if report.manifest.load.kind == "open" else "requests per second"
     num = sum(1 for arm in report.arms if not (arm.is_baseline or arm.is_again) and arm.num_runs)
     return (

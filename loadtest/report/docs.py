@@ -1,7 +1,7 @@
 """docs/reports.md: campaigns and verdicts whose reports are committed, each with its sentence, its numbers, machine and command.
 
-    python -m loadtest.reporting.docs                    writes docs/reports.md anew
-    python -m loadtest.reporting.docs results/FOLDER …   takes these reports first, as docs/reports/NAME.html and NAME.json
+    python -m loadtest.report.docs                    writes docs/reports.md anew
+    python -m loadtest.report.docs results/FOLDER …   takes these reports first, as docs/reports/NAME.html and NAME.json
 
 NAME is the folder's. Raw rows stay where they are. Rule: no number in the page that is not in a report, and no place of this machine.
 """
@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.comparing.compared_reports import FILE, read
 from loadtest.errors import ResultsError
-from loadtest.reporting.page import PAGE
-from loadtest.reporting.summaries import milliseconds, number
+from loadtest.report.page import PAGE
+from loadtest.report.stored import FILE, read
+from loadtest.report.summaries import milliseconds, number
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRO = """# Reports: real campaigns and verdicts
 
 What [`tandem campaign run`](campaigns.md) and [`tandem verdict`](verdict.md) said of real models on a real machine: the reports as they
 were written, without raw rows. A page opens in any browser, offline. Numbers are medians over valid runs; in an open loop latency counts
-from when a request was due. `python -m loadtest.reporting.docs results/FOLDER` takes a report in and writes this page anew.
+from when a request was due. `python -m loadtest.report.docs results/FOLDER` takes a report in and writes this page anew.
 """
 PLACE = re.compile(r"(?<![\w/:.])[/~][\w.-]+/")  # the beginning of an absolute path; no URL's
 

@@ -1,6 +1,6 @@
 """How every report looks: colours, letters and tables, on a desk, on a phone and on paper, in light and dark, for colour-blind eyes too.
 
-No script, no font, no link to anywhere: a report is one file. What stands in it is `reporting/page.py`'s, here and in other rooms.
+No script, no font, no link to anywhere: a report is one file. What stands in it is `report/page.py`'s, here and in other rooms.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.records import ArmRecord, Load, Manifest
-from loadtest.reporting.summaries import ArmSummary, RunSummary, device_kind, milliseconds, number
+from loadtest.report.summaries import ArmSummary, RunSummary, device_kind, milliseconds, number
 from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 from loadtest.statistics.voids import BUSY_GENERATOR
 

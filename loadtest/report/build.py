@@ -2,7 +2,7 @@
 
 Everything is computed from the rows and the manifest, without chance, so that a report built again is the same. Pure but for `build`,
 which reads, and `write`. Deliberately not here: which runs count (`statistics/voids.py`), how it is
-said and how it looks (`reporting/`).
+said and how it looks (`report/`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from loadtest import records
 from loadtest.errors import ResultsError
 from loadtest.evidence.testimony import of_arm
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
-from loadtest.reporting.summaries import ArmSummary, Report, RunSummary
-from loadtest.reporting.wording import caveats, sentence, verdict
+from loadtest.report.summaries import ArmSummary, Report, RunSummary
+from loadtest.report.wording import caveats, sentence, verdict
 from loadtest.statistics.differences import Difference, paired
 from loadtest.statistics.estimates import Estimate, curve, estimate, percentile
 from loadtest.statistics.stability import unstable_reason

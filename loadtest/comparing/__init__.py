@@ -1,1 +1,0 @@
-"""`tandem compare`: two reports side by side."""

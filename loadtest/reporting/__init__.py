@@ -1,1 +1,0 @@
-"""What a report holds, how it is said and how it looks; `loadtest/report.py` computes it."""
