@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_reference_pages_are_what_the_code_says() -> None:
@@ -27,10 +27,8 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_what_to_open_names_files_that_exist() -> None:
-    page = (ROOT / "README.md").read_text("utf-8")
-    rows = re.findall(
-        r"^\| .+ \| (.+) \|$", page[page.index("## To change") : page.index("Imports point down")], re.MULTILINE
-    )
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rows = re.findall(r"^\| .+ \| (.+) \|$", page[page.index("## To change") :], re.MULTILINE)
     assert len(rows) > 30
     for row in rows:
         folder = ROOT
@@ -39,11 +37,6 @@ def test_the_table_of_what_to_open_names_files_that_exist() -> None:
         ):  # a bare name lies in the folder that was named before it
             folder = folder if "/" not in name else ROOT / (name if name.endswith("/") else Path(name).parent)
             assert (ROOT / name if "/" in name else folder / name).exists(), f"{name} in {row}"
-
-
-def test_the_readme_lists_every_page() -> None:
-    links = re.findall(r"\]\(docs/([a-z-]+\.md)\)", (ROOT / "README.md").read_text("utf-8"))
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} <= set(links)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
