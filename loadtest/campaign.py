@@ -20,7 +20,6 @@ from loadtest.errors import CampaignError, ResultsError
 from loadtest.evidence.counts import evidence
 from loadtest.evidence.meters import scrape, watching
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
-from loadtest.machine import this_machine, versions
 from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.progress import Progress
 from loadtest.report import build as report_of
@@ -30,6 +29,7 @@ from loadtest.report.summaries import Report
 from loadtest.report.wording import point_label
 from loadtest.sending.prepared import Prepared, prepare
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
+from serving.measure.machine import this_machine, versions
 
 CANNOT_WRITE = 3  # the exit code
 

@@ -29,3 +29,7 @@ class TargetError(CampaignError):
 
 class PayloadError(CampaignError, ValueError):
     """What is to be sent does not fit the model, or cannot be made. Its message ends without a full stop."""
+
+
+class CannotMeasure(Exception):
+    """Something that a measurement needs is missing; one line says what, and the way out. Exit code 3."""

@@ -17,7 +17,8 @@ from loadtest import records
 from loadtest.campaign_file import Arm, Campaign
 from loadtest.evidence.counts import Window
 from loadtest.progress import Progress
-from loadtest.target import end_group, free_port, last_line, leashed, stop
+from loadtest.target import end_group, last_line, leashed, stop
+from serving.ports import free_ports
 
 LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
 # Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
@@ -100,7 +101,7 @@ def locust_command(campaign: Campaign, planned: Planned, url: str, rows: Path) -
             given |= {"burst-every": load.burst_every_s, "burst-lasting": load.burst_lasting_s}
         if load.processes > 1:
             given |= {"processes": load.processes}
-            port = free_port()
+            port = free_ports(1)[0]
             given |= {"master-bind-host": "127.0.0.1", "master-bind-port": port, "master-port": port}
     options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]

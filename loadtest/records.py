@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from loadtest.arrivals import Arrivals, Kind
 from loadtest.errors import ResultsError
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 VERSION = 3
 MANIFEST = "manifest.json"

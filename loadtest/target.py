@@ -1,7 +1,7 @@
 """The gateway under test: does it answer, what does it serve, and did it stay the same process during a run?
 
-Plain HTTP through the standard library, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess: nothing
-here imports `serving`. What the answers mean for a run is judged in `report/build.py`.
+Plain HTTP through the standard library, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess.
+What the answers mean for a run is judged in `report/build.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from loadtest.errors import CampaignError, TargetError
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import address
 from loadtest.sending.credentials import VARIABLE, credentials
+from serving.ports import free_ports
 
 LEASH = Path(__file__).resolve().parent.parent / "serving" / "local" / "leash.py"  # a script of its own
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -228,7 +229,7 @@ def find_gateway(url: str | None) -> Gateway | None:
 @contextmanager
 def own_gateway(log: Path, repository: Path | None = None) -> Iterator[Gateway]:
     """A `tandem up` on a free port until the block ends. Its words go to `log`."""
-    port = free_port()
+    port = free_ports(1)[0]
     command = [sys.executable, "-m", "serving", "up", "--port", str(port)]
     command += [] if repository is None else ["--model-repository", str(repository.resolve())]
     root = str(Path(__file__).resolve().parent.parent)
@@ -297,10 +298,3 @@ def last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     said = [line.strip() for line in lines if line.strip()]
     return said[-1] if said else "it said nothing"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

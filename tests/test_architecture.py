@@ -21,6 +21,7 @@ ROOMS = [
     "replay",
     "plan",
     "planning",
+    "measure",
     "scheduling",
     "protocol",
     "preprocessing",
@@ -28,6 +29,7 @@ ROOMS = [
     "settings",
     "documents",
     "cores",
+    "ports",
     "installation",
     "errors",
 ]
@@ -68,8 +70,10 @@ PURE = {
     "planning": {"asyncio", "time", "socket", "os", "random"},
     "loadtest/arrivals.py": {"asyncio", "time", "socket", "os", "pathlib"},
     "loadtest/report/fail_if.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
-    "loadtest/statistics/differences.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
-    "loadtest/statistics/stability.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
+    **{
+        f"measure/{name}": {"asyncio", "time", "random", "socket", "os", "pathlib"}
+        for name in ("intervals", "percentiles", "stability", "search")
+    },
 }
 FILES = sorted(p for folder in ("serving", "loadtest") for p in (ROOT / folder).rglob("*.py"))
 
@@ -88,6 +92,8 @@ def place(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "loadtest":
         return path.relative_to(ROOT).as_posix()
+    if parts[1] == "measure":
+        return "/".join(parts[1:])
     return "local/backends" if parts[1:3] == ("local", "backends") else parts[1]
 
 
@@ -106,6 +112,7 @@ def test_imports_point_down_the_house(path: Path) -> None:
             assert ROOMS.index(parts[1]) >= ROOMS.index(room), f"{room} may not import {name}"
 
 
+PORTS = {"serving.ports", "serving.ports.free_ports"}
 MESSAGES = {"serving.errors", "serving.errors.UserError", "serving.installation", "serving.installation.how_to_add"}
 TRACES = {"serving.replay.traces", "serving.replay.traces.read_trace"}
 BURSTS = {"serving.planning.simulate.bursts", "serving.planning.simulate.bursts.Bursts"}
@@ -146,10 +153,8 @@ def test_load_tests_know_the_gateway_by_http_only() -> None:
             path.parts
         ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
-            known = {*MESSAGES, *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
-            assert {n for n in taken if not n.startswith(("serving.planning.machine", DOCUMENTS))} <= known, (
-                f"{path}: {taken}"
-            )
+            known = {*MESSAGES, *PORTS, *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
+            assert {n for n in taken if not n.startswith(("serving.measure", DOCUMENTS))} <= known, f"{path}: {taken}"
 
 
 def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:

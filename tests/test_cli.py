@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 

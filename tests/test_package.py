@@ -18,7 +18,7 @@ import pytest
 
 import serving
 from serving.installation import how_to_add
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.local.harness import Program
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`

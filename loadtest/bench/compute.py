@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.processes import ROOT, TANDEM, CannotMeasure
-from loadtest.bench.rounds import Spread, ratio, spread
-from loadtest.bench.stack import Server, stack
+from loadtest.errors import CannotMeasure
+from loadtest.processes import ROOT, TANDEM
 from loadtest.sending.bodies import encode_binary, signature
 from loadtest.sending.connection import Connection, request_bytes
 from loadtest.sending.inputs import named
+from loadtest.stack import Server, stack
 from loadtest.target import Gateway
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.measure.rounds import Spread, ratio, spread
 from serving.planning.engines import EnginePython
 
 NET = "net"  # its name in the worker

@@ -15,7 +15,8 @@ import shlex
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -23,16 +24,17 @@ import numpy as np
 
 from loadtest.bench import wrk
 from loadtest.bench.compute import Compute, Net, compare, resnet50
-from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, Moment, cpu_s
 from loadtest.bench.result_file import result_file
-from loadtest.bench.rounds import Spread, ratio, rotated, spread
-from loadtest.bench.stack import ANSWER_TIMEOUT_S, Server, Stack, stack, yardstick
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
-from loadtest.machine import head, this_machine
+from loadtest.errors import CannotMeasure
+from loadtest.processes import MODEL_REPOSITORY, Moment, cpu_s, running
 from loadtest.sending.bodies import Body, encode_binary, encode_json, signature
 from loadtest.sending.connection import Connection, request_bytes
+from loadtest.stack import ANSWER_TIMEOUT_S, START_S, Server, Stack, answers, stack
 from loadtest.target import Gateway
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine, head, this_machine
+from serving.measure.rounds import Spread, ratio, rotated, spread
+from serving.ports import free_ports
 
 MODEL = "digits"
 NUM_CONNECTIONS = 32  # enough to keep two cores busy, few enough that waiting is not all there is
@@ -156,10 +158,10 @@ def run(plan: Plan, command: str) -> Result:
     machine, began = this_machine(), Moment.now()
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
         folder = Path(name)
-        with stack(MODEL_REPOSITORY, folder) as running, yardstick(running.triton, folder) as bare:
-            served = served_name(running.gateway)
-            scripts = _scripts(running.gateway, folder)
-            measured = _measure(plan, generator, scripts, _targets(running, bare), served)
+        with stack(MODEL_REPOSITORY, folder) as served_by, yardstick(served_by.triton, folder) as bare:
+            served = served_name(served_by.gateway)
+            scripts = _scripts(served_by.gateway, folder)
+            measured = _measure(plan, generator, scripts, _targets(served_by, bare), served)
         if plan is QUICK:
             net = Net(MODEL, MODEL_REPOSITORY, "digits", plan.compute_batch_size)
         else:
@@ -168,6 +170,23 @@ def run(plan: Plan, command: str) -> Result:
     others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
     today = datetime.date.today().isoformat()
     return Result(machine, command, today, served, plan, measured, compute, others_ratio)
+
+
+@contextmanager
+def yardstick(triton: Server, folder: Path) -> Iterator[Server]:
+    """The bare proxy in front of a Triton, under the same server as the gateway."""
+    (port,) = free_ports(1)
+    authority = f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", "uvicorn", "loadtest.bench.yardstick:forward", "--port", str(port)]
+    command += ["--loop", "uvloop", "--http", "httptools", "--ws", "none", "--lifespan", "off", "--interface", "asgi3"]
+    command += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--log-level", "warning"]
+    variables = {"UPSTREAM": triton.authority}
+
+    def is_ready() -> bool:
+        return answers(authority, "/v2/repository/index", method="POST")
+
+    with running(command, folder / "yardstick.log", is_ready, START_S, variables) as process:
+        yield Server("yardstick", authority, process.pid)
 
 
 def served_name(gateway: Server) -> str:

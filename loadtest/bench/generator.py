@@ -23,15 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.arrivals import schedule
-from loadtest.bench.processes import ROOT, CannotMeasure, Moment, free_ports, running
 from loadtest.bench.result_file import result_file
-from loadtest.bench.stack import START_S, answers
 from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
-from loadtest.machine import head, this_machine
+from loadtest.errors import CannotMeasure
 from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
+from loadtest.processes import ROOT, Moment, running
 from loadtest.records import ArmRecord, Load, RunRecord, read_rows
 from loadtest.report.build import summarise_run
+from loadtest.stack import START_S, answers
 from loadtest.target import last_line
+from serving.measure.machine import head, this_machine
+from serving.ports import free_ports
 
 AIM_RPS = 2000.0  # of one core
 OBJECTIVE_S = 0.05  # so that a lag of 2.5 ms at p99 voids a run; a server slower than this is not what so many requests are sent to

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from loadtest.machine import this_machine
 from serving import errors
 from serving.gateway.access import Access
 from serving.gateway.key_watch import KeyWatch
 from serving.keys.key import INFER, Key, digest_of, id_of, make_text
 from serving.keys.key_file import render
+from serving.measure.machine import this_machine
 
 NUM_ROUNDS, NUM_ASKED = 7, 100_000  # a round takes a quarter of a second
 

@@ -20,14 +20,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.bench.compute import Net, request_to, run_command, served_rps
-from loadtest.bench.processes import TANDEM, CannotMeasure, Moment
 from loadtest.bench.result_file import result_file
-from loadtest.bench.rounds import Spread, ratio, rotated, spread
-from loadtest.bench.stack import Server, stack
 from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
-from loadtest.machine import head, this_machine
+from loadtest.errors import CannotMeasure
+from loadtest.processes import TANDEM, Moment
 from loadtest.sending.connection import Connection
-from serving.planning.machine import Machine
+from loadtest.stack import Server, stack
+from serving.measure.machine import Machine, head, this_machine
+from serving.measure.rounds import Spread, ratio, rotated, spread
 
 NETS = ("resnet50", "efficientnet-b2", "mlp")  # of `speed:`, those that take numbers and no tokens
 EXPORT_TIMEOUT_S = 1200.0  # of all variants on two engines: 200 s on two cores

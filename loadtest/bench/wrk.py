@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 
 MISSING = "make bench needs the load generator wrk: apt-get install wrk"
 SCRIPT = """

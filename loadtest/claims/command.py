@@ -18,21 +18,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.processes import CannotMeasure, Moment
 from loadtest.claims import cells, judge, page, speeds, stored, trees, written
 from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.experiments import Experiment, Here, experiments
 from loadtest.claims.values import Findings, Report, Result
-from loadtest.errors import CampaignError, CampaignFileError, ResultsError
+from loadtest.errors import CampaignError, CampaignFileError, CannotMeasure, ResultsError
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
-from loadtest.machine import this_machine
+from loadtest.processes import Moment
 from loadtest.progress import Progress
 from serving import __version__
 from serving.errors import TandemError
 from serving.export.scratch import scratch
 from serving.local.engines import installed
+from serving.measure.machine import Machine, this_machine
 from serving.planning.engines import EnginePython
-from serving.planning.machine import Machine
 from serving.repository import default_repository
 
 RESULTS, TEXT, PAGE = "claims.json", "claims.md", "claims.html"

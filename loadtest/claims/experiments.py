@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from loadtest.bench.processes import CannotMeasure
 from loadtest.claims import bandwidth, pricing, scaling, served, speeds, trees
 from loadtest.claims.claims_file import Claim, Suite
 from loadtest.claims.values import Findings, Served
+from loadtest.errors import CannotMeasure
+from serving.measure.machine import Machine
 from serving.plan.price_file import read_prices
 from serving.planning.engines import POOL, EnginePython
-from serving.planning.machine import Machine
 
 Experiment = Callable[[], Findings]
 

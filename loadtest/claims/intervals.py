@@ -1,4 +1,4 @@
-"""How sure is a median over rounds, or a ratio of two sides? Student's t over rounds, as in all reports (`loadtest/statistics`).
+"""How sure is a median over rounds, or a ratio of two sides? Student's t over rounds, as in all reports (`serving/measure`).
 
 Pure. Fewer than three rounds have no interval, and so no claim holds or fails by them. Turns of one round are never taken for independent:
 a session's speed is shifted for as long as it lives.
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadtest.claims.values import Reading
-from loadtest.statistics import differences
-from loadtest.statistics.estimates import estimate
+from serving.measure import intervals
+from serving.measure.intervals import estimate
 
 
 def median(rounds: Sequence[float], most: float = math.inf) -> Reading:
@@ -26,17 +26,17 @@ def median(rounds: Sequence[float], most: float = math.inf) -> Reading:
 
 def paired(ratios: Sequence[float]) -> Reading:
     """Of one ratio for each round, in which both sides took turns. ValueError without any."""
-    return _around(float(np.median(ratios)), differences.paired(ratios))
+    return _around(float(np.median(ratios)), intervals.paired(ratios))
 
 
 def apart(top: Sequence[float], bottom: Sequence[float]) -> Reading:
     """The ratio of the medians of two sides that did not take turns. ValueError where one has no rounds."""
     if not top or not bottom:
         raise ValueError("no rounds, no ratio")
-    return _around(float(np.median(top) / np.median(bottom)), differences.unpaired(top, bottom))
+    return _around(float(np.median(top) / np.median(bottom)), intervals.unpaired(top, bottom))
 
 
-def _around(middle: float, found: differences.Difference | None) -> Reading:
+def _around(middle: float, found: intervals.Difference | None) -> Reading:
     """The interval is around the geometric mean, beside which the median may lie outside."""
     if found is None or found.low is None or found.high is None:
         return Reading(middle)

@@ -6,7 +6,7 @@ Pure. A price that rests on an offer whose processor is not known to be this one
 from __future__ import annotations
 
 from loadtest.claims.values import Price
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 from serving.planning.plan.matching import Match, match
 from serving.planning.price_list import PriceList
 from serving.planning.profile import Profile, ServerProfile, Settings

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.bench.compute import Net, request_to, served_rps
-from loadtest.bench.processes import CannotMeasure
-from loadtest.bench.stack import stack
 from loadtest.claims.values import Findings, Served
+from loadtest.errors import CannotMeasure
+from loadtest.stack import stack
 from serving.export.scratch import scratch
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.planning.engines import POOL, EnginePython

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 NOT_MEASURED_HERE, NOT_RUN = "not measured here", "not run"
 HOLDS, DOES_NOT_HOLD, DEPENDS, INCONCLUSIVE = "holds", "does not hold", "depends", "inconclusive"

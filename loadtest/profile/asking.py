@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 from loadtest.sending.bodies import Arrays, Body, Signature, encode_binary
 from loadtest.sending.connection import Connection, request_bytes
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused

@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure
-from loadtest.bench.stack import Stack
+from loadtest.errors import CannotMeasure
 from loadtest.profile.asking import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
 from loadtest.profile.inputs import Sent
 from loadtest.profile.ladder import Step, in_turns
@@ -23,6 +22,7 @@ from loadtest.profile.wording import rows
 from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
 from loadtest.sending.credentials import credentials
+from loadtest.stack import Stack
 from serving.export.speed.process import WorkerLost, WorkerProcess
 from serving.local.engines import installed
 from serving.planning.profile import Rung

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.processes import TANDEM, CannotMeasure, free_ports, running
-from loadtest.bench.stack import START_TIMEOUT_S, answers
+from loadtest.errors import CannotMeasure
+from loadtest.processes import TANDEM, running
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import Connection, request_bytes
+from loadtest.stack import START_TIMEOUT_S, answers
 from serving.planning.profile import Phase
+from serving.ports import free_ports
 
 PHASES = ("process", "load", "first_answer")
 ANSWER_TIMEOUT_S = 60.0

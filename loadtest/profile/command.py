@@ -11,8 +11,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure
-from loadtest.errors import CampaignError
+from loadtest.errors import CampaignError, CannotMeasure
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions, emulation, shapes, times_s, whole_numbers

@@ -13,10 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 from loadtest.profile.asking import Way
 from loadtest.profile.statistics import Counted
-from loadtest.statistics.estimates import estimate, percentile
+from serving.measure.intervals import estimate
+from serving.measure.percentiles import percentile
 from serving.planning.profile import RUNGS, Timing
 
 T = TypeVar("T")

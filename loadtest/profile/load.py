@@ -17,20 +17,21 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.arrivals import schedule
-from loadtest.bench.processes import CannotMeasure, family
 from loadtest.campaign_file import Arm, Campaign
+from loadtest.errors import CannotMeasure
 from loadtest.evidence.counts import Scrape, evidence
 from loadtest.evidence.meters import watching
 from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
+from loadtest.processes import family
 from loadtest.profile import energy
 from loadtest.profile.options import Encoding
 from loadtest.progress import Progress
 from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
 from loadtest.report.summaries import milliseconds, number
-from loadtest.statistics.estimates import percentile
-from loadtest.statistics.stability import growing_reason
-from loadtest.statistics.voids import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
 from loadtest.target import Gateway
+from loadtest.validity import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
+from serving.measure.percentiles import percentile
+from serving.measure.stability import growing_reason
 from serving.planning.profile import LoadPoint
 
 MAX_LATE_RATIO = 0.01  # p99 within the objective is one in a hundred beyond it

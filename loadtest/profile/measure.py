@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure, Moment
-from loadtest.bench.stack import Stack, stack
-from loadtest.machine import this_machine, versions
+from loadtest.errors import CannotMeasure
+from loadtest.processes import Moment
 from loadtest.profile.climb import Ground, climb
 from loadtest.profile.cold_start import start_often
 from loadtest.profile.inputs import Sent, inputs_for
@@ -27,9 +26,11 @@ from loadtest.profile.server import Server, server_of
 from loadtest.progress import Progress
 from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
+from loadtest.stack import Stack, stack
 from loadtest.target import Gateway
 from serving.local.devices import require_gpu
 from serving.local.engines import installed
+from serving.measure.machine import this_machine, versions
 from serving.planning.profile import Profile, Rung
 
 Say = Callable[[str], None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loadtest.profile import search
 from loadtest.profile.load import Aim, Seen, open_run
 from loadtest.profile.options import Pace
 from loadtest.progress import Progress
 from loadtest.report.summaries import milliseconds, number
-from loadtest.statistics.estimates import searched
+from serving.measure import search
+from serving.measure.intervals import searched
 from serving.planning.profile import LoadPoint, MaxRate
 
 Say = Callable[[str], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 from loadtest.profile.energy import at_the_highest_rate
 from loadtest.profile.ladder import Step, ladder
 from loadtest.profile.options import ProfileOptions

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 from loadtest.target import Gateway
 from serving.planning.profile import Settings
 

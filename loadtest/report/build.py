@@ -1,7 +1,7 @@
 """What do the rows of a campaign mean? From a results directory to numbers and one plain sentence; `report.json` holds all of it.
 
 Everything is computed from the rows and the manifest, without chance, so that a report built again is the same. Pure but for `build`,
-which reads, and `write`. Deliberately not here: which runs count (`statistics/voids.py`), how it is
+which reads, and `write`. Deliberately not here: which runs count (`validity.py`), how it is
 said and how it looks (`report/`).
 """
 
@@ -22,10 +22,9 @@ from loadtest.evidence.testimony import of_arm
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
 from loadtest.report.summaries import ArmSummary, Report, RunSummary
 from loadtest.report.wording import caveats, sentence, verdict
-from loadtest.statistics.differences import Difference, paired
-from loadtest.statistics.estimates import Estimate, curve, estimate, percentile
-from loadtest.statistics.stability import unstable_reason
-from loadtest.statistics.voids import DROPPED, lag_p99_s, sent_in_window, throughput_rps, void_reason
+from loadtest.validity import DROPPED, lag_p99_s, sent_in_window, throughput_rps, unstable_reason, void_reason
+from serving.measure.intervals import Difference, Estimate, estimate, paired
+from serving.measure.percentiles import curve, percentile
 
 REPORT = "report.json"
 ROW_STEP_S = 1e-6  # rows are written to the microsecond

@@ -10,7 +10,7 @@ from loadtest.errors import ResultsError
 from loadtest.report import stored
 from loadtest.report.comparison import Change, Comparison, compare
 from loadtest.report.stored import StoredReport
-from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS
+from serving.measure.intervals import FALSE_ALARM_RATIO, MIN_REPEATS
 
 WORDS = {"worse": "slower", "better": "faster"}
 SHARE_WORDS = {"worse": "worse", "better": "better"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from loadtest.statistics.differences import FALSE_ALARM_RATIO, unpaired, welch_reach
+from serving.measure.intervals import FALSE_ALARM_RATIO, unpaired, welch_reach
 
 SHARE = "ratio"  # the unit of what lies in 0..1
 Outcome = Literal["worse", "better", "no_difference_seen", "inconclusive", "not_judged"]

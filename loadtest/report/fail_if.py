@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from loadtest.errors import CampaignError
 from loadtest.report.summaries import ArmSummary, Report
 from loadtest.report.wording import point_label
-from loadtest.statistics.estimates import Estimate
+from serving.measure.intervals import Estimate
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,

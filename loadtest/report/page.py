@@ -19,9 +19,9 @@ from loadtest.report.style import row as _row
 from loadtest.report.style import text as _e
 from loadtest.report.summaries import ArmSummary, Report, RunSummary, milliseconds, number
 from loadtest.report.wording import label, paragraphs, point_label
-from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
-from loadtest.statistics.estimates import CONFIDENCE, MIN_BEYOND, Estimate
-from loadtest.statistics.stability import MAX_ORDER, MIN_CHANGE_RATIO, MIN_REQUESTS, NUM_PARTS
+from serving.measure.intervals import CONFIDENCE, FALSE_ALARM_RATIO, MIN_REPEATS, Difference, Estimate
+from serving.measure.percentiles import MIN_BEYOND
+from serving.measure.stability import MAX_ORDER, MIN_CHANGE_RATIO, MIN_REQUESTS, NUM_PARTS
 
 PAGE = "report.html"
 

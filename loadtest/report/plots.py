@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from loadtest.report.summaries import ArmSummary, number
 from loadtest.report.wording import label
-from loadtest.statistics.estimates import Estimate
+from serving.measure.intervals import Estimate
 
 DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "4 2")
 WIDE, NARROW = 760, 340  # a column on a desk, a column on a phone

@@ -15,7 +15,7 @@ from loadtest.errors import ResultsError
 from loadtest.records import MANIFEST
 from loadtest.report.comparison import SHARE, Quantity
 from loadtest.report.summaries import VERSION
-from loadtest.statistics.estimates import estimate
+from serving.measure.intervals import estimate
 
 FILE = "report.json"
 VERDICT_VERSION = 1

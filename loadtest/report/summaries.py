@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.records import Manifest
-from loadtest.statistics.differences import Difference
-from loadtest.statistics.estimates import Estimate
+from serving.measure.intervals import Difference, Estimate
 
 VERSION = 3
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from loadtest.records import ArmRecord, Load, Manifest
 from loadtest.report.summaries import ArmSummary, RunSummary, device_kind, milliseconds, number
-from loadtest.statistics.differences import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
-from loadtest.statistics.voids import BUSY_GENERATOR
+from loadtest.validity import BUSY_GENERATOR
+from serving.measure.intervals import FALSE_ALARM_RATIO, MIN_REPEATS, Difference
 
 EMULATED = "emulated"  # how names of pools and devices begin whose times follow a file (docs/emulated.md)
 WHAT_IF = "inconclusive (what-if)"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.bench.stack import stack
 from loadtest.profile.inputs import inputs_for
 from loadtest.profile.load import Aim, Seen, inputs_file, open_run
 from loadtest.profile.options import ProfileOptions
@@ -19,9 +18,11 @@ from loadtest.profile.places import linked, variants_of
 from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.records import RUNS, Row, read_rows
-from loadtest.statistics.estimates import curve, estimate
+from loadtest.stack import stack
 from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
+from serving.measure.intervals import estimate
+from serving.measure.percentiles import curve
 from serving.planning.plan.result import Plan, Priced
 
 Say = Callable[[str], None]

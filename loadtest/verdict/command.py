@@ -14,10 +14,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure
-from loadtest.errors import CampaignError
+from loadtest.errors import CampaignError, CannotMeasure
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
-from loadtest.machine import versions
 from loadtest.profile.measure import Interrupted
 from loadtest.progress import Progress
 from loadtest.report.fail_if import ArmNumbers, Condition, failures
@@ -28,6 +26,7 @@ from loadtest.verdict.gathering import gather, profile_options
 from loadtest.verdict.options import Question, VerdictOptions, question
 from loadtest.verdict.report import FILE, Check, Source, VerdictReport, as_json
 from serving.errors import UserError
+from serving.measure.machine import versions
 from serving.plan.outputs import Origin
 from serving.plan.outputs import write as write_plan
 from serving.planning.plan.result import Plan

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure
-from loadtest.machine import this_machine
+from loadtest.errors import CannotMeasure
 from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import variants_of
@@ -17,8 +16,8 @@ from loadtest.progress import Progress
 from loadtest.verdict.options import VerdictOptions
 from loadtest.verdict.report import Source
 from serving.errors import UserError
+from serving.measure.machine import Machine, this_machine
 from serving.plan.profile_file import SHIPPED, read_profile, write_profile
-from serving.planning.machine import Machine
 from serving.planning.plan.matching import pool_of
 from serving.planning.plan.result import Objective
 from serving.planning.profile import Profile

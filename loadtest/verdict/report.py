@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 from serving.planning.plan.result import Binding, CostPoint, Objective
 from serving.planning.plan.sensitivity import Sensitivity
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, Settings, Timing

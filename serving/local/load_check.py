@@ -24,10 +24,11 @@ from serving.local import launch as launching
 from serving.local.assemble import backend_directory
 from serving.local.control import Control, LoadFailed
 from serving.local.environments import ENGINES, Say, ensure, find
-from serving.local.launch import Launch, Ports, free_ports
+from serving.local.launch import Launch, Ports
 from serving.local.processes import Nursery
 from serving.local.supervisor import start_server, wait_live
 from serving.local.triton import UNSAFE
+from serving.ports import free_ports
 from serving.repository import Repository, Variant
 
 POOL = "cpu"

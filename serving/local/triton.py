@@ -19,7 +19,6 @@ from pathlib import Path
 
 from serving.cores import usable_cores
 from serving.errors import UserError
-from serving.local import launch as launching
 from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.devices import require_gpu
 from serving.local.engines import of_pool
@@ -31,6 +30,7 @@ from serving.local.pools import KINDS, require_emulated
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
 from serving.planning.engines import PLAIN
+from serving.ports import require_free
 from serving.repository import Repository, default_repository
 from serving.settings import EMULATED
 
@@ -145,7 +145,7 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, a
 def run(options: TritonOptions) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
     for port, option in _ports(options):
-        launching.require_free(options.host, port, option)
+        require_free(options.host, port, option)
     if options.ready_file is not None:  # what an earlier run wrote is not true of this one
         options.ready_file.unlink(missing_ok=True)
     prepared = prepare(

@@ -28,7 +28,6 @@ from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
 from serving.local import news, welcome
 from serving.local.devices import device_name, gpu_name
-from serving.local.launch import free_ports, require_free
 from serving.local.news import NotLoaded, read_index
 from serving.local.pools import Pool, read_pools
 from serving.local.probe import status
@@ -36,6 +35,7 @@ from serving.local.processes import Child, Nursery, exit_text
 from serving.local.runs import last_line, run_folder
 from serving.local.told import Told, asked_of, for_gateway
 from serving.local.triton import prepare
+from serving.ports import free_ports, require_free
 from serving.repository import Repository, Variant, default_repository
 from serving.settings import is_loopback
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 # To whoever reads one from a file: an unknown word is an error, and so is a number that is none.
 STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}

@@ -37,7 +37,7 @@ ReasonKind = Literal[
 ]
 POOLS = ("cpu", "gpu")
 
-# Fewer have no interval (`loadtest/statistics`), and as many misses are asked for before a server is called too slow at any rate.
+# Fewer have no interval (`serving/measure`), and as many misses are asked for before a server is called too slow at any rate.
 MIN_RUNS = 3
 # Requests behind a highest rate, all its runs together. With fewer, one in a hundred could be late in 5 % of cases although none was seen
 # to be: 0.99 ** 299 = 0.05.

@@ -18,7 +18,8 @@ import yaml
 
 from serving.local.assemble import assemble
 from serving.local.environments import ENGINES
-from serving.local.launch import Launch, Ports, free_ports, variables
+from serving.local.launch import Launch, Ports, variables
+from serving.ports import free_ports
 from tests.cluster.bed.api import until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.release import PROFILES, Release

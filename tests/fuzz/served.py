@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 TANDEM = [sys.executable, "-m", "serving"]

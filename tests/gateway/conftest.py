@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from serving.local.environments import ENGINES, Environment
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from serving.settings import EMULATED
 from tests.home import in_users_cache
 from tests.local import models

@@ -15,7 +15,7 @@ import uvicorn
 
 from serving.gateway.app import Gateway
 from serving.gateway.fleet.addresses import NoAddress, is_literal, look_up, one_family, split, url_of
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running
 from tests.gateway.test_admission import Asked

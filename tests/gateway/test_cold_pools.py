@@ -17,7 +17,7 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from serving.local.environments import Environment
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
 from tests.gateway.test_admission import metric
 from tests.local.harness import wait_until

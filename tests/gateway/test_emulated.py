@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before
 from tests.local.harness import Program, undisturbed, wait_until
 

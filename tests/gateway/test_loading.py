@@ -20,7 +20,8 @@ from serving.gateway.models.statistics import added
 from serving.local import launch as launching
 from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.environments import Environment
-from serving.local.launch import Launch, Ports, free_ports
+from serving.local.launch import Launch, Ports
+from serving.ports import free_ports
 from tests.gateway.conftest import Reply, Running, gateway_before
 from tests.local import models
 from tests.local.harness import Program, wait_until

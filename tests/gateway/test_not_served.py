@@ -19,8 +19,8 @@ from tritonclient.utils import InferenceServerException
 from serving.gateway.app import Gateway
 from serving.gateway.models.metadata import all_routable
 from serving.local.environments import Environment
-from serving.local.launch import free_ports
 from serving.local.processes import children_of
+from serving.ports import free_ports
 from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, triton_of_its_own
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
 from tests.local.harness import Program, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import write_settings
 from tests.local.harness import ROOT
 

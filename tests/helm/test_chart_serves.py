@@ -20,7 +20,8 @@ import pytest
 
 from serving.local.assemble import assemble
 from serving.local.environments import ENGINES
-from serving.local.launch import Launch, Ports, free_ports, variables
+from serving.local.launch import Launch, Ports, variables
+from serving.ports import free_ports
 from tests.home import in_users_cache
 
 from .conftest import ROOT, Object, Render

@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 
 from serving.keys import changes
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import digits_triton, gateway_before
 from tests.helm.conftest import Object, Render, Rendering
 

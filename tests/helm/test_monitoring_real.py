@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from serving.keys import changes
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import SAMPLE, digits_triton, gateway_before
 from tests.local.harness import wait_until
 

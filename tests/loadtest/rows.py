@@ -8,7 +8,7 @@ from typing import Any
 
 from loadtest import records
 from loadtest.records import ArmRecord, Load, Manifest, Payload, Row, RunRecord
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 LOAD = Load(warmup_s=1.0, duration_s=2.0, repeats=2, seed=7, users=(2,))
 CPU = 'cpu; name="A Processor"'

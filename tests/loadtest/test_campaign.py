@@ -11,10 +11,10 @@ import pytest
 from loadtest.campaign import CampaignOptions, plan, report, run
 from loadtest.campaign_file import Arm
 from loadtest.errors import ResultsError
-from loadtest.machine import instruction_sets, num_cores, processor_name
 from loadtest.records import Load
 from loadtest.sending.connection import address
 from loadtest.target import not_run_reason, triton_names
+from serving.measure.machine import instruction_sets, num_cores, processor_name
 
 ARMS = tuple(Arm(name, name, "cpu") for name in "abc")
 

@@ -24,8 +24,9 @@ from loadtest.campaign import CampaignOptions, run
 from loadtest.one_run import LOCUSTFILE
 from loadtest.report import build as report
 from loadtest.sending.inputs import DIGITS
-from loadtest.statistics.differences import t_quantile
-from loadtest.target import DEFAULT_URL, Gateway, free_port, own_gateway
+from loadtest.target import DEFAULT_URL, Gateway, own_gateway
+from serving.measure.intervals import t_quantile
+from serving.ports import free_ports
 from tests.local.harness import black_hole
 
 pytestmark = [
@@ -302,7 +303,7 @@ def test_a_generator_that_cannot_start_says_so_and_ends(gateway: Gateway, tmp_pa
 
 def by_hand(url: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary", "--host", url]
-    port = str(free_port())
+    port = str(free_ports(1)[0])
     command += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=60)

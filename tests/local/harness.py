@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import tritonclient.http as triton_http
 
-from serving.local.launch import free_ports
 from serving.local.processes import Stub, children_of, stat, stubs_of
+from serving.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 SERVE = Path(__file__).with_name("serve.py")

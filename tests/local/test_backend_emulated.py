@@ -21,7 +21,7 @@ import onnxruntime
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.local import models
 from tests.local.harness import LIMIT_S, ROOT, Program, Served, segments, served, still_there, undisturbed, wait_until
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from serving.local.environments import Environment
-from serving.local.launch import free_ports
 from serving.local.processes import children_of, stubs_of
+from serving.ports import free_ports
 from tests.local.harness import ROOT, Program, wait_until
 
 pytestmark = pytest.mark.triton

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from serving.repository import Repository
 from tests.local.harness import ROOT, Program, wait_until
 from tests.local.repository import BROKEN, publish_digits

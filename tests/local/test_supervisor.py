@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.local.launch import free_ports
 from serving.local.processes import children_of, is_alive
+from serving.ports import free_ports
 from tests.local import models
 from tests.local.harness import SERVE, Program, Served, segments, served, still_there, wait_until
 

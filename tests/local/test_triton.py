@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from serving.errors import UserError
-from serving.local.launch import free_ports
 from serving.local.triton import TritonOptions, run
+from serving.ports import free_ports
 
 
 def test_what_an_earlier_run_wrote_of_being_ready_is_gone_before_this_one_is(tmp_path: Path) -> None:

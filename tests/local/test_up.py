@@ -25,9 +25,9 @@ from serving.errors import UserError
 from serving.keys import changes
 from serving.local import welcome
 from serving.local.devices import gpu_name
-from serving.local.launch import free_ports
 from serving.local.runs import MAX_KEPT_RUNS, last_line, run_folder
 from serving.local.up import Grpc, UpOptions
+from serving.ports import free_ports
 from serving.repository import Repository
 from tests.local.harness import ROOT, Program, black_hole, segments, still_there, wait_until
 from tests.local.repository import BROKEN, publish_digits

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.measure.machine import Machine
 from serving.plan.profile_file import write_profile
-from serving.planning.machine import Machine
 from serving.planning.profile import Phase, Settings
 from tests.planning.plan.figures import profile, server
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.local.harness import ROOT, Program
 from tests.plan.conftest import Files
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from serving.errors import UserError
+from serving.measure.machine import Machine
 from serving.plan.price_file import read_prices
 from serving.plan.profile_file import SHIPPED, read_profile, write_profile
-from serving.planning.machine import Machine
 from serving.planning.plan.matching import match
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings, Timing
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S
 from loadtest.bench.generator import rates
-from loadtest.bench.processes import CannotMeasure, Moment
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.embedded import restarts
@@ -32,7 +31,9 @@ from loadtest.bench.prove.pool_death import kills
 from loadtest.bench.prove.simulated import agreements
 from loadtest.bench.result_file import result_file
 from loadtest.bench.verdicts import Verdict, exit_code, table
-from loadtest.machine import head, this_machine
+from loadtest.errors import CannotMeasure
+from loadtest.processes import Moment
+from serving.measure.machine import head, this_machine
 
 PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "restarts": restarts,

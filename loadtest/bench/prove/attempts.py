@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging.shot import Shot, lag
 from loadtest.bench.prove.open_loop import Load
-from loadtest.statistics.voids import MAX_LAG_RATIO
+from loadtest.errors import CannotMeasure
+from loadtest.validity import MAX_LAG_RATIO
 
 NUM_ATTEMPTS = 3  # at each trial
 T = TypeVar("T")

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.processes import free_ports
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, state, triton, wait_until
 from loadtest.bench.prove.judging.handover import Times, verdicts
 from loadtest.bench.prove.open_loop import open_load
 from loadtest.bench.prove.overload import DEADLINE_S, hurried
 from loadtest.bench.verdicts import Verdict
+from serving.ports import free_ports
 
 CPU = Pool("emulated-cpu", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)
 GPU = Pool("emulated-gpu", ((1, 0.005), (32, 0.020)), price=2.0)  # a row costs half of what it costs on the CPU

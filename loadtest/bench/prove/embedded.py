@@ -18,20 +18,13 @@ from pathlib import Path
 
 from loadtest.bench.clients import load
 from loadtest.bench.outage import Attempt, Kind, Outage, farewell, outage
-from loadtest.bench.processes import (
-    MODEL_REPOSITORY,
-    TANDEM,
-    CannotMeasure,
-    Process,
-    family,
-    free_ports,
-    running,
-    still_there,
-)
-from loadtest.bench.stack import START_TIMEOUT_S
 from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.errors import CannotMeasure
+from loadtest.processes import MODEL_REPOSITORY, TANDEM, Process, family, running, still_there
 from loadtest.sending.connection import request_bytes
+from loadtest.stack import START_TIMEOUT_S
 from loadtest.target import Gateway
+from serving.ports import free_ports
 
 MODEL = "digits"
 STEADY_S = 1.0  # of load before something is done, so that connections are open and batches form

@@ -16,19 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.bench.processes import (
-    MODEL_REPOSITORY,
-    POLL_S,
-    TANDEM,
-    CannotMeasure,
-    Process,
-    family,
-    free_ports,
-    running,
-)
-from loadtest.bench.stack import ANSWER_TIMEOUT_S, START_S, START_TIMEOUT_S
+from loadtest.errors import CannotMeasure
+from loadtest.processes import MODEL_REPOSITORY, POLL_S, TANDEM, Process, family, running
 from loadtest.sending.connection import Connection, request_bytes
+from loadtest.stack import ANSWER_TIMEOUT_S, START_S, START_TIMEOUT_S
 from loadtest.target import Gateway
+from serving.ports import free_ports
 
 MODEL, VARIANT = "digits", "digits-fp32"
 SEEN_S = 30.0  # a pool that is up is seen within a second; more on a busy machine (guess, not measured)

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Answer, Fired, Line, Request
+from loadtest.errors import CannotMeasure
 from loadtest.sending.connection import address, request_bytes
 
 TIME_LIMIT_S = 10.0  # past it a request counts as hanging

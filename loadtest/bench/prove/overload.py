@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging import overload as judging
@@ -24,6 +23,7 @@ from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Request
 from loadtest.bench.prove.open_loop import closed_loop, infer, open_load, open_loop, probe
 from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.errors import CannotMeasure
 from loadtest.target import Gateway
 
 # One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.

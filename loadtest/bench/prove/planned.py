@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loadtest.bench.compute import run_command
-from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging.planned import verdicts
-from loadtest.bench.stack import stack
 from loadtest.bench.verdicts import Verdict
+from loadtest.errors import CannotMeasure
 from loadtest.profile.inputs import inputs_for
 from loadtest.profile.load import Aim, inputs_file, open_run
 from loadtest.profile.measure import measure
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
+from loadtest.stack import stack
 from serving.plan.price_file import read_prices
 from serving.planning.plan.result import Objective, Priced
 from serving.planning.plan.search import make_plan

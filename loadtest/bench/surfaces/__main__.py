@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, Moment
 from loadtest.bench.result_file import result_file
 from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image, peer
 from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
 from loadtest.bench.verdicts import exit_code, table
-from loadtest.machine import head, this_machine
+from loadtest.errors import CannotMeasure
+from loadtest.processes import MODEL_REPOSITORY, Moment
+from serving.measure.machine import head, this_machine
 from serving.settings import reach_loopback_directly
 
 PARTS: Mapping[str, Callable[[Setting], Part]] = {

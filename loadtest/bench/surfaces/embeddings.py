@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from loadtest.bench.processes import ROOT
 from loadtest.bench.surfaces import items, trained
 from loadtest.bench.surfaces.closed_loop import Request
 from loadtest.bench.surfaces.in_process import Session
 from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
 from loadtest.bench.surfaces.served import Served, served
+from loadtest.processes import ROOT
 from loadtest.sending.connection import request_bytes
 from serving.preprocessing.texts import TextTokenizer, padded
 from serving.repository import Repository, Variant

@@ -20,13 +20,14 @@ from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.bench import wrk
 from loadtest.bench.compute import run_command
-from loadtest.bench.processes import MODEL_REPOSITORY, cpu_s, free_ports
-from loadtest.bench.processes import running as process_running
-from loadtest.bench.rounds import ratio, rotated, spread
-from loadtest.bench.stack import START_S, Server
 from loadtest.bench.surfaces.part import Part, Plan, Setting, told
 from loadtest.bench.surfaces.served import Served, served
+from loadtest.processes import MODEL_REPOSITORY, cpu_s
+from loadtest.processes import running as process_running
 from loadtest.sending.bodies import Signature, Tensor, encode_binary
+from loadtest.stack import START_S, Server
+from serving.measure.rounds import ratio, rotated, spread
+from serving.ports import free_ports
 
 MODEL, VARIANT = "digits", "digits-fp32"
 NUM_IN_FLIGHT = 16  # enough that the client is never idle

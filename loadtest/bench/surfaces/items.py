@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from loadtest.bench.rounds import Spread, ratio, spread
 from loadtest.bench.surfaces import closed_loop
 from loadtest.bench.surfaces.closed_loop import Request
 from loadtest.bench.surfaces.part import Part, Plan, ends, told
 from loadtest.bench.surfaces.served import Served
 from loadtest.bench.verdicts import AtLeast, Verdict
+from serving.measure.rounds import Spread, ratio, spread
 
 RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
 

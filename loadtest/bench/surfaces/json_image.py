@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.bench import wrk
-from loadtest.bench.rounds import Spread, ratio, rotated, spread
 from loadtest.bench.surfaces import pixels
 from loadtest.bench.surfaces.part import Part, Plan, Setting, ends, told
 from loadtest.bench.surfaces.served import Served, served
 from loadtest.bench.verdicts import AtMost, Reach, Verdict
 from loadtest.sending.bodies import Body
+from serving.measure.rounds import Spread, ratio, rotated, spread
 
 BODIES = {"JSON": pixels.json_body, "nested JSON": pixels.nested_json_body, "binary": pixels.binary_body}
 JUDGED = ("JSON", "nested JSON")

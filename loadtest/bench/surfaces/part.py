@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.bench.rounds import Spread
 from loadtest.bench.verdicts import Verdict, table
+from serving.measure.rounds import Spread
 
 NUM_THREADS = 2  # of Triton's one instance, and of ONNX Runtime in process: what these figures are told for
 

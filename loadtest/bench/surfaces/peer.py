@@ -18,13 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.bench import wrk
-from loadtest.bench.processes import MODEL_REPOSITORY, CannotMeasure, Process, cpu_s, family, free_ports, still_there
-from loadtest.bench.processes import running as process_running
-from loadtest.bench.rounds import rotated, spread
-from loadtest.bench.stack import START_S, answers
 from loadtest.bench.surfaces.part import Part, Setting, told
 from loadtest.bench.surfaces.served import served
+from loadtest.errors import CannotMeasure
+from loadtest.processes import MODEL_REPOSITORY, Process, cpu_s, family, still_there
+from loadtest.processes import running as process_running
+from loadtest.stack import START_S, answers
 from serving.local.places import cache_dir
+from serving.measure.rounds import rotated, spread
+from serving.ports import free_ports
 
 PINS = Path(__file__).with_name("litserve.txt")
 SERVER = Path(__file__).with_name("litserve_server.py")

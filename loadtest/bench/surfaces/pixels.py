@@ -14,7 +14,7 @@ import orjson
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from loadtest.bench.processes import MODEL_REPOSITORY
+from loadtest.processes import MODEL_REPOSITORY
 from loadtest.sending.bodies import Body, Signature, encode_binary, encode_json
 from loadtest.sending.bodies import Tensor as Taken
 from serving.repository import Record, digests_of

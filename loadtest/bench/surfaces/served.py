@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.bench.compute import run_command
-from loadtest.bench.processes import TANDEM, cpu_s, family, free_ports
-from loadtest.bench.stack import Stack, stack
 from loadtest.bench.surfaces.part import NUM_THREADS
+from loadtest.processes import TANDEM, cpu_s, family
+from loadtest.stack import Stack, stack
+from serving.ports import free_ports
 
 KEYS_TIMEOUT_S = 30.0  # of a small Python process: under a second
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 
 
 def alone(models: Path, model: str, folder: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from serving.cluster.scaler.command import Options, _key_reader, run
 from serving.errors import UserError
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import TANDEM
 from tests.local.harness import Program
 

@@ -20,11 +20,11 @@ from serving.cluster.scaler import http_server
 from serving.cluster.scaler.http_server import STUCK_S, Pages
 from serving.cluster.scaler.state import Answer, Told
 from serving.errors import UserError
-from serving.local.launch import free_ports
 from serving.planning.cold_start import ColdStart, Server
 from serving.planning.gateways import Gateway, Gateways
 from serving.planning.scaling import Scaling
 from serving.planning.wanted import Change, Demand
+from serving.ports import free_ports
 from tests.local.harness import wait_until
 
 NOW = 5000.0

@@ -15,8 +15,8 @@ import pytest
 from serving.cluster.scaler.keda import OPTIONS, ExternalScaler
 from serving.cluster.scaler.state import Answer, Told
 from serving.errors import UserError
-from serving.local.launch import free_ports
 from serving.planning.scaling import Scaling
+from serving.ports import free_ports
 
 POOLS = ("cpu", "gpu", "gpu-big")
 ACTIVE, INACTIVE = b"\x08\x01", b""  # bool result = 1; false is left out

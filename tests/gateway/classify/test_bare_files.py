@@ -22,7 +22,7 @@ from PIL import Image
 
 from serving import cli
 from serving.local.environments import Environment
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from serving.repository import Repository
 from tests.export.sources.graphs import constant, graph, node, value
 from tests.gateway.classify.conftest import NAMES, as_json, best, classify, filled

@@ -13,7 +13,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import Running, gateway_before
 from tests.local.harness import Served, wait_until
 

@@ -15,7 +15,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.gateway.grpc.server import OPTIONS
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.gateway.conftest import TANDEM, write_settings
 from tests.gateway.grpc.conftest import Speaking, double, refused, speaking_before
 from tests.gateway.test_admission import metric

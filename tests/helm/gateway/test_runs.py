@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from serving.keys.changes import add
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.listening import START_S, wait_for
 from tests.helm.wrong_values.gateway import KEYS

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from serving.cli import cli
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.listening import wait_for

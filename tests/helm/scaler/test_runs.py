@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from serving.local.launch import free_ports
+from serving.ports import free_ports
 from tests.helm.conftest import Object, Render
 from tests.helm.gateway.test_runs import Secret, running, status, wait_for
 from tests.local.harness import wait_until

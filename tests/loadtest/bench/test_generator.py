@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench.generator import AIM_RPS, NUM_ATTEMPTS, Sent, best, highest, verdict
-from loadtest.bench.processes import free_ports, running
 from loadtest.bench.quick_server import Line, Stall
-from loadtest.bench.stack import START_S, answers
 from loadtest.bench.verdicts import Outcome
+from loadtest.processes import running
 from loadtest.sending.bodies import signature, top1
 from loadtest.sending.connection import Connection, request_bytes
+from loadtest.stack import START_S, answers
+from serving.ports import free_ports
 
 
 def limited(limit_rps: float) -> Callable[[float], Sent]:

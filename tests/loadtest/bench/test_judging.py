@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove.judging import agreement, crossover, handover, overload, pool_death, promise
 from loadtest.bench.prove.judging.crossover import Sent
 from loadtest.bench.prove.judging.handover import Times
 from loadtest.bench.prove.judging.promise import Promise
 from loadtest.bench.prove.judging.shot import Shot, lag, listed, percentile
 from loadtest.bench.verdicts import Outcome, Verdict
+from loadtest.errors import CannotMeasure
 
 DEADLINE_S = 0.25
 

@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.bench.processes import CannotMeasure
 from loadtest.bench.prove import open_loop as generator
 from loadtest.bench.prove.attempts import Lagged, attempts, on_time
 from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.prove.line import Request
 from loadtest.bench.prove.open_loop import closed_loop, one_by_one, open_load, open_loop, probe
+from loadtest.errors import CannotMeasure
 
 GOOD = b"HTTP/1.1 200 OK\r\nTandem-Pool: cpu\r\nTandem-Reason: spill\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Busy\r\nTandem-Error: overloaded\r\nRetry-After: 1\r\nRetry-After-Ms: 250\r\nContent-Length: 0\r\n\r\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench import gateway, wrk
-from loadtest.bench.processes import CannotMeasure, Moment, cpu_s, family, look, running, still_there
+from loadtest.errors import CannotMeasure
+from loadtest.processes import Moment, cpu_s, family, look, running, still_there
 
 CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); sys.stdin.read(); p.kill()"
 
@@ -108,7 +109,7 @@ def test_any_byte_may_stand_in_a_body_and_a_quote_in_a_header(tmp_path: Path) ->
 
 def test_a_process_ends_with_whoever_started_it_also_where_that_one_is_killed(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from loadtest.bench.processes import running\n"
+        "import sys, time; from pathlib import Path; from loadtest.processes import running\n"
         "with running(['sleep', '60'], Path(sys.argv[1]), lambda: True, 5.0) as process:\n"
         "    print(process.pid, flush=True); time.sleep(60)\n"
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench import gateway, variants
-from loadtest.bench.processes import free_ports
 from loadtest.bench.prove import __main__ as command
 from loadtest.bench.prove.emulated import LOG, TOO_BUSY, num_too_busy
 from loadtest.bench.prove.open_loop import closed_loop, infer
 from loadtest.bench.verdicts import AtMost, Verdict
+from serving.ports import free_ports
 
 
 def dies(folder: Path) -> Iterator[Verdict]:

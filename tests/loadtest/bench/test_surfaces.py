@@ -16,9 +16,6 @@ import numpy as np
 import orjson
 import pytest
 
-from loadtest.bench.processes import CannotMeasure, Process, family, free_ports, running, still_there
-from loadtest.bench.rounds import Spread
-from loadtest.bench.stack import answers
 from loadtest.bench.surfaces import __main__ as surfaces
 from loadtest.bench.surfaces import closed_loop, items, json_image, peer, pixels
 from loadtest.bench.surfaces.closed_loop import Request
@@ -26,7 +23,12 @@ from loadtest.bench.surfaces.items import Compared, Side
 from loadtest.bench.surfaces.json_image import Series
 from loadtest.bench.surfaces.part import Part, told
 from loadtest.bench.verdicts import Outcome
+from loadtest.errors import CannotMeasure
+from loadtest.processes import Process, family, running, still_there
 from loadtest.sending.connection import request_bytes
+from loadtest.stack import answers
+from serving.measure.rounds import Spread
+from serving.ports import free_ports
 from serving.repository import Repository
 
 INFER = "/v2/models/digits/infer"

@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.bench.variants import Plan, Result, report
 from loadtest.bench.verdicts import Outcome, Reach, Verdict
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.rounds import ratio, rotated, spread
 from loadtest.bench.verdicts import AtLeast, AtMost, Outcome, Verdict, exit_code, number, table
-from loadtest.machine import head
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine, head
+from serving.measure.rounds import ratio, rotated, spread
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from loadtest.claims.values import (
     Simulated,
     Timed,
 )
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 HERE = Machine("AMD EPYC", ("avx2",), 2.0, "Linux")
 WITH_CARD = replace(HERE, cards=("Tesla T4, driver 1, 16 GB",))

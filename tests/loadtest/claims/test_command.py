@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from loadtest.bench.processes import CannotMeasure
 from loadtest.claims import bandwidth, speeds, stored
 from loadtest.claims.claims_file import read_suite
 from loadtest.claims.command import ClaimsOptions, quick, run
 from loadtest.claims.experiments import names_of_nets
 from loadtest.claims.scaling import compared
+from loadtest.errors import CannotMeasure
 from serving.cli import cli
 from serving.errors import UserError
 from serving.planning.engines import EnginePython

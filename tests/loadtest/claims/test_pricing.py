@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadtest.claims.pricing import prices
+from serving.measure.machine import Machine
 from serving.plan.price_file import read_prices
-from serving.planning.machine import Machine
 from serving.planning.price_list import Offer, PriceList
 
 SETS = ("avx512_vnni", "avx512_bf16")

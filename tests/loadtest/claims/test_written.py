@@ -13,7 +13,7 @@ from loadtest.claims.claims_file import Claim
 from loadtest.claims.command import result
 from loadtest.claims.values import Bandwidth, Findings, LeftOut, Report, Timed
 from loadtest.errors import ResultsError
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 
 HERE = Machine("AMD EPYC", ("avx2",), 2.0, "Linux")
 PAIR: dict[str, Any] = {"variant": "int8", "engine": "cpu", "against_variant": "fp32", "against_engine": "cpu"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 from loadtest.profile.asking import Calling
 from loadtest.profile.ladder import MIN_ROUNDS, Step, in_turns, ladder, order
 from loadtest.profile.statistics import Counted, counted, running_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.processes import CannotMeasure
+from loadtest.errors import CannotMeasure
 from loadtest.profile.load import Aim, open_run, run_s, seen, tritons
 from loadtest.progress import Progress
 from loadtest.records import Load, Row, RunRecord

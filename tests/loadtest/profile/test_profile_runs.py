@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.processes import family, still_there
-from loadtest.machine import this_machine
+from loadtest.processes import family, still_there
 from loadtest.profile import command
 from loadtest.profile.options import ProfileOptions
 from serving.cli import main
 from serving.cli.rooms import lacking
+from serving.measure.machine import this_machine
 from serving.plan.profile_file import read_profile
 from serving.planning.profile import RUNGS, Profile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadtest.profile.table import rate_words, table
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings
 from tests.loadtest.profile.ladders import server
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from loadtest import campaign, records
+from loadtest import campaign, records, validity
 from loadtest.records import ArmRecord, Load, Row, RunRecord
 from loadtest.report import build as report
 from loadtest.report import page, wording
 from loadtest.report.summaries import Report
-from loadtest.statistics import voids
 from tests.loadtest import rows as make
 
 
@@ -28,8 +27,8 @@ def test_throughput_counts_answers_that_arrived_in_the_window() -> None:
         make.row(2.9, 0.2),  # answered after the end
         make.row(2.0, 0.1, status=503, error="overloaded"),
     ]
-    assert voids.throughput_rps(rows, make.LOAD) == 1.0  # two in two seconds
-    assert [r.start_s for r in voids.sent_in_window(rows, make.LOAD)] == [2.9, 2.9, 2.0]
+    assert validity.throughput_rps(rows, make.LOAD) == 1.0  # two in two seconds
+    assert [r.start_s for r in validity.sent_in_window(rows, make.LOAD)] == [2.9, 2.9, 2.0]
 
 
 def test_two_arms_give_the_known_numbers() -> None:
@@ -106,7 +105,7 @@ def test_a_run_that_cannot_be_trusted_is_void_with_its_reason(
     changes: dict[str, Any], arm: int, rows: list[Row], reason: str | None
 ) -> None:
     asked = make.ARMS[arm]
-    assert voids.void_reason(make.run(asked.name, **changes), asked, make.LOAD, rows) == reason
+    assert validity.void_reason(make.run(asked.name, **changes), asked, make.LOAD, rows) == reason
 
 
 def test_a_void_run_is_in_no_number_but_is_listed() -> None:
@@ -366,7 +365,7 @@ def dropped(count: int, lag_s: float = 0.0) -> list[Row]:
 def test_a_run_that_measured_its_generator_is_void(
     changes: dict[str, Any], rows: list[Row], reason: str | None
 ) -> None:
-    assert voids.void_reason(open_run(**changes), make.ARMS[0], OPEN, rows) == reason
+    assert validity.void_reason(open_run(**changes), make.ARMS[0], OPEN, rows) == reason
 
 
 def test_what_a_server_that_stands_still_made_the_generator_drop_is_due_and_not_in_time() -> None:

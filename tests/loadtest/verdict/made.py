@@ -8,7 +8,7 @@ from typing import Any
 
 from loadtest.verdict.build import build
 from loadtest.verdict.report import Check, Number, Source, VerdictReport
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 from serving.planning.plan.result import Objective
 from serving.planning.plan.search import make_plan
 from serving.planning.price_list import Offer, PriceList

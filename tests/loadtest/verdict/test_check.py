@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.machine import this_machine
 from loadtest.profile.load import Seen
 from loadtest.profile.options import ProfileOptions
 from loadtest.progress import Progress
 from loadtest.records import Row
 from loadtest.verdict.check import run_check, told, why_not
 from loadtest.verdict.report import Source
+from serving.measure.machine import this_machine
 from serving.planning.plan.result import Objective, Plan
 from serving.planning.plan.search import make_plan
 from serving.planning.profile import LoadPoint, Profile, Settings

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from loadtest.machine import this_machine
 from loadtest.report.fail_if import ConditionError
 from loadtest.verdict import gathering
 from loadtest.verdict.command import place, run
 from loadtest.verdict.options import VerdictOptions, question
 from loadtest.verdict.report import Source
 from serving.errors import UserError
+from serving.measure.machine import this_machine
 from serving.plan.profile_file import write_profile
 from serving.planning.plan.result import Objective
 from serving.planning.profile import Profile

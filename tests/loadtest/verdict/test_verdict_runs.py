@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.processes import family, still_there
-from loadtest.machine import this_machine
+from loadtest.processes import family, still_there
+from serving.measure.machine import this_machine
 from serving.plan.profile_file import write_profile
 from serving.planning.profile import MaxRate, Settings
 from tests.loadtest.verdict.made import cpu_profile, gpu_profile, server

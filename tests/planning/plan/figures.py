@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.planning.machine import Machine
+from serving.measure.machine import Machine
 from serving.planning.plan.result import Objective, Priced
 from serving.planning.price_list import Offer, PriceList
 from serving.planning.profile import MaxRate, Profile, ServerProfile, Settings

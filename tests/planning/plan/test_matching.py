@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from serving.measure.machine import Machine
 from serving.plan.price_file import read_prices
-from serving.planning.machine import Machine
 from serving.planning.plan.matching import Match, match, pool_of
 from serving.planning.price_list import Offer, PriceList
 from tests.planning.plan.figures import EPYC, PRICES, T4, profile, server

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from loadtest.bench.outage import is_positive
-from loadtest.statistics.voids import is_late, lag_p99_s
+from loadtest.validity import is_late, lag_p99_s
 
 # 503 for which it is known when to come back. Of `overloaded` that is so where the deadline is one that pools can meet, as all here are.
 WAITS = ("not_ready", "upstream_lost", "overloaded")

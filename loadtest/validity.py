@@ -12,7 +12,8 @@ import numpy as np
 
 from loadtest.records import ArmRecord, Load, Row, RunRecord
 from loadtest.report.summaries import device_kind, milliseconds
-from loadtest.statistics.estimates import between_ranks
+from serving.measure.percentiles import between_ranks
+from serving.measure.stability import MIN_ARRIVALS, MIN_REQUESTS, drifting_reason, growing_reason
 
 # Above this the generator, not the server, may set the throughput of a closed loop (Locust's own warning is at the same place).
 BUSY_GENERATOR = 0.9
@@ -63,6 +64,21 @@ def void_reason(run: RunRecord, arm: ArmRecord, load: Load, rows: Sequence[Row])
     if run.triton_counted is not None and run.triton_counted < num_ok:
         return f"Triton or its model was restarted during the run: it counted {run.triton_counted} of {num_ok} requests"
     return None
+
+
+def unstable_reason(rows: Sequence[Row], load: Load) -> str | None:
+    """Of one run with all its rows, the warm-up's too. Of an open loop the gravest first: a queue that grows without end."""
+    end_s = load.end_s
+    due = [row for row in rows if row.start_s < end_s]
+    if len(due) < min(MIN_ARRIVALS, MIN_REQUESTS):
+        return None
+    if load.kind == "open":
+        starts_s = np.array([row.start_s for row in due], dtype=np.float64)
+        ends_s = np.array([row.start_s + row.latency_s if row.status else np.inf for row in due], dtype=np.float64)
+        if (reason := growing_reason(starts_s, ends_s, load.warmup_s, load.end_s)) is not None:
+            return reason
+    good = sorted((row.start_s, row.latency_s) for row in due if row.is_ok and row.start_s >= load.warmup_s)
+    return drifting_reason(np.array([latency_s for _, latency_s in good], dtype=np.float64))
 
 
 def generator_fault(run: RunRecord, load: Load, rows: Sequence[Row]) -> str | None:

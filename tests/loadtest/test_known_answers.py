@@ -19,12 +19,13 @@ import pytest
 
 from loadtest import records
 from loadtest.arrivals import schedule
-from loadtest.bench.processes import ROOT, free_ports, running
-from loadtest.bench.stack import START_S, answers
 from loadtest.one_run import LOCUSTFILE
+from loadtest.processes import ROOT, running
 from loadtest.records import ArmRecord, Load, RunRecord
 from loadtest.report.build import summarise_run
 from loadtest.report.summaries import RunSummary
+from loadtest.stack import START_S, answers
+from serving.ports import free_ports
 
 pytestmark = pytest.mark.slow
 STALL_S = 1.0

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from loadtest.profile.search import Search, find
-from loadtest.statistics.estimates import Estimate, between_ranks, curve, estimate, percentile, searched
+from serving.measure.intervals import Estimate, estimate, searched
+from serving.measure.percentiles import between_ranks, curve, percentile
+from serving.measure.search import Search, find
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 FALSE_ALARM_RATIO = 0.05
+CONFIDENCE = 1 - FALSE_ALARM_RATIO
 # With two repeats the interval reaches over a factor of ten for noise of 10 %: right, and of no use to anybody.
 MIN_REPEATS = 3
 
@@ -44,6 +45,42 @@ class Difference:
     def smallest_seen_ratio(self) -> float | None:
         """How far apart arms had to be to be told apart, with the noise that there was: 0.03 is 3 %."""
         return None if self.high is None else self.high / self.ratio - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The median over runs, with a 95 % interval for the value of a typical run; `low` and `high` are None for fewer than three runs."""
+
+    median: float
+    low: float | None
+    high: float | None
+    runs: tuple[float, ...]
+
+
+def estimate(runs: Sequence[float], most: float = math.inf) -> Estimate | None:
+    """Student's t over runs: on logarithms where all are above 0, because times and rates vary by factors. `most`: of a share, 1."""
+    if not runs:
+        return None
+    values = np.asarray(runs, dtype=np.float64)
+    median = float(np.median(values))
+    if len(values) < MIN_REPEATS:
+        return Estimate(median, None, None, tuple(runs))
+    is_scale = bool(values.min() > 0) and math.isinf(most)
+    used = np.log(values) if is_scale else values
+    reach = t_quantile(len(used) - 1) * float(used.std(ddof=1)) / math.sqrt(len(used))
+    ends = float(used.mean()) - reach, float(used.mean()) + reach
+    low, high = map(math.exp, ends) if is_scale else (max(0.0, ends[0]), min(most, ends[1]))
+    return Estimate(median, min(low, median), max(high, median), tuple(runs))
+
+
+def searched(runs: Sequence[float], step_ratio: float) -> Estimate | None:
+    """Of rates that a search found in steps: each was met and the next, `step_ratio` times as high, was not, so that the truth is between.
+
+    On a quiet machine all repeats find the same one, and an interval over them alone would be nothing wide: simulated, with a step of
+    1.06 and 0.2, 1, 3 and 8 % of noise it held the truth in 3, 23, 69 and 85 % of cases; with the step in it in 99, 99, 96 and 94 %.
+    """
+    told = estimate(runs)
+    return told if told is None or told.high is None else replace(told, high=told.high * step_ratio)
 
 
 def paired(ratios: Sequence[float], step_ratio: float = 0.0) -> Difference | None:

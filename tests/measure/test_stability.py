@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from loadtest.records import Load, Row
-from loadtest.statistics.stability import MIN_REQUESTS, drifting_reason, growing_reason, unstable_reason
+from loadtest.validity import unstable_reason
+from serving.measure.stability import MIN_REQUESTS, drifting_reason, growing_reason
 from tests.loadtest import rows as make
 
 Times = npt.NDArray[np.float64]

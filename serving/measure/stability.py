@@ -10,12 +10,8 @@ capacity a queue wanders for longer than such a run lasts: then it was not stabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
-
-from loadtest.records import Load, Row
 
 NUM_PARTS = 15  # more see slow changes less, fewer see short ones less (tried 10 to 20)
 MIN_REQUESTS = (
@@ -30,21 +26,6 @@ MIN_GROWTH_RATIO = 0.01
 MIN_ARRIVALS = 150
 
 FloatArray = npt.NDArray[np.float64]
-
-
-def unstable_reason(rows: Sequence[Row], load: Load) -> str | None:
-    """Of one run with all its rows, the warm-up's too. Of an open loop the gravest first: a queue that grows without end."""
-    end_s = load.end_s
-    due = [row for row in rows if row.start_s < end_s]
-    if len(due) < min(MIN_ARRIVALS, MIN_REQUESTS):
-        return None
-    if load.kind == "open":
-        starts_s = np.array([row.start_s for row in due], dtype=np.float64)
-        ends_s = np.array([row.start_s + row.latency_s if row.status else np.inf for row in due], dtype=np.float64)
-        if (reason := growing_reason(starts_s, ends_s, load.warmup_s, load.end_s)) is not None:
-            return reason
-    good = sorted((row.start_s, row.latency_s) for row in due if row.is_ok and row.start_s >= load.warmup_s)
-    return drifting_reason(np.array([latency_s for _, latency_s in good], dtype=np.float64))
 
 
 def growing_reason(due_s: FloatArray, end_s: FloatArray, from_s: float, until_s: float) -> str | None:

@@ -15,19 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtest.errors import CannotMeasure
 from loadtest.target import last_line, leashed, stop
-from serving.local.launch import free_ports as free_ports
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 MODEL_REPOSITORY = ROOT / "model_repo"
 TANDEM = (sys.executable, "-m", "serving")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 POLL_S = 0.02  # how late readiness is noticed
 STOP_TIMEOUT_S = 30.0  # past every drain of ours; then it is killed
-
-
-class CannotMeasure(Exception):
-    """The message is one line that says what is missing and the way out. Exit code 3."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.processes import TANDEM, free_ports, running
+from loadtest.processes import TANDEM, running
 from loadtest.sending.connection import Connection, request_bytes
+from serving.ports import free_ports
 
 START_TIMEOUT_S = 900.0  # the first one on a machine makes Triton's environment out of 200 MB of wheels
 START_S = 60.0  # of a small Python process: one second, more on a busy machine (guess, not measured)
@@ -69,23 +69,6 @@ def stack(
             Server("gateway", gateway_url, above.pid),
             f"127.0.0.1:{grpc}",
         )
-
-
-@contextmanager
-def yardstick(triton: Server, folder: Path) -> Iterator[Server]:
-    """The bare proxy in front of a Triton, under the same server as the gateway."""
-    (port,) = free_ports(1)
-    authority = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "uvicorn", "loadtest.bench.yardstick:forward", "--port", str(port)]
-    command += ["--loop", "uvloop", "--http", "httptools", "--ws", "none", "--lifespan", "off", "--interface", "asgi3"]
-    command += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--log-level", "warning"]
-    variables = {"UPSTREAM": triton.authority}
-
-    def is_ready() -> bool:
-        return answers(authority, "/v2/repository/index", method="POST")
-
-    with running(command, folder / "yardstick.log", is_ready, START_S, variables) as process:
-        yield Server("yardstick", authority, process.pid)
 
 
 def answers(authority: str, path: str, *, method: str = "GET") -> bool:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from loadtest.statistics.differences import Difference, paired, t_inside_ratio, t_quantile, unpaired
+from serving.measure.intervals import Difference, paired, t_inside_ratio, t_quantile, unpaired
 
 
 @pytest.mark.parametrize(

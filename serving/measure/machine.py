@@ -1,4 +1,4 @@
-"""Which machine was this? Processor, instruction sets, cores, cards and versions, for the first screen of a report.
+"""Which machine was something measured on? Processor, instruction sets, cores, cards and versions; nothing that names its owner.
 
 Reads /proc, /sys and nvidia-smi; a fact that cannot be read is left out or named "unknown", never guessed.
 """
@@ -10,9 +10,26 @@ import os
 import platform
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-from serving.planning.machine import Machine
+MAX_CORES = 1_000_000  # more than any machine has: a mistake in a file
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Of a load test: where the generator ran, and the server too if the gateway is on loopback."""
+
+    processor: str
+    instruction_sets: tuple[str, ...]
+    num_cores: float  # that this process may use: affinity and cgroup limit
+    system: str
+    cards: tuple[str, ...] = ()  # names and driver, as nvidia-smi gives them
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_cores <= MAX_CORES:
+            raise ValueError(f"num_cores is 0 (nobody tells) or more, and at most {MAX_CORES}, not {self.num_cores}")
+
 
 # Those that decide how fast FP32, BF16 and INT8 nets run; a long list of all flags would hide them.
 TELLING = (

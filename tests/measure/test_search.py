@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from loadtest.profile.search import Course, Found, Outcome, Search, find
+from serving.measure.search import Course, Found, Outcome, Search, find
 
 
 def at_most(limit_rps: float) -> Callable[[float], Outcome]:

@@ -1,0 +1,51 @@
+"""Finds free ports on this machine, and says why one that was asked for cannot be had."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from serving.errors import UserError
+
+NUM_TRIED = 8000  # ports; a guess, not measured
+
+
+def require_free(host: str, port: int, option: str) -> None:
+    """Raises UserError where the port cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except PermissionError:
+            raise UserError(f"port {port} on {host} needs more rights: choose one above 1023 with {option}") from None
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise UserError(f"port {port} on {host} {why}: choose another with {option}") from None
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that are free now, all different.
+
+    Below those that the system hands out by itself, one of which may be a connection's before a server that starts slowly listens on it.
+    """
+    below = _first_handed_out()
+    candidates = random.sample(range(max(1024, below - NUM_TRIED), below), k=min(NUM_TRIED, below - 1024))
+    with ExitStack() as probes:
+        ports: list[int] = []
+        for port in [*candidates, *[0] * count]:  # the system's, where all of those are taken
+            if len(ports) == count:
+                break
+            with suppress(OSError):
+                ports.append(int(probes.enter_context(socket.create_server((host, port))).getsockname()[1]))
+    return ports
+
+
+def _first_handed_out(file: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> int:
+    try:
+        return max(2048, int(file.read_text().split()[0]))
+    except (OSError, ValueError, IndexError):
+        return 32768  # Linux's own
