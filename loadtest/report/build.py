@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from loadtest import records
 from loadtest.errors import ResultsError
-from loadtest.evidence.testimony import of_arm
 from loadtest.records import ArmRecord, Load, Manifest, Row, RunRecord
+from loadtest.report.evidence import of_arm
 from loadtest.report.summaries import ArmSummary, Report, RunSummary
 from loadtest.report.wording import caveats, sentence, verdict
 from loadtest.validity import DROPPED, lag_p99_s, sent_in_window, throughput_rps, unstable_reason, void_reason

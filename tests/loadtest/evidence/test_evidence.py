@@ -17,10 +17,11 @@ import pytest
 
 from loadtest import records
 from loadtest.evidence import counts as told
-from loadtest.evidence import meters, testimony
+from loadtest.evidence import meters
 from loadtest.evidence.counts import Counters, Queue, Reading, Scrape, Window, evidence
 from loadtest.records import Evidence
 from loadtest.report import build as report
+from loadtest.report import evidence as report_evidence
 from loadtest.report import page
 from loadtest.target import Gateway
 from tests.loadtest import rows as make
@@ -340,9 +341,9 @@ def test_the_page_shows_what_the_servers_say_and_what_nobody_measured() -> None:
 
 def test_a_dash_stands_for_what_is_not_known() -> None:
     arms = witnessed(*[replace(SEEN, gpu_energy_j=50.0)] * 2).arms[:2]
-    of = dict(testimony.lines(arms))
-    assert of["Energy of the GPU, J"][1] == testimony.DASH  # INT8's runs have none
-    assert of["Triton: computing, ms"] == ["5.00", "5.00"]
+    of = {row[0]: row[1:] for row in report_evidence.table(arms).rows}
+    assert of["Energy of the GPU, J"][1] == report_evidence.DASH  # INT8's runs have none
+    assert of["Triton: computing, ms"] == ("5.00", "5.00")
 
 
 def test_evidence_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What do the servers' counts come to for an arm, and how is that shown? Pure.
+"""Computes what the servers' counts come to for an arm, and shows it as a table. Pure.
 
 Evidence explains a latency, it does not judge: nothing here voids a run. Rule: what was not measured is a dash and a sentence, never a
 zero and never a number off a data sheet.
@@ -11,6 +11,8 @@ from statistics import median
 
 from loadtest.records import Evidence, RunRecord
 from loadtest.report.summaries import ArmEvidence, ArmSummary, RunSummary, milliseconds
+from loadtest.report.wording import label
+from serving.documents.tables import Table
 
 PER_REQUEST = ("gateway_cpu_s", "triton_cpu_s", "cpu_energy_j", "gpu_energy_j")
 AS_READ = (
@@ -23,13 +25,13 @@ DASH = "–"
 def of_arm(runs: Sequence[RunRecord], valid: Sequence[RunSummary], duration_s: float) -> ArmEvidence | None:
     """`runs`: all of the campaign; `valid`: the arm's at one point, by whose files the evidence is found."""
     by_file = {run.rows: run.evidence or Evidence() for run in runs}
-    seen = [(by_file[run.rows], run.throughput_rps * duration_s) for run in valid]
-    if not seen:
+    counts = [(by_file[run.rows], run.throughput_rps * duration_s) for run in valid]
+    if not counts:
         return None
     return ArmEvidence(
-        rows_per_execution=_over([_ratio(one.num_rows, one.num_executions) for one, _ in seen]),
-        **{name: _over([getattr(one, name) for one, _ in seen]) for name in AS_READ},
-        **{name: _over([_ratio(getattr(one, name), num_good) for one, num_good in seen]) for name in PER_REQUEST},
+        rows_per_execution=_over([_ratio(one.num_rows, one.num_executions) for one, _ in counts]),
+        **{name: _over([getattr(one, name) for one, _ in counts]) for name in AS_READ},
+        **{name: _over([_ratio(getattr(one, name), num_good) for one, num_good in counts]) for name in PER_REQUEST},
     )
 
 
@@ -73,10 +75,12 @@ MACHINE: tuple[Line, ...] = (
 )
 
 
-def lines(arms: Sequence[ArmSummary]) -> list[tuple[str, list[str]]]:
-    """(measure, a cell for each arm): those of the servers always, those of the machine that any arm has."""
-    shown = [*SERVERS, *(line for line in MACHINE if _has(arms, line[1]))]
-    return [(what, [_written(arm, name, write) for arm in arms]) for what, name, write in shown]
+def table(arms: Sequence[ArmSummary]) -> Table:
+    """A column for each arm; measures of the servers always, those of the machine that any arm has. Empty if none is known."""
+    known = [line for line in (*SERVERS, *MACHINE) if _has(arms, line[1])]
+    shown = [line for line in (*SERVERS, *MACHINE) if known and (line in SERVERS or line in known)]
+    rows = [(name, *(_written(arm, value, write) for arm in arms)) for name, value, write in shown]
+    return Table("What the servers say", ("A request", *map(label, arms)), tuple(rows))
 
 
 def _written(arm: ArmSummary, name: str, write: Callable[[float], str]) -> str:
@@ -91,10 +95,6 @@ def _value(arm: ArmSummary, name: str) -> float | None:
 
 def _has(arms: Sequence[ArmSummary], *names: str) -> bool:
     return any(_value(arm, name) is not None for arm in arms for name in names)
-
-
-def is_known(arms: Sequence[ArmSummary]) -> bool:
-    return _has(arms, *(name for _, name, _ in (*SERVERS, *MACHINE)))
 
 
 def remarks(arms: Sequence[ArmSummary]) -> tuple[str, ...]:
