@@ -6,6 +6,8 @@ SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser), needs Go
 # (make test-cluster), builds images (make test-images) or measures time (make bench, make prove).
 TESTS := not models and not recipes and not campaigns and not browser and not cluster and not images
+# Tests marked `thorough` show the same over more seeds, hours and processes: with THOROUGH=1 every suite runs them too.
+QUICK := $(if $(THOROUGH),, and not thorough)
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -20,19 +22,19 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 	@exec .venv/bin/tandem up $(ARGS)
 
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
-	$(PYTHON_HERE) -m pytest -m "$(TESTS)" $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
-	$(PYTHON_HERE) -m pytest -m campaigns $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) $(ARGS)
 
 test-browser: .venv/.dev ## Test the page in a real Chromium
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }
-	$(PYTHON_HERE) -m pytest -m browser $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "browser$(QUICK)" $(ARGS)
 
 # The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/cluster-bed.
 test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
 	@$(PYTHON_HERE) -m tests.cluster.bed.build
-	$(PYTHON_HERE) -m pytest -m cluster $(SIDE_BY_SIDE) --durations 12 $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "cluster$(QUICK)" $(SIDE_BY_SIDE) --durations 12 $(ARGS)
 
 test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
 	$(PYTHON_HERE) -m pytest -m images -s tests/images $(ARGS)
@@ -44,7 +46,7 @@ test-recipes: .venv/.dev ## Export each recipe in the environment that `--yes` m
 	$(PYTHON_HERE) -m pytest -m recipes $(ARGS)
 
 test-older-cpu: .venv/.dev ## Test exports and engines as on a processor without AVX-512 and VNNI
-	tests/as_avx2.sh $(PYTHON_HERE) -m pytest -m "$(TESTS)" $(SIDE_BY_SIDE) tests/export tests/local/test_backend.py tests/local/test_engine_choice.py tests/test_repository.py $(ARGS)
+	tests/as_avx2.sh $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) tests/export tests/local/test_backend.py tests/local/test_engine_choice.py tests/test_repository.py $(ARGS)
 
 lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .
@@ -52,13 +54,13 @@ lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/mypy
 
 check: lint ## Lint, check types, run the tests that need no server: about a minute and a half
-	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow" $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow and not thorough" $(SIDE_BY_SIDE) $(ARGS)
 
 models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 6.2 GB)
 	.venv-export/bin/python -m scripts.models $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
-	.venv-export/bin/python -m pytest -m models $(ARGS)
+	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(ARGS)
 
 # KServe's SDK and tritonclient describe the same messages, so that one process can import only one of the two.
 test-clients: .venv/.dev .venv-clients/.installed .venv-clients-older/.installed ## Run tritonclient, KServe's SDK, openai and curl, unchanged, against the gateway
