@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The reference pages that are made from the code: docs/settings.md and docs/cli.md.
+"""The reference pages that are made from the code: docs/settings.md, docs/cli.md and docs/endpoints.md.
 
     scripts/reference.py write      makes them anew
     scripts/reference.py check      exits 1 and names what is stale; writes nothing
 
-Rule: nobody edits what this writes; edit `serving/settings.py` or `serving/cli/`.
+Rule: nobody edits what this writes; edit `serving/settings.py`, `serving/cli/` or `serving/gateway/endpoints.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -21,6 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from serving import settings  # noqa: E402
 from serving.cli import cli  # noqa: E402
+from serving.gateway.app import Gateway  # noqa: E402
+from serving.gateway.http.endpoint import Endpoint  # noqa: E402
 
 MADE = "<!-- Made by scripts/reference.py; edit the code instead. -->"
 
@@ -89,7 +92,37 @@ def _commands(group: click.Command, path: str) -> Iterator[tuple[str, click.Comm
             yield from _commands(group.commands[name], f"{path} {name}")
 
 
-PAGES = {"docs/settings.md": settings_page, "docs/cli.md": cli_page}
+def endpoints_page() -> str:
+    lines = [
+        MADE,
+        "# HTTP endpoints",
+        "",
+        "Which path answers what, the scope that an [API key](keys.md) needs for it, and where it is served: on the address for clients, on the",
+        "operator's (`--admin-port`; on loopback without one, on the same port), or on both. A `{model}` must be one that the key may ask. HEAD",
+        "works wherever GET does. What bodies look like is in [http.md](http.md) and, for tools, in `/openapi.json`.",
+        "",
+        "| endpoint | what | scope | where |",
+        "| --- | --- | --- | --- |",
+        *_rows(asyncio.run(_endpoints())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+async def _endpoints() -> Sequence[Endpoint]:
+    raw = {"version": 1, "pools": {"cpu": {"urls": ["http://127.0.0.1:9"], "device": "cpu"}}}
+    return Gateway(settings.GatewaySettings.model_validate(raw), admin_here=True).endpoints.rows
+
+
+def _rows(endpoints: Sequence[Endpoint]) -> Iterator[str]:
+    for row in endpoints:
+        method = " ".join(name for name in row.methods if name != "HEAD")
+        what = "refused" if row.operation is None else row.operation.summary.removesuffix(".")
+        if row.path == "/v2/":
+            what = "as /v2"
+        yield f"| `{method} {row.path}` | {what} | {f'`{row.scope}`' if row.scope else 'no key'} | {row.listener} |"
+
+
+PAGES = {"docs/settings.md": settings_page, "docs/cli.md": cli_page, "docs/endpoints.md": endpoints_page}
 
 
 def stale() -> list[str]:

@@ -1,34 +1,42 @@
-"""Builds the gateway once, out of its settings, and hands each request to the path it belongs to.
+"""Builds the gateway once, out of its settings, and hands each request to the endpoint that it belongs to.
 
-Inference goes straight to `infer.py`; everything else to the FastAPI app of `control.py`. What lasts is made here and handed on; only
-what comes and goes with the fleet (servers, queues, candidates, routes) is made by whoever keeps it.
+Raw endpoints (inference) get it at once; everything else goes to a FastAPI app behind a guard (`http/control.py`). What lasts is made here
+and handed on; only what comes and goes with the fleet (servers, queues, candidates, routes) is made by whoever keeps it.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 from serving import errors
+from serving.gateway import endpoints
 from serving.gateway.access import Access
 from serving.gateway.assets import Assets
 from serving.gateway.classify.classifiers import Classifiers
-from serving.gateway.classify.classify import PREFIX, Classify
+from serving.gateway.classify.classify import Classify
+from serving.gateway.endpoints import SCHEMAS, Handlers
 from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.http import v2
 from serving.gateway.http.client import Receive, Scope, Send
-from serving.gateway.http.control import add_admin, build_admin, build_public
-from serving.gateway.http.guard import App, Guard
+from serving.gateway.http.control import build
+from serving.gateway.http.endpoint import ENDPOINT, Endpoint, Endpoints
+from serving.gateway.http.guard import Guard
 from serving.gateway.http.infer import Infer
+from serving.gateway.http.openapi import document
+from serving.gateway.http.operator import Operator
+from serving.gateway.http.pages import Pages
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State
-from serving.gateway.openai import embeddings
-from serving.gateway.openai.models import add_openai
+from serving.gateway.openai.embeddings import Embeddings
+from serving.gateway.openai.models import Models
 from serving.gateway.request.dispatch import Dispatch
 from serving.gateway.request.inference import Inference
 from serving.gateway.responses import error_response
@@ -61,38 +69,38 @@ class Gateway:
         self.loading = Loading(self.catalogue, self.assets, self.preparing)
         self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
         self.infer = Infer(self.inference, self.access, settings.limits, self.preparing)
-        self.embeddings = embeddings.Embeddings(self.inference, self.access, self.assets, self.preparing, settings)
+        self.embeddings = Embeddings(self.inference, self.access, self.assets, self.preparing, settings)
         classifiers = Classifiers(self.assets, self.preparing)
         self.classify = Classify(self.inference, self.access, classifiers, self.preparing, settings.limits)
-        required = list(settings.models)
-        public = build_public(self.catalogue, self.state, required, admin_here=admin_here, has_keys=keys is not None)
-        add_openai(public, lambda: self.catalogue.fleet, self.assets, self.preparing)
-        if admin_here:
-            add_admin(public, public, self.catalogue, self.metrics, self.state, self.loading, has_keys=keys is not None)
-        admin = build_admin(
-            public, self.catalogue, self.metrics, self.state, self.loading, required, has_keys=keys is not None
+        rows = endpoints.table(
+            Handlers(
+                health=v2.Health(self.catalogue, self.state, list(settings.models), names_models=keys is None),
+                models=v2.Models(self.catalogue),
+                infer=self.infer,
+                openai_models=Models(lambda: self.catalogue.fleet, self.assets, self.preparing),
+                embeddings=self.embeddings,
+                classify=self.classify,
+                operator=Operator(self.catalogue, self.metrics, self.state, self.loading),
+                pages=Pages(),
+            )
         )
-        self._public = self._guarded(public)
-        self.admin = self._guarded(admin)
+        self.endpoints = Endpoints(rows)
+        public, admin = endpoints.on_public(rows, admin_here=admin_here), endpoints.on_admin(rows)
+        self._public = self._app("Tandem", public, [])
+        self.admin = self._app("Tandem admin", admin, public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (handler := self._handler(scope["method"], scope["path"])) is None:
+        endpoint, _ = self.endpoints.find(scope["path"])
+        if endpoint is None or not endpoint.is_raw or scope["method"] not in endpoint.methods:
             await self._public(scope, receive, send)
             return
+        scope[ENDPOINT] = endpoint
         try:
-            await handler(scope, receive, send)
+            await endpoint.handler(scope, receive, send)
         except Exception:  # or else uvicorn's own answer, which has no form that a client of ours reads
             logging.getLogger(__name__).exception("a request at %s failed", scope["path"])
             error = errors.Internal("the gateway failed on this request; its log says why")
             await error_response(send, error, [], path=scope["path"], close=True)
-
-    def _handler(self, method: str, path: str) -> App | None:
-        """What answers as raw ASGI, if it is not the app of `control.py`."""
-        if method == "POST" and path.endswith("/infer"):
-            return self.infer
-        if path.startswith(PREFIX):
-            return self.classify
-        return self.embeddings if method == "POST" and path == embeddings.PATH else None
 
     def start(self) -> None:
         self.catalogue.start()
@@ -113,8 +121,11 @@ class Gateway:
         await self.catalogue.stop()
         self.preparing.stop()
 
-    def _guarded(self, app: App) -> Guard:
-        return Guard(app, self.access, lambda: self.catalogue.fleet)
+    def _app(self, title: str, here: list[Endpoint], elsewhere: list[Endpoint]) -> Guard:
+        """Of a listener, for all that is not raw. Its documents describe `elsewhere`, too."""
+        app = build(here, has_triton_words=self._settings.triton_words)
+        app.state.document = partial(document, title, here, elsewhere, SCHEMAS, has_keys=self._keys is not None)
+        return Guard(app, self.endpoints, self.access, lambda: self.catalogue.fleet)
 
     def _fleet_changed(self) -> None:
         self.candidates.update()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import re
@@ -15,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
-from serving.gateway.app import Gateway
-from serving.gateway.http.guard import OPEN, SCOPE_OF, Guard, row_of
+from serving.gateway.http.endpoint import OPEN
 from serving.keys import changes
 from serving.keys.key import SCOPES, make_text
-from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Reply, Running, gateway_before
+from tests.gateway.offline import ENDPOINTS
 from tests.local.harness import Served, wait_until
 
 NOW = datetime.now(UTC)
@@ -93,7 +90,8 @@ def keyed(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) 
 
 # -- the matrix -----------------------------------------------------------------------------------------------------------
 
-CLOSED = [path for path, needed in SCOPE_OF.items() if needed != OPEN]
+SCOPES_OF = {row.path: row.scope for row in ENDPOINTS.rows}
+CLOSED = [path for path, needed in SCOPES_OF.items() if needed != OPEN]
 
 
 def filled(path: str) -> tuple[str, bytes | None]:
@@ -108,7 +106,7 @@ def filled(path: str) -> tuple[str, bytes | None]:
 @pytest.mark.protocol("keys", "`Authorization: Bearer` and `X-API-Key` over HTTP, a scope for each path", "supported")
 def test_a_path_is_refused_without_a_good_key_and_answered_with_one(keyed: Keyed, path: str) -> None:
     asked, body = filled(path)
-    needed = SCOPE_OF[path]
+    needed = SCOPES_OF[path]
     strangers = {None: None, "malformed": "x"} | {
         name: keyed.keys[name] for name in ("unknown", "wrong secret", "expired", "revoked")
     }
@@ -139,7 +137,7 @@ def message(path: str, reply: Reply) -> str:
     return str(said["message"])
 
 
-@pytest.mark.parametrize("path", [path for path, needed in SCOPE_OF.items() if needed == OPEN])
+@pytest.mark.parametrize("path", [path for path, needed in SCOPES_OF.items() if needed == OPEN])
 @pytest.mark.parametrize("key", [None, "expired", "all"])
 @pytest.mark.protocol("keys", "health and the files of the pages without a key", "supported")
 def test_health_and_the_pages_own_files_need_no_key(keyed: Keyed, path: str, key: str | None) -> None:
@@ -151,30 +149,6 @@ def test_a_path_that_nobody_has_named_needs_a_key_before_it_is_not_found(keyed: 
     assert keyed.ask(path).status == 401
     assert keyed.ask(path, keyed.keys["expired"], b"{}").status == 401
     assert keyed.ask(path, keyed.keys["only infer"]).status == 404
-
-
-def test_every_route_of_the_apps_has_its_row_and_every_row_a_scope() -> None:
-    settings = {"version": 1, "pools": {"cpu": {"urls": ["http://127.0.0.1:9"], "device": "cpu"}}}
-
-    async def routes() -> set[str]:
-        gateway = Gateway(GatewaySettings.model_validate(settings), admin_here=True)
-        found: set[str] = set()
-        for guard in (gateway._public, gateway.admin):
-            assert isinstance(guard, Guard)
-            assert isinstance(guard.app, FastAPI)
-            found |= {getattr(route, "path", repr(route)) for route in guard.app.routes}
-        await gateway.stop()
-        return found
-
-    found = asyncio.run(routes())
-    assert "/metrics" in found
-    assert found <= set(SCOPE_OF)
-    assert set(SCOPE_OF.values()) <= {OPEN, *SCOPES}
-
-
-@pytest.mark.parametrize("path", SCOPE_OF)
-def test_a_path_is_judged_by_its_own_row_and_not_by_one_that_is_like_it(path: str) -> None:
-    assert row_of(filled(path)[0])[0] == SCOPE_OF[path]
 
 
 # -- what is said ---------------------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ import pytest
 
 from serving.errors import UserError
 from serving.gateway import serve
-from serving.gateway.http.guard import SCOPE_OF
 from serving.gateway.http.origin import OriginPolicy
 from serving.keys.key import SCOPES
 from tests.gateway.conftest import SAMPLE, Running, gateway_before, write_settings
+from tests.gateway.offline import PATHS
 from tests.gateway.test_keys import filled
 from tests.gateway.test_keys_listeners import NOWHERE, make
 from tests.gateway.wire import Answer, answers_in
@@ -51,7 +51,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-@pytest.mark.parametrize("path", [*SCOPE_OF, "/nothing", "/admin/nothing"])
+@pytest.mark.parametrize("path", [*PATHS, "/nothing", "/admin/nothing"])
 def test_no_path_answers_a_page_of_another_site_or_by_a_foreign_name(alone: Running, path: str) -> None:
     asked, body = filled(path)
     for headers in (
@@ -186,7 +186,7 @@ def test_a_link_from_another_site_opens_the_page_and_no_frame_holds_it(alone: Ru
     assert ask(alone, path, b"", **LINK).status == 403  # a form
 
 
-@pytest.mark.parametrize("path", sorted({*SCOPE_OF, "/ui/page.js", "/nothing", "//", "/docs/"} - {"/", "/docs"}))
+@pytest.mark.parametrize("path", sorted({*PATHS, "/ui/page.js", "/nothing", "//", "/docs/"} - {"/", "/docs"}))
 def test_a_link_from_another_site_opens_nothing_else(alone: Running, path: str) -> None:
     asked, body = filled(path)
     assert ask(alone, asked, body, **LINK).status == 403

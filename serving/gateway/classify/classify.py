@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from serving import errors
-from serving.gateway.access import INFER, Access
+from serving.gateway.access import Access
 from serving.gateway.classify.classifiers import Classifier, Classifiers
 from serving.gateway.classify.images import Batch, prepare
 from serving.gateway.http.body import read_body
@@ -111,8 +111,6 @@ class Classify:
         extra: Headers = list(error.receipt)
         if extra:
             extra.append((b"server-timing", b"total;dur=%.3f" % ((perf_counter() - arrived) * 1000)))
-        if isinstance(error, errors.MethodNotAllowed):
-            extra.append((b"allow", b"POST"))
         close = self._inference.closing or isinstance(error, CLOSING)
         await error_response(send, error, extra, path=scope["path"], close=close)
 
@@ -120,12 +118,8 @@ class Classify:
 
     def _route(self, scope: Scope) -> tuple[dict[bytes, bytes], Route, int]:
         """Headers, where it may go, and the highest priority that counts. Raises RequestError."""
-        headers, caller = known(scope, self._access, INFER)
-        if scope["method"] != "POST":
-            raise errors.MethodNotAllowed(f"{scope['method']} is not taken at {scope['path']}")
+        headers, caller = known(scope, self._access)
         name = scope["path"].removeprefix(PREFIX)
-        if "/" in name or not name:
-            raise errors.NotFound("the path is not /v1/classify/MODEL")
         pool, variant = headers.get(b"tandem-pool"), headers.get(b"tandem-variant")
         route = self._inference.routes.of(name, pool=pool, variant=variant, caller=caller)
         return headers, route, caller.highest_priority

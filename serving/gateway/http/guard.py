@@ -1,7 +1,7 @@
-"""Which path needs which scope, for all that FastAPI answers; and nobody's request gets to it before its key was looked at.
+"""Looks at a request's key before anybody answers it. Which endpoint needs which scope is in the table (`gateway/endpoints.py`).
 
-What is raw ASGI asks by `known`, because it is hot, and gRPC has its own guard. Rules: a path without a row needs a key before it is a 404,
-a test finds routes without one; and a body is not read before its sender is known.
+What FastAPI answers stands behind `Guard`; raw endpoints call `known`, because they are hot; gRPC has its own guard. Rules: a path that is
+not in the table needs a key before it is a 404; and a body is not read before its sender is known.
 """
 
 from __future__ import annotations
@@ -9,66 +9,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request
-from starlette.routing import compile_path
 
 from serving import errors
-from serving.gateway.access import ADMIN, INFER, METRICS, Access, Caller, require_name
+from serving.gateway.access import Access, Caller, require_name
 from serving.gateway.http.client import Receive, Scope, Send
+from serving.gateway.http.endpoint import ENDPOINT, OPEN, Endpoints
 from serving.gateway.request.headers import require_once
 from serving.gateway.responses import error_response
 from serving.scheduling.routing import Fleet
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CALLER = "tandem.caller"  # in the scope
-OPEN = ""  # no key: it tells nothing of models or traffic
-# Path, as its route has it -> scope. A `{model}` in it must be one that the key may ask.
-SCOPE_OF = {
-    "/health/live": OPEN,
-    "/health/ready": OPEN,
-    "/v2/health/live": OPEN,
-    "/v2/health/ready": OPEN,
-    "/": OPEN,
-    "/docs": OPEN,
-    "/openapi.json": OPEN,
-    "/ui/{name}": OPEN,
-    "/v2": INFER,
-    "/v2/": INFER,
-    "/v2/models/stats": INFER,
-    "/v2/models/{model}": INFER,
-    "/v2/models/{model}/versions/{version}": INFER,
-    "/v2/models/{model}/config": INFER,
-    "/v2/models/{model}/versions/{version}/config": INFER,
-    "/v2/models/{model}/stats": INFER,
-    "/v2/models/{model}/versions/{version}/stats": INFER,
-    "/v2/models/{model}/ready": INFER,
-    "/v2/models/{model}/versions/{version}/ready": INFER,
-    "/v2/models/{model}/infer": INFER,
-    "/v2/models/{model}/trace/setting": ADMIN,
-    "/v2/models/{model}/versions/{version}/infer": INFER,
-    "/v2/repository/index": INFER,
-    "/v2/repository/models/{model}/load": ADMIN,
-    "/v2/repository/models/{model}/unload": ADMIN,
-    "/v2/trace/{rest:path}": ADMIN,
-    "/v2/logging/{rest:path}": ADMIN,
-    "/v2/logging": ADMIN,
-    "/v2/systemsharedmemory/{rest:path}": ADMIN,
-    "/v2/cudasharedmemory/{rest:path}": ADMIN,
-    "/v1/models": INFER,
-    "/v1/models/{model}": INFER,
-    "/v1/embeddings": INFER,
-    "/v1/classify/{model}": INFER,
-    "/metrics": METRICS,
-    "/metrics/demand": METRICS,
-    "/admin/status": ADMIN,
-}
-ROWS = [(compile_path(path)[0], needed) for path, needed in SCOPE_OF.items()]
 
 
 class Guard:
-    """In front of an app. `fleet` tells which model a name belongs to."""
+    """In front of an app. `endpoints`: of all listeners. `fleet` tells which model a name belongs to."""
 
-    def __init__(self, app: App, access: Access, fleet: Callable[[], Fleet]) -> None:
+    def __init__(self, app: App, endpoints: Endpoints, access: Access, fleet: Callable[[], Fleet]) -> None:
         self.app = app
+        self._endpoints = endpoints
         self._access = access
         self._fleet = fleet
 
@@ -84,33 +43,25 @@ class Guard:
     def _caller(self, scope: Scope) -> Caller | None:
         """None where the path is open. Raises Unauthenticated, Forbidden, or BadRequest."""
         require_once(scope["headers"])
-        needed, model = row_of(scope["path"])
-        if needed == OPEN:
+        endpoint, model = self._endpoints.find(scope["path"])
+        if endpoint is not None and endpoint.scope == OPEN:
             return None
         caller = self._access.caller_of(dict(scope["headers"]))
-        if needed is not None:
-            caller.require(needed)
+        if endpoint is not None:
+            caller.require(endpoint.scope)
         if model is not None:
             require_name(caller, model, self._fleet())
         return caller
 
 
-def known(scope: Scope, access: Access, needed: str) -> tuple[dict[bytes, bytes], Caller]:
-    """Headers and caller of a request to what is raw ASGI. Raises Unauthenticated, Forbidden, or BadRequest."""
+def known(scope: Scope, access: Access) -> tuple[dict[bytes, bytes], Caller]:
+    """Headers and caller of a request to a raw endpoint. Raises Unauthenticated, Forbidden, or BadRequest."""
     headers = dict(scope["headers"])
     if len(headers) < len(scope["headers"]):
         require_once(scope["headers"])
     caller = access.caller_of(headers)
-    caller.require(needed)
+    caller.require(scope[ENDPOINT].scope)
     return headers, caller
-
-
-def row_of(path: str) -> tuple[str | None, str | None]:
-    """The scope, None where the path has no row, and the model in it, if it names one."""
-    for regex, needed in ROWS:
-        if match := regex.match(path):
-            return needed, match.groupdict().get("model")
-    return None, None
 
 
 def caller_of(request: Request) -> Caller:

@@ -13,7 +13,7 @@ from math import inf
 from time import perf_counter
 
 from serving import errors
-from serving.gateway.access import INFER, Access, Caller
+from serving.gateway.access import Access, Caller
 from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
 from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
@@ -57,7 +57,7 @@ class Infer:
         series = inference.unresolved
         asked: InferRequest | None = None
         try:
-            headers, caller = known(scope, self._access, INFER)
+            headers, caller = known(scope, self._access)
             if caller.models is not None:
                 inference.routes.require(caller, scope["path"])
             route = inference.routes.find(scope["path"], headers.get(b"tandem-pool"), headers.get(b"tandem-variant"))

@@ -1,4 +1,4 @@
-"""The web page, the page of the API and the JSON behind it: the files of `serving/ui/`, read once and then served from memory.
+"""The web page and the page of the API: the files of `serving/ui/`, read once and then served from memory.
 
 Only names that were read are served, so no path reaches another file. Everything a page loads comes from here: it works offline,
 and its Content-Security-Policy forbids anything else. What the pages do is in the files themselves.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import PurePath
+from typing import Any
 
-from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse
+from fastapi import Request, Response
 
 from serving import errors
-from serving.gateway.http.openapi import document
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -28,30 +27,24 @@ HEADERS = {
 }
 
 
-def add_pages(app: FastAPI, public: FastAPI, *, has_keys: bool) -> None:
-    """`/`, `/ui/…`, `/docs` and `/openapi.json`, which describes `app` and what clients reach at `public` (it may be the same)."""
-    files = read_files()
+class Pages:
+    def __init__(self) -> None:
+        self._files = read_files()
 
-    def page(name: str) -> Response:
-        if name not in files:
+    async def openapi(self, request: Request) -> dict[str, Any]:
+        """Of the listener that is asked."""
+        return dict(request.app.state.document())
+
+    async def home(self) -> Response:
+        return await self.file("index.html")
+
+    async def docs(self) -> Response:
+        return await self.file("docs.html")
+
+    async def file(self, name: str) -> Response:
+        if name not in self._files:
             raise errors.NotFound(f"there is nothing at /ui/{name}")
-        return Response(files[name], headers=HEADERS, media_type=TYPES[PurePath(name).suffix])
-
-    @app.get("/", tags=["pages"], summary="What is served and why, and a place to try it.", response_class=HTMLResponse)
-    async def home() -> Response:
-        return page("index.html")
-
-    @app.get("/docs", tags=["pages"], summary="This API as a page.", response_class=HTMLResponse)
-    async def docs() -> Response:
-        return page("docs.html")
-
-    @app.get("/ui/{name}", tags=["pages"], summary="A file of these pages.", response_class=HTMLResponse)
-    async def file(name: str) -> Response:
-        return page(name)
-
-    @app.get("/openapi.json", tags=["pages"], summary="This API in OpenAPI 3.1.")
-    async def openapi() -> dict[str, object]:
-        return document(app, public, has_keys=has_keys)
+        return Response(self._files[name], headers=HEADERS, media_type=TYPES[PurePath(name).suffix])
 
 
 def read_files() -> dict[str, bytes]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving import errors
-from serving.gateway.access import INFER, Access, Caller
+from serving.gateway.access import Access, Caller
 from serving.gateway.assets import Assets
 from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.client import HttpClient, Receive, Scope, Send
@@ -74,7 +74,7 @@ class Embeddings:
         series = inference.unresolved
         is_counted = False  # every inference is, by itself
         try:
-            headers, caller = known(scope, self._access, INFER)
+            headers, caller = known(scope, self._access)
             chunks = await read_body(headers, receive, self._limits.max_body_bytes, self._preparing)
             if chunks is None:
                 series.outcomes["cancelled"] += 1

@@ -9,18 +9,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
+from fastapi import Request
 
 from serving import errors
 from serving.gateway.assets import Assets
 from serving.gateway.http.guard import caller_of
-from serving.gateway.openai.embeddings import PATH
 from serving.gateway.threads import Threads
 from serving.protocol.openai import model_body, models_body
 from serving.scheduling.routing import Fleet, Variant
 
-OTHER_METHODS = ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"]  # than POST
 UNKNOWN = 0  # OpenAI's clients want a number
 
 
@@ -47,29 +44,25 @@ class Created:
         return int((day if day.tzinfo else day.replace(tzinfo=UTC)).timestamp())
 
 
-def add_openai(app: FastAPI, fleet: Callable[[], Fleet], assets: Assets, preparing: Threads) -> None:
-    created = Created(assets, preparing)
+class Models:
+    def __init__(self, fleet: Callable[[], Fleet], assets: Assets, threads: Threads) -> None:
+        self._fleet = fleet
+        self._created = Created(assets, threads)
 
-    @app.get("/v1/models", tags=["openai"], summary="The models that can be asked for, as OpenAI's clients list them.")
-    async def models(request: Request) -> dict[str, Any]:
-        caller = caller_of(request)
-        named = {v.model: v for v in _variants(fleet()) if caller.may_ask(v.model)}
-        made = {model: UNKNOWN for model, _ in _asleep(fleet()) if caller.may_ask(model)} | await created.of(named)
-        return models_body(dict(sorted(made.items())))
+    async def models(self, request: Request) -> dict[str, Any]:
+        caller, fleet = caller_of(request), self._fleet()
+        named = {v.model: v for v in _variants(fleet) if caller.may_ask(v.model)}
+        asleep = {model: UNKNOWN for model, _ in _asleep(fleet) if caller.may_ask(model)}
+        return models_body(dict(sorted((asleep | await self._created.of(named)).items())))
 
-    @app.get("/v1/models/{model}", tags=["openai"], summary="One of them; also the name of a variant.")
-    async def retrieve(request: Request, model: str) -> dict[str, Any]:
-        caller = caller_of(request)
-        found = [v for v in _variants(fleet()) if model in (v.model, v.name) and caller.may_ask(v.model)]
-        if not found and any(model in names and caller.may_ask(names[0]) for names in _asleep(fleet())):
+    async def model(self, request: Request, model: str) -> dict[str, Any]:
+        caller, fleet = caller_of(request), self._fleet()
+        found = [v for v in _variants(fleet) if model in (v.model, v.name) and caller.may_ask(v.model)]
+        if found:
+            return model_body(model, (await self._created.of({model: found[-1]}))[model])
+        if any(model in names and caller.may_ask(names[0]) for names in _asleep(fleet)):
             return model_body(model, UNKNOWN)
-        if not found:
-            raise errors.NotFound(f"there is no model '{model[:100]}' here; GET /v1/models lists them", param="model")
-        return model_body(model, (await created.of({model: found[-1]}))[model])
-
-    @app.api_route(PATH, methods=OTHER_METHODS, include_in_schema=False)
-    async def embeddings_by_other_method() -> None:
-        raise HTTPException(405, headers={"Allow": "POST"})
+        raise errors.NotFound(f"there is no model '{model[:100]}' here; GET /v1/models lists them", param="model")
 
 
 def _asleep(fleet: Fleet) -> set[tuple[str, str]]:

@@ -1,32 +1,17 @@
-"""/v1/classify in the OpenAPI document: what it takes, in each of its three forms, and what it answers.
+"""What the OpenAPI document says of `/v1/classify`: the operation, with each of its three forms of body, and its schemas.
 
-Nothing in it is read when a request is served: whoever changes `protocol/classify.py` changes it here (a test compares them with real
+Nothing of it is read when a request is served: whoever changes `protocol/classify.py` changes it here (a test compares it with real
 answers).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from serving import errors
+from serving.gateway.http.endpoint import Json, Operation
+from serving.gateway.http.openapi import ERRORS, as_json, headers, ref
 from serving.protocol.classify import DEFAULT_TOP_K, IMAGE_TYPES
 
-Json = dict[str, Any]
-PATH = "/v1/classify/{model}"
 HEADERS = ("Tandem-Pool", "Tandem-Variant", "Tandem-Deadline-Ms", "Tandem-Priority", "Content-Encoding")
-ERRORS: dict[type[errors.RequestError], str] = {
-    errors.BadRequest: "The request is wrong, this model classifies no images, or none of the images is one: then each says why.",
-    errors.Unauthenticated: "There is no key, or none that is known.",
-    errors.Forbidden: "This key may not ask this model.",
-    errors.NotFound: "There is no such model.",
-    errors.TooLarge: "The body is larger than is taken here.",
-    errors.Internal: "The model failed on this request, or its files are not those of its gate.",
-    errors.Unsupported: "This gateway has no model repository, so neither preprocessing nor labels; or an encoding of the body that is not "
-    "offered.",
-    errors.NotReady: "The model is away, there is too much to do to answer in time, or the server that worked on this was lost: "
-    "try again after Retry-After; without one, trying again does not help.",
-    errors.DeadlineExpired: "The deadline passed before there was an answer.",
-}
 TOP_K: Json = {
     "type": "integer",
     "minimum": 1,
@@ -34,7 +19,7 @@ TOP_K: Json = {
 }
 FILE: Json = {"type": "string", "format": "binary"}
 BODY: Json = {
-    "application/json": {"schema": {"$ref": "#/components/schemas/ClassifyRequest"}},
+    **as_json(ref("ClassifyRequest")),
     "multipart/form-data": {
         "schema": {
             "type": "object",
@@ -106,6 +91,24 @@ SCHEMAS: Json = {
         "required": ["error"],
     },
 }
-PARAMETERS: list[Json] = [
-    {"name": "top_k", "in": "query", "schema": TOP_K},
-]
+CLASSIFY = Operation(
+    "classify",
+    "classify",
+    "Labels of images: files in, the model's own preprocessing and names of classes here.",
+    as_json(ref("ClassifyResponse")),
+    outcome="Labels of each image, and the receipt in the headers.",
+    body=BODY,
+    needs_body=True,
+    parameters=[{"name": "top_k", "in": "query", "schema": TOP_K}, *headers(HEADERS)],
+    has_receipt=True,
+    errors=ERRORS
+    | {
+        errors.BadRequest: "The request is wrong, this model classifies no images, or none of the images is one: then each says why.",
+        errors.Unauthenticated: "There is no key, or none that is known.",
+        errors.Forbidden: "This key may not ask this model.",
+        errors.Internal: "The model failed on this request, or its files are not those of its gate.",
+        errors.Unsupported: "This gateway has no model repository, so neither preprocessing nor labels; or an encoding of the body that is "
+        "not offered.",
+    },
+    error_schema="ClassifyError",
+)

@@ -1,28 +1,15 @@
-"""OpenAI's paths in the OpenAPI document: what `/v1/embeddings` takes and answers, and the body of errors there.
+"""What the OpenAPI document says of OpenAI's endpoints: operations and their schemas.
 
-Nothing in it is read when a request is served: whoever changes `protocol/openai.py` changes it here (a test compares them with real
-answers).
+Nothing of it is read when a request is served: whoever changes `protocol/openai.py` changes it here (a test compares it with real answers).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from serving import errors
+from serving.gateway.http.endpoint import Json, Operation
+from serving.gateway.http.openapi import ERRORS, as_json, headers, ref
 
-Json = dict[str, Any]
-ERRORS: dict[type[errors.RequestError], str] = {
-    errors.BadRequest: "The request is wrong, or this model makes no vectors of texts; `param` names the field.",
-    errors.Unauthenticated: "There is no key, or none that is known.",
-    errors.Forbidden: "This key may not ask this model.",
-    errors.NotFound: "There is no such model.",
-    errors.TooLarge: "The body is larger than is taken here.",
-    errors.Internal: "The model failed on this request.",
-    errors.Unsupported: "This gateway has no model repository, so no tokenizer; or an encoding of the body that is not offered.",
-    errors.NotReady: "The model is away, there is too much to do to answer in time, or the server that worked on this was lost: "
-    "try again after Retry-After-Ms; without one, trying again does not help.",
-    errors.DeadlineExpired: "The deadline passed before there was an answer.",
-}
+HEADERS = ("Tandem-Pool", "Tandem-Variant", "Tandem-Deadline-Ms", "Tandem-Priority", "Content-Encoding")
 TOKENS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 TEXT = {"type": "string", "minLength": 1}
 INPUT = {
@@ -105,4 +92,34 @@ SCHEMAS: Json = {
         "required": ["object", "data", "model", "usage"],
     },
 }
-HEADERS = ("Tandem-Pool", "Tandem-Variant", "Tandem-Deadline-Ms", "Tandem-Priority", "Content-Encoding")
+
+EMBEDDINGS = Operation(
+    "openai",
+    "embeddings",
+    "Vectors of texts, as OpenAI's clients ask for them.",
+    as_json(ref("EmbeddingsResponse")),
+    outcome="Vectors in the order of the texts, and the receipt in the headers.",
+    body=as_json(ref("EmbeddingsRequest")),
+    needs_body=True,
+    parameters=headers(HEADERS),
+    has_receipt=True,
+    errors=ERRORS
+    | {
+        errors.BadRequest: "The request is wrong, or this model makes no vectors of texts; `param` names the field.",
+        errors.Unauthenticated: "There is no key, or none that is known.",
+        errors.Forbidden: "This key may not ask this model.",
+        errors.Unsupported: "This gateway has no model repository, so no tokenizer; or an encoding of the body that is not offered.",
+    },
+    error_schema="OpenAIError",
+)
+_ANY: Json = {"type": "object", "additionalProperties": True}
+MODELS = Operation(
+    "openai",
+    "models",
+    "The models that can be asked for, as OpenAI's clients list them.",
+    as_json(_ANY),
+    error_schema="OpenAIError",
+)
+MODEL = Operation(
+    "openai", "retrieve_model", "One of them; also the name of a variant.", as_json(_ANY), error_schema="OpenAIError"
+)

@@ -1,0 +1,135 @@
+"""What only whoever runs the gateway may ask: metrics, the status of pools and models, loading and unloading.
+
+What is counted is in `gateway/metrics.py`, how a model is loaded in `gateway/models/loading.py`. Rule: nothing here is on the clients'
+listener, unless that listens on loopback alone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from fastapi import Request, Response
+
+import serving
+from serving import errors
+from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.http.control import small_body
+from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
+from serving.gateway.models.loading import Loading
+from serving.gateway.models.metadata import State
+from serving.scheduling.outliers import condition
+from serving.scheduling.routing import decide, preference_for
+
+
+class Operator:
+    def __init__(self, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading) -> None:
+        self._catalogue = catalogue
+        self._metrics = metrics
+        self._state = state
+        self._loading = loading
+
+    async def scrape(self, request: Request) -> Response:
+        rendering = rendering_for(", ".join(request.headers.getlist("accept")))
+        text = await self._metrics.text(rendering)
+        return Response(text, headers={"Vary": "Accept"}, media_type=rendering.media_type)
+
+    async def demand(self) -> Response:
+        return Response(self._metrics.demand(), media_type=Rendering.TEXT_0.media_type)
+
+    async def load(self, model: str, request: Request) -> Response:
+        await self._loading.change(model, "load", await small_body(request))
+        return Response()
+
+    async def unload(self, model: str, request: Request) -> Response:
+        await self._loading.change(model, "unload", await small_body(request))
+        return Response()
+
+    async def status(self) -> dict[str, Any]:
+        names = {model for pool in self._catalogue.fleet.pools for model, _ in pool.names}
+        return {
+            "version": 1,
+            "tandem": serving.__version__,
+            "closing": self._state.closing,
+            "pools": {pool.name: self._pool(pool) for pool in self._metrics.pools()},
+            "models": {name: self._model(name) for name in sorted(names)},
+        }
+
+    def _pool(self, pool: PoolGauge) -> dict[str, Any]:
+        catalogue, now = self._catalogue, perf_counter()
+        return {
+            "device": catalogue.device(pool.name),
+            "state": pool.state,
+            "since": datetime.fromtimestamp(pool.since, UTC).isoformat(timespec="seconds"),
+            "share": round(pool.share, 3),
+            "in_flight": pool.in_flight,
+            "queued": pool.num_waiting,
+            "demand_replicas": round(pool.demand_replicas, 3),
+            "demand_only_replicas": round(pool.demand_only_replicas, 3),
+            "demand_unseen_replicas": round(pool.demand_unseen_replicas, 3),
+            "price_per_hour": pool.price_per_hour,
+            "unresolved": catalogue.unknown[pool.name],
+            "digest_conflicts": {
+                name: {
+                    "chosen": f"sha256:{conflict.chosen}",
+                    "servers": {url: f"sha256:{digest}" for url, digest in conflict.digests.items()},
+                }
+                for name, conflict in catalogue.conflicts[pool.name].items()
+            },
+            "servers": [_server(server, now) for server in catalogue.pools[pool.name]],
+        }
+
+    def _model(self, name: str) -> dict[str, Any]:
+        pools = self._catalogue.fleet.pools
+        return {
+            "variants": [
+                {
+                    "name": v.name,
+                    "variant": v.variant,
+                    "pool": pool.name,
+                    "device": v.device,
+                    "engine": v.engine,
+                    "digest": f"sha256:{v.digest}",
+                    "speed_ratio": v.speed_ratio,
+                }
+                for pool in pools
+                for v in pool.variants
+                if v.model == name
+            ],
+            "public": self._public(name),
+            "not_loaded": [
+                {"name": f.name, "variant": f.variant, "version": f.version, "pool": pool.name, "reason": f.reason}
+                for pool in pools
+                for f in pool.failures
+                if f.model == name
+            ],
+        }
+
+    def _public(self, model: str) -> dict[str, str] | None:
+        """What the public name means now; None where nothing serves it."""
+        try:
+            first = decide(self._catalogue.fleet, model)[0]
+        except errors.RequestError:
+            return None
+        return {
+            "pool": first.pool,
+            "variant": first.variant.variant,
+            "reason": first.reason,
+            "preference": preference_for(first.variant),
+        }
+
+
+def _server(server: Server, now: float) -> dict[str, Any]:
+    health = server.replica.health
+    return {
+        "url": server.target.url,
+        "alive": server.alive,
+        "health": condition(health, now),
+        "left_out_s": round(max(0.0, health.ejected_until - now), 3),
+        "in_flight": len(server.target.busy),
+        "triton": server.triton,
+        "variants": sorted(server.variants),
+        "refused": server.refused,
+        "not_loaded": {name: failure.reason for name, failure in server.failures.items()},
+    }
