@@ -76,4 +76,4 @@ def test_nothing_else_is_reached_by_any_path(alone: Running, path: str) -> None:
 @pytest.mark.parametrize("path", ["/", "/docs", "/ui/page.js", "/openapi.json"])
 def test_pages_take_nothing_but_get(alone: Running, path: str) -> None:
     reply = alone.ask(path, b"x")
-    assert (reply.status, reply.headers["Tandem-Error"], reply.headers["Allow"]) == (405, "bad_request", "GET")
+    assert (reply.status, reply.headers["Tandem-Error"], reply.headers["Allow"]) == (405, "bad_request", "GET, HEAD")

@@ -73,7 +73,8 @@ def _handle_errors(app: FastAPI, *, has_triton_words: bool) -> None:
             405: f"{request.method} is not taken at {request.url.path}",
         }.get(error.status_code, str(error.detail))
         response = answer(request, STATUS_ERRORS.get(error.status_code, errors.BadRequest)(text))
-        response.headers.update(error.headers or {})  # Allow
+        if allowed := (error.headers or {}).get("Allow"):
+            response.headers["Allow"] = ", ".join(sorted(allowed.split(", ")))
         return response
 
     @app.exception_handler(Exception)
