@@ -25,7 +25,8 @@ from serving.export.gates.custom import load_metric
 from serving.export.gates.limits import Limits
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, kind_of, source_options
-from serving.export.pipeline import ExportSpec, Outcome
+from serving.export.job import AUTO, ExportSpec
+from serving.export.pipeline import Outcome
 from serving.export.progress import Progress
 from serving.export.recipes import RecipeModel
 from serving.export.sources import applies
@@ -64,7 +65,7 @@ def _ready_made(
     return ready_made.export(
         Path(options.source),
         variant=options.variant,
-        asked=_asked(options, options.model),
+        spec=_spec(options, options.model),
         repository=options.repository,
         data=options.data,
         max_bad_ratio=options.max_bad_ratio,
@@ -78,17 +79,17 @@ def _ready_made(
 
 def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None) -> Outcome:
     """A model with all its variants."""
-    asked = _asked(options, default_name(options.source) if options.model is None else options.model)
-    built = _build(options, asked.model, shown)
+    spec = _spec(options, default_name(options.source) if options.model is None else options.model)
+    built = _build(options, spec.model, shown)
     exported, data, calibration = built.exported, built.data, built.calibration
     _check_fit(options, exported)
     if options.data is not None:
         data = user_data.to_judge(options.data, exported, options.max_bad_ratio, shown)
     if data is not None:
-        user_data.check_limits(asked.limits, exported, data)
+        user_data.check_limits(spec.limits, exported, data)
     if options.calibration is not None:
         calibration = user_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
-    outcome = pipeline.export(exported, data, calibration, asked, options.repository, engines, shown, load)
+    outcome = pipeline.export(exported, data, calibration, spec, options.repository, engines, shown, load)
     if options.payload is not None and data is not None:
         write_payload(options.payload, data)
     return outcome
@@ -118,7 +119,7 @@ def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
 
 def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
     """What only the model itself could tell about the options. Raises UserError."""
-    asked = applies.said(options)
+    given = applies.said(options)
     is_int8 = "int8" in exported.precisions
     unread = {
         "max_batch_size": (not exported.max_batch_size, "it is served without batches"),
@@ -128,11 +129,11 @@ def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
         "is_for_tensorrt": (exported.is_cpu_only, "it is for CPUs only"),
     }
     for name, (is_unread, why) in unread.items():
-        if is_unread and name in asked:
+        if is_unread and name in given:
             raise UserError(f"{applies.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
 
 
-def _asked(options: ExportOptions, model: str) -> ExportSpec:
+def _spec(options: ExportOptions, model: str) -> ExportSpec:
     return ExportSpec(
         model=model,
         precisions=options.precisions or None,
@@ -142,7 +143,7 @@ def _asked(options: ExportOptions, model: str) -> ExportSpec:
         keeps_data=options.keeps_data is not False,
         queue_delay_us=options.queue_delay_us or 0,
         is_for_tensorrt=options.is_for_tensorrt,
-        int8_range=options.int8_range or pipeline.AUTO,
+        int8_range=options.int8_range or AUTO,
         seconds=options.seconds,
     )
 

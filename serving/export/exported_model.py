@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from serving.repository import Tensor
@@ -16,6 +17,19 @@ from serving.repository.preprocessing import Preprocessing
 
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], list[NDArray[Any]]]
+
+
+def num_rows(arrays: Arrays) -> int:
+    """Of arrays [n, …]; 0 where there are none."""
+    return len(next(iter(arrays.values()))) if arrays else 0
+
+
+def spread(arrays: Arrays, most: int) -> dict[str, NDArray[Any]]:
+    """At most so many rows, evenly from the first to the last: data is often sorted by label."""
+    count = num_rows(arrays)
+    chosen = np.linspace(0, count - 1, min(most, count)).round().astype(np.int64)
+    return {name: np.asarray(values)[chosen] for name, values in arrays.items()}
+
 
 DEFAULT_OPSET = 18  # the exporter's native one, and every Triton since 24.10 reads it
 DEFAULT_MAX_BATCH_SIZE = 32  # guess, not measured: where a small net's throughput stops growing

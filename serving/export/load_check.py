@@ -1,21 +1,27 @@
-"""Does a real server load what is to be published, and does it answer the gate's rows as the gate saw? Asked before anything is written.
+"""Does a real server load what is to be published, and does it answer the gate's rows as the gate saw? Before anything is written.
 
-Which server that is, is the caller's to say, because nothing here may start one: `Load` comes from above. What differs is
+The caller says which server that is, because nothing here may start one: `Load` comes from above. A variant that differs is
 refused with the server's reason. Rule: what could not be tried is said in the record, and never taken for a pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.exported_model import Arrays
+from serving.errors import EnvironmentFault, GateRefused
+from serving.export.exported_model import Arrays, num_rows, spread
 from serving.export.gates.rows import worst_difference
+from serving.export.job import ExportJob
+from serving.export.judge import Judge
+from serving.export.publish import Publication, publish_all
+from serving.export.recording import ProvenVariant
+from serving.export.scratch import scratch
+from serving.export.variants.outcome import Candidate
 
 MAX_ROWS = 32  # of the gate's: one batch of them shows a wrong type, order, shape or engine (guess, not measured)
 
@@ -33,19 +39,71 @@ class LoadResult:
 Load = Callable[[Path, Arrays], LoadResult]
 
 
+Publications = Callable[[Path, Sequence[ProvenVariant]], list[Publication]]  # as they are to lie in that repository
+
+
+class NotServed(GateRefused):
+    """A server does not load it, or gives other answers than the gate measured."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} refused: {reason}")
+        self.name, self.reason = name, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """`variants`: those that may be published, each with what its record says of this check. `refused`: variant -> reason."""
+
+    variants: list[ProvenVariant]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+def check(
+    job: ExportJob, judge: Judge, proven: Sequence[ProvenVariant], load: Load | None, publications: Publications
+) -> Served:
+    """Has the server load all of them. Raises NotServed where FP32 is refused. `load` None: no server could be asked."""
+    if load is None:
+        return Served([replace(one, load_check="not loaded by any server before it was published") for one in proven])
+    with job.step("loading it in Triton"):
+        rows = some_rows(job.inputs, job.exported.max_batch_size)
+        with scratch("load") as folder:
+            try:
+                publish_all(folder, publications(folder, proven))
+                result = load(folder, rows)
+            except EnvironmentFault as fault:
+                unasked = [replace(one, load_check=f"no Triton could be asked: {fault}") for one in proven]
+                return Served(unasked, warnings=[f"no Triton loaded it before it was published: {fault}"])
+        served, refused = [], {}
+        for one in proven:
+            name, pool = job.name(one.variant), one.pools["cpu"]
+            if not pool.is_loadable:
+                why = "not loaded by any server before it was published: no pool for it was here"
+                served.append(replace(one, load_check=why))
+                continue
+            candidate = Candidate(one.variant, one.model, "")
+            expected = judge.answers(candidate, pool.engine, rows)
+            reason = why_refused(result, name, expected, judge.row_limit(candidate, pool.engine, one.gate))
+            if reason is None:
+                how = f"{result.server} on {pool.engine}: {num_rows(rows)} rows answered as its gate saw"
+                served.append(replace(one, load_check=how))
+            elif one.variant == "fp32":
+                raise NotServed(name, reason)
+            else:
+                refused[one.variant] = reason
+    return Served(served, refused)
+
+
 def some_rows(inputs: Arrays, max_batch_size: int) -> Arrays:
     """Spread evenly, no more than a batch holds: data is often sorted by label."""
-    num_rows = len(next(iter(inputs.values())))
-    wanted = min(num_rows, MAX_ROWS, max_batch_size or MAX_ROWS)
-    rows = np.linspace(0, num_rows - 1, wanted).round().astype(np.int64)
-    return {name: np.asarray(values)[rows] for name, values in inputs.items()}
+    return spread(inputs, min(MAX_ROWS, max_batch_size or MAX_ROWS))
 
 
-def why_refused(loaded: LoadResult, name: str, expected: Sequence[NDArray[Any]], limit: float) -> str | None:
+def why_refused(result: LoadResult, name: str, expected: Sequence[NDArray[Any]], limit: float) -> str | None:
     """In a sentence; None where it answered as the gate saw. `limit`: how far a row may differ, as a share of the output's scale."""
-    if name in loaded.failed:
-        return f"{loaded.server} does not serve it: {loaded.failed[name]}"
-    difference = worst_difference(list(loaded.answers[name]), list(expected))
+    if name in result.failed:
+        return f"{result.server} does not serve it: {result.failed[name]}"
+    difference = worst_difference(list(result.answers[name]), list(expected))
     if difference <= limit:
         return None
-    return f"{loaded.server} gives other answers than the gate measured: a row differs by {difference:.2g} (at most {limit:g})"
+    return f"{result.server} gives other answers than the gate measured: a row differs by {difference:.2g} (at most {limit:g})"

@@ -15,7 +15,9 @@ from serving.export import pipeline, recording, user_data
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
 from serving.export.load_check import Load
-from serving.export.pipeline import ExportSpec, Outcome
+from serving.export.job import ExportJob, ExportSpec
+from serving.export.pipeline import Outcome
+from serving.export.variants.outcome import Candidate
 from serving.export.progress import Progress
 from serving.export.publish import Publication, publish_all
 from serving.export.recording import ProvenVariant, SharedFiles
@@ -41,7 +43,7 @@ def export(
     source: Path,
     *,
     variant: str,
-    asked: ExportSpec,
+    spec: ExportSpec,
     repository: Path,
     data: str | None,
     keeps_slow: bool,
@@ -52,24 +54,24 @@ def export(
     load: Load | None = None,
 ) -> Outcome:
     """Call it inside `publish.writing`. `data` None: what FP32 was judged on, kept beside it. `queue_delay_us` None: FP32's."""
-    check_model_name(asked.model)
+    check_model_name(spec.model)
     if variant not in VARIANTS:
         raise UserError(f"a file cannot be exported as variant {variant!r}{nearest(variant, VARIANTS)}")
     if not source.is_file():
         raise UserError(f"there is no file {source}")
-    baseline = Repository(repository).variant(f"{asked.model}-fp32")
+    baseline = Repository(repository).variant(f"{spec.model}-fp32")
     exported = _exported(baseline, source)
     judging = _data(data, baseline, exported, max_bad_ratio, progress)
-    user_data.check_limits(asked.limits, exported, judging)
+    user_data.check_limits(spec.limits, exported, judging)
     baseline.verify()
 
     def publications(_: Path, proven: Sequence[ProvenVariant]) -> list[Publication]:
         return [_publication(baseline, exported, one, queue_delay_us) for one in proven]
 
-    model = source.read_bytes()
-    proven = pipeline.prove(exported, judging, variant, model, asked, engines, progress, load, publications)
+    job = ExportJob(spec, exported, judging, {}, engines, progress)
+    proven = pipeline.prove(job, Candidate(variant, source.read_bytes(), ""), load, publications)
     if not keeps_slow and proven.is_slower:
-        raise Slower(f"{asked.model}-{variant}", proven.pools["cpu"].reason)
+        raise Slower(f"{spec.model}-{variant}", proven.pools["cpu"].reason)
     return Outcome(tuple(publish_all(repository, publications(repository, [proven]))), {}, {})
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.export.data.dataset import Dataset
-from serving.export.exported_model import Arrays, ExportedModel
+from serving.export.exported_model import Arrays, ExportedModel, spread
 from serving.repository import (
     EMBEDDING,
     GATE_DATA_FILE,
@@ -137,16 +137,13 @@ def _flat(values: NDArray[Any]) -> list[Any]:
 
 def gate_data(data: Dataset) -> bytes:
     """npz with as many rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any.
-
-    They are spread evenly: data is often sorted by label, and its first rows would be of one.
     """
-    num_rows = data.num_samples
+    count = data.num_samples
     while True:
-        rows = np.linspace(0, data.num_samples - 1, num_rows).round().astype(np.int64)
-        packed = npz({name: values[rows] for name, values in arrays_of(data).items()})
-        if len(packed) <= MAX_GATE_DATA_BYTES or num_rows == 1:
+        packed = npz(spread(arrays_of(data), count))
+        if len(packed) <= MAX_GATE_DATA_BYTES or count == 1:
             return packed
-        num_rows = max(1, min(num_rows - 1, num_rows * MAX_GATE_DATA_BYTES // len(packed)))
+        count = max(1, min(count - 1, count * MAX_GATE_DATA_BYTES // len(packed)))
 
 
 def arrays_of(data: Dataset) -> Arrays:

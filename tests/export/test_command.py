@@ -37,7 +37,7 @@ from serving.export import command, pipeline, recipes, sources
 from serving.export.data.dataset import Dataset
 from serving.export.data.reading import digits
 from serving.export.exported_model import SourceOptions
-from serving.export.pipeline import ExportSpec
+from serving.export.job import ExportSpec
 from serving.export.publish import writing
 from serving.export.recording import ProvenVariant
 from serving.export.sources import applies, onnx_file

@@ -15,7 +15,8 @@ from serving.export import pipeline
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.limits import Limits
-from serving.export.pipeline import ExportSpec, Outcome
+from serving.export.job import ExportSpec
+from serving.export.pipeline import Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.export.variants import candidates

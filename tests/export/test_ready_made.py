@@ -12,7 +12,7 @@ from serving.errors import UserError
 from serving.export import ready_made
 from serving.export.data.reading import digits
 from serving.export.gates.refusals import AccuracyLost
-from serving.export.pipeline import ExportSpec
+from serving.export.job import ExportSpec
 from serving.export.progress import silent
 from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
@@ -39,7 +39,7 @@ def int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def export(file: Path, repository: Path, variant: str = "int8", **changes: object) -> Variant:
     given: dict[str, object] = {
-        "asked": ASKED,
+        "spec": ASKED,
         "data": str(PAYLOAD),
         "keeps_slow": True,
         "engines": ENGINES,
@@ -121,8 +121,8 @@ def test_a_spoilt_file_is_refused_by_its_own_gate(
     [
         ({"variant": "fp32"}, "cannot be exported as variant 'fp32'"),
         ({"variant": "int88"}, "cannot be exported as variant 'int88', did you mean 'int8'"),
-        ({"asked": ExportSpec("digits-int8")}, "ends in the precision -int8"),
-        ({"asked": ExportSpec("digit")}, "no variant 'digit-fp32', did you mean 'digits-fp32'"),
+        ({"spec": ExportSpec("digits-int8")}, "ends in the precision -int8"),
+        ({"spec": ExportSpec("digit")}, "no variant 'digit-fp32', did you mean 'digits-fp32'"),
         ({"file": Path("nowhere.onnx")}, r"there is no file nowhere.onnx"),
         ({"data": "nowhere.npz"}, r"nowhere.npz is not there"),
     ],

@@ -24,6 +24,10 @@ TEXTS = "texts"
 # asks for, in half the memory of a small machine.
 MAX_BYTES = 2 * 2**30
 
+CALIBRATION_SHARE = 5  # one row of so many calibrates
+MIN_CALIBRATION_ROWS = 4  # fewer say nothing about the range of an activation (guess, not measured)
+MAX_CALIBRATION_ROWS = 256  # ranges settle long before (guess, not measured)
+
 NUMPY_TYPES = {
     "BOOL": "bool",
     "UINT8": "uint8",
@@ -72,6 +76,18 @@ class Dataset:
             hasher.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
             hasher.update(np.ascontiguousarray(values).data.cast("B") if values.size else b"")
         return hasher.hexdigest()
+
+    def divided(self) -> tuple[Dataset, Mapping[str, NDArray[Any]] | None]:
+        """(what judges, what calibrates): some rows of this one, which it then loses; None where it has too few."""
+        every = np.arange(self.num_samples)
+        chosen = every[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]
+        if len(chosen) < MIN_CALIBRATION_ROWS:
+            return self, None
+        left = np.setdiff1d(every, chosen)
+        judging = {name: values[left] for name, values in self.inputs.items()}
+        labels = None if self.labels is None else self.labels[left]
+        rest = Dataset(f"{self.name}, without the rows that calibrate", judging, labels, self.kind)
+        return rest, {name: values[chosen] for name, values in self.inputs.items()}
 
     def rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
         return {name: values[start:stop] for name, values in self.inputs.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import Arrays, ExportedModel, Run
+from serving.export.exported_model import Arrays, ExportedModel, Run, num_rows, spread
 from serving.export.gates import rows
 from serving.export.gates.limits import EXACT_ROWS, Limits
 from serving.export.gates.metrics import count_non_finite
@@ -51,7 +51,7 @@ class _Check:
         if (got := [output.name for output in self._session.outputs]) != names:
             raise UserError(f"{name}: the graph's outputs are {', '.join(got)}, the source says {', '.join(names)}")
         self._inputs = inputs
-        self._example = _spread(inputs, _MAX_ROWS)
+        self._example = spread(inputs, _MAX_ROWS)
         self._num_alone = 1 if exported.max_batch_size else 0
 
     def all(self) -> None:
@@ -99,15 +99,15 @@ class _Check:
         """
         if _all_alike(self._example) or _tells_apart(alone):
             return
-        more = _spread(self._inputs, _MAX_ROWS_ALIKE)
+        more = spread(self._inputs, _MAX_ROWS_ALIKE)
         answers = self._alone(more)
         if _tells_apart(answers):
             return
-        if _num_rows(self._exported.example) and _tells_apart(self._alone(_spread(self._exported.example, _MAX_ROWS))):
+        if num_rows(self._exported.example) and _tells_apart(self._alone(spread(self._exported.example, _MAX_ROWS))):
             return
         outputs = _floats(answers)
         deviation, scale = max(_deviation(values) for values in outputs), max(_scale(values) for values in outputs)
-        raise Degenerate(self._name, _num_rows(more), deviation, scale)
+        raise Degenerate(self._name, num_rows(more), deviation, scale)
 
     # -- dimensions of any length -------------------------------------------------------------------------------------
 
@@ -174,17 +174,6 @@ def _halved(values: NDArray[Any], length: int) -> int:
     """Of an image's edge to a multiple of the strides that nets halve images by: at other sizes many do not run."""
     half = length // 2
     return -(-half // _STRIDES) * _STRIDES if values.ndim >= _IMAGES_NDIM and length % _STRIDES == 0 else half
-
-
-def _spread(inputs: Arrays, most: int) -> dict[str, NDArray[Any]]:
-    """At most so many rows, evenly from the first to the last."""
-    num_rows = _num_rows(inputs)
-    chosen = np.linspace(0, num_rows - 1, min(most, num_rows)).round().astype(int)
-    return {key: values[chosen] for key, values in inputs.items()}
-
-
-def _num_rows(inputs: Arrays) -> int:
-    return len(next(iter(inputs.values()))) if inputs else 0
 
 
 def _tells_apart(outputs: list[NDArray[Any]]) -> bool:

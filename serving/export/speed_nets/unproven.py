@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serving.export import pool_rules
+from serving.export import pool_gates
 from serving.export.exported_model import ExportedModel
 from serving.export.gates import accuracy
 from serving.export.progress import Progress, silent
@@ -55,5 +55,5 @@ def proven(
 def pools(variant: str) -> Mapping[str, PoolGate]:
     """Where its precision is computed at all."""
     return {
-        pool: pool_rules.refusal(variant, pool) or PoolGate(PASSED, engine, UNTRAINED) for pool, engine in PLAIN.items()
+        pool: pool_gates.refusal(variant, pool) or PoolGate(PASSED, engine, UNTRAINED) for pool, engine in PLAIN.items()
     }

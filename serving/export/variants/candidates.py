@@ -5,7 +5,7 @@ Whether a candidate is any good is for `gates`, whether it pays for `speed`; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
@@ -42,3 +42,8 @@ def candidates(
         return fp16.candidates(fp32, calibration)
     how = "FP32 as exported" if precision == "fp32" else "FP32's file; the engine computes in BF16"
     return iter([Candidate(precision, fp32, how)])
+
+
+def calibrates(fp32: bytes, precisions: Collection[str]) -> bool:
+    """Whether making any of these looks at calibration data: static INT8 for its ranges, FP16 for values that would overflow."""
+    return "fp16" in precisions or ("int8" in precisions and int8.is_static(fp32))

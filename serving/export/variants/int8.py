@@ -129,6 +129,14 @@ def ways(graph: Graph, has_calibration: bool) -> list[str]:
     return ["static", "dynamic"]
 
 
+def is_static(fp32: bytes) -> bool:
+    """Whether calibration data would be used."""
+    try:
+        return "static" in ways(read(opened(fp32)), has_calibration=True)
+    except NothingToQuantise:
+        return False
+
+
 def weights_of(graph: Graph, kind: str) -> int:
     """How many constant weights the nodes of this type have."""
     stays = quantiser.not_to_be_rounded(graph)

@@ -1,0 +1,141 @@
+"""Which pools may run a file, and on which engine? By what computes its precision at all, and by how fast it was beside FP32.
+
+Timing itself is `speed`'s. Rule: a pool that may not run a variant is told an engine that no such server has, so that it
+cannot load there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+
+from serving.export import recording
+from serving.export.job import ExportJob
+from serving.export.judge import GatedCandidate, Judge
+from serving.export.recording import ProvenVariant
+from serving.export.scratch import scratch, writing_into
+from serving.export.speed import Entrant, Results, contest
+from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
+from serving.export.variants.outcome import Candidate
+from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, PoolGate
+
+TENSORRT = "tensorrt"
+# (variant, pool) -> the engine that such a server lacks, and why the pool may not run it
+NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("fp16", "cpu"): ("cuda", "ONNX Runtime has few FP16 kernels for CPUs: it would run slower than FP32"),
+    ("int8", "gpu"): (TENSORRT, "ONNX Runtime's CUDA provider has no INT8 kernels, only TensorRT has"),
+    ("bf16", "gpu"): (TENSORRT, "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
+}
+_TENSORRT_ONLY = "made for TensorRT, whose integers processors compute otherwise"
+_UNTIMED = "right answers; not timed on a GPU yet, so FP32 goes first there"
+_ACCEPTED = "accepted without data: nothing proves it"
+_CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
+# precision -> the engines that compute it as what it is
+_ENGINES = {
+    "fp32": ("cpu", "openvino", "cuda"),
+    "bf16": ("openvino",),
+    "fp16": ("cuda",),
+    "int8": ("cpu", "openvino"),
+}
+
+
+def refusal(variant: str, pool: str, needs: Set[str] = frozenset(), *, is_cpu_only: bool = False) -> PoolGate | None:
+    """Why this pool may not run the variant; None where it may. `needs`: as its candidate has them."""
+    if TENSORRT in needs and pool == "cpu":
+        return PoolGate(NOT_ALLOWED, "cuda", _TENSORRT_ONLY)
+    if (variant, pool) in NOT_ALLOWED_ON and TENSORRT not in needs:
+        return PoolGate(NOT_ALLOWED, *NOT_ALLOWED_ON[variant, pool])
+    if pool == "gpu" and is_cpu_only:
+        return PoolGate(NOT_ALLOWED, TENSORRT, _CPU_ONLY)
+    return None
+
+
+def engines(variant: str, needs: Set[str], *, is_cpu_only: bool) -> list[str]:
+    """Engines that it may be timed on. Files for TensorRT are timed on none."""
+    if TENSORRT in needs:
+        return []
+    return [engine for engine in _ENGINES[variant] if not (is_cpu_only and engine == "cuda")]
+
+
+def place(job: ExportJob, judge: Judge, gated: Sequence[GatedCandidate]) -> tuple[list[ProvenVariant], Results]:
+    """Times all of them beside each other. Each comes back with what it may do on each pool."""
+    with scratch("export") as folder:
+        entrants = [
+            Entrant(candidate.precision, engine, _write(folder, candidate))
+            for candidate, _ in gated
+            for engine in _engines_of(job, judge, candidate)
+        ]
+        results = _contest(job, entrants)
+    return [_proven(job, judge, one, results) for one in gated], results
+
+
+def fastest(job: ExportJob, passed: Sequence[GatedCandidate]) -> GatedCandidate:
+    """Of INT8 files that are all good enough, the one to keep. They run on ONNX Runtime's own provider."""
+    with scratch("export") as folder:
+        files = {f"int8 {number}": _write(folder, one, number) for number, (one, _) in enumerate(passed)}
+        base = _write(folder, Candidate("fp32", job.exported.model, ""))
+        entrants = [Entrant("fp32", "cpu", base), *(Entrant(name, "cpu", file) for name, file in files.items())]
+        winner = _contest(job, entrants, is_short=True).fastest(files)
+    return passed[list(files).index(winner)] if winner else passed[0]
+
+
+def _contest(job: ExportJob, entrants: Sequence[Entrant], *, is_short: bool = False) -> Results:
+    """`is_short`: only which of ours is faster, where the interval does not matter."""
+    largest = max(1, job.exported.max_batch_size)
+    middle = min(recording.WARMUP_BATCH_SIZE, largest)
+    return contest(
+        entrants,
+        engines={entrant.engine: job.engines[entrant.engine] for entrant in entrants},
+        batch_sizes=sorted({1, middle} if is_short else {1, middle, largest}),
+        num_rounds=MIN_ROUNDS if is_short else NUM_ROUNDS,
+        inputs=job.inputs,
+        seconds=job.spec.seconds,
+        progress=job.progress,
+    )
+
+
+def _engines_of(job: ExportJob, judge: Judge, candidate: Candidate) -> list[str]:
+    """Those that are here, may run it, and gave the right answers."""
+    allowed = engines(candidate.precision, candidate.needs, is_cpu_only=job.exported.is_cpu_only)
+    return [
+        engine for engine in allowed if engine in job.engines and (candidate.precision, engine) not in judge.wrong_on
+    ]
+
+
+def _proven(job: ExportJob, judge: Judge, gated: GatedCandidate, results: Results) -> ProvenVariant:
+    candidate, variant = gated[0], gated[0].precision
+    pools = {pool: _pool_gate(job, candidate, pool, results) for pool in ("cpu", "gpu")}
+    return ProvenVariant(
+        variant=variant,
+        model=candidate.model,
+        how="" if variant == "fp32" else candidate.how,
+        gate=judge.gate_on(pools["cpu"].engine, gated),
+        pools=pools,
+        speed=tuple(row for key in results.entrants if key[0] == variant for row in results.speeds(*key)),
+        needs=tuple(sorted(candidate.needs)),
+    )
+
+
+def _pool_gate(job: ExportJob, candidate: Candidate, pool: str, results: Results) -> PoolGate:
+    variant, is_for_tensorrt = candidate.precision, job.spec.is_for_tensorrt
+    if refused := refusal(variant, pool, candidate.needs, is_cpu_only=job.exported.is_cpu_only):
+        return refused
+    if pool == "gpu" and (is_for_tensorrt or "cuda" not in job.engines):
+        engine = TENSORRT if is_for_tensorrt else "cuda"
+        gate = PoolGate(PASSED, engine, "the baseline" if variant == "fp32" else _UNTIMED)
+    else:
+        gate = results.verdict(variant, pool)
+    if job.exported.is_untrained:
+        return replace(gate, reason=f"{UNTRAINED}; {gate.reason}")
+    return replace(gate, status=UNGATED, reason=_ACCEPTED) if job.data is None else gate
+
+
+def _write(folder: Path, candidate: Candidate, number: int = 0) -> Path:
+    """The candidate's file; BF16's is FP32's."""
+    name = "fp32" if candidate.precision == "bf16" else candidate.precision
+    path = folder / f"{name}-{number}.onnx"
+    if not path.exists():
+        with writing_into(folder):
+            path.write_bytes(candidate.model)
+    return path
