@@ -4,7 +4,8 @@
     scripts/trace_walk.py variants       the same with FP16 and INT8
     scripts/trace_walk.py export --list  the stays one after another
 
-A stay is a run of consecutive calls inside one file, a return a file that is entered again. `Walk` counts any block of code.
+A stay is a run of consecutive calls inside one file, a return a file that is entered again. A loop between the same few files
+is also counted as one round of it (`folded`), because its length is the data's or the clock's. `Walk` counts any block of code.
 Only calls of functions count: what a file does when it is imported is left out.
 """
 
@@ -43,13 +44,26 @@ class Walk:
         if not self.stays or self.stays[-1] != name:
             self.stays.append(name)
 
+    def folded(self) -> list[str]:
+        """The stays without immediate repetitions of the same one to four."""
+        stays = list(self.stays)
+        for length in (2, 3, 4):
+            kept: list[str] = []
+            for stay in stays:
+                kept.append(stay)
+                if len(kept) >= 2 * length and kept[-length:] == kept[-2 * length : -length]:
+                    del kept[-length:]
+            stays = kept
+        return stays
+
     def __str__(self) -> str:
         files = set(self.stays)
         folders = {str(Path(file).parent) for file in files}
         steps = len(set(zip(self.stays, self.stays[1:], strict=False)))
         return (
             f"{len(self.stays)} stays in {len(files)} files of {len(folders)} folders, "
-            f"{len(self.stays) - len(files)} returns, {steps} different steps from file to file"
+            f"{len(self.stays) - len(files)} returns, {steps} different steps from file to file; "
+            f"folded {len(self.folded())} stays, {len(self.folded()) - len(files)} returns"
         )
 
 

@@ -23,9 +23,9 @@ from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.custom import load_metric
 from serving.export.gates.limits import Limits
+from serving.export.job import AUTO, ExportSpec
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, kind_of, source_options
-from serving.export.job import AUTO, ExportSpec
 from serving.export.pipeline import Outcome
 from serving.export.progress import Progress
 from serving.export.recipes import RecipeModel

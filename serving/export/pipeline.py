@@ -102,9 +102,7 @@ def _precisions(job: ExportJob) -> tuple[tuple[str, ...], Mapping[str, str]]:
     if wanted is None:
         return offered, {}
     if missing := [precision for precision in dict.fromkeys(wanted) if precision not in offered]:
-        raise UserError(
-            f"{job.exported.source} cannot be made in {', '.join(missing)}; it can in {', '.join(offered)}"
-        )
+        raise UserError(f"{job.exported.source} cannot be made in {', '.join(missing)}; it can in {', '.join(offered)}")
     return tuple(dict.fromkeys(("fp32", *wanted))), {}
 
 

@@ -14,14 +14,14 @@ from serving.errors import GateRefused, UserError
 from serving.export import pipeline, recording, user_data
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
-from serving.export.load_check import Load
 from serving.export.job import ExportJob, ExportSpec
+from serving.export.load_check import Load
 from serving.export.pipeline import Outcome
-from serving.export.variants.outcome import Candidate
 from serving.export.progress import Progress
 from serving.export.publish import Publication, publish_all
 from serving.export.recording import ProvenVariant, SharedFiles
 from serving.export.speed import EnginePython
+from serving.export.variants.outcome import Candidate
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
 from serving.repository.preprocessing import from_json
 from serving.repository.record import nearest

@@ -136,8 +136,7 @@ def _flat(values: NDArray[Any]) -> list[Any]:
 
 
 def gate_data(data: Dataset) -> bytes:
-    """npz with as many rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any.
-    """
+    """npz with as many rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any."""
     count = data.num_samples
     while True:
         packed = npz(spread(arrays_of(data), count))

@@ -19,9 +19,8 @@ from serving.errors import EnvironmentFault
 from serving.export import pipeline
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
-from serving.export.load_check import Load, LoadResult
 from serving.export.job import ExportSpec
-from serving.export.load_check import NotServed
+from serving.export.load_check import Load, LoadResult, NotServed
 from serving.export.pipeline import Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
