@@ -1,12 +1,11 @@
-"""Imports point down the list of rooms, and heavy packages stay in the rooms that may use them."""
+"""Imports point down the list of rooms, go in no circle, and heavy packages stay in the rooms that may use them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 # From the top down; a room imports only what stands below it.
@@ -76,40 +75,99 @@ PURE = {
     },
 }
 FILES = sorted(p for folder in ("serving", "loadtest") for p in (ROOT / folder).rglob("*.py"))
+MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in FILES}
+# Folders beside each other that still import each other.
+TO_PART = {
+    "serving/gateway/classify and serving/gateway/http",
+    "serving/gateway/http and serving/gateway/openai",
+}
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Every name that a file imports, wherever it does: a module, or `module.name` where that is a module of ours."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            names += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            yield node.module or ""
+            module = node.module or ""
+            parts = {f"{module}.{name.name}" for name in node.names} & MODULES.keys()
+            names += [*parts, *([] if len(parts) == len(node.names) else [module])]
+    return tuple(names)
 
 
 def place(path: Path) -> str:
-    """The room of a file: `gateway`, `local/backends`, `loadtest/report/build.py`."""
+    """The room of a file: `gateway`, `local/backends`, `loadtest/report.py`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "loadtest":
         return path.relative_to(ROOT).as_posix()
-    if parts[1] == "measure":
-        return "/".join(parts[1:])
     return "local/backends" if parts[1:3] == ("local", "backends") else parts[1]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES if p.is_relative_to(ROOT / "serving")], ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_imports_point_down_the_house(path: Path) -> None:
-    room = path.relative_to(ROOT / "serving").with_suffix("").parts[0]
-    if room in ("__init__", "__main__"):
-        return
-    assert room in ROOMS, f"a room nobody has named: {room}"
-    for name in imports(path):
-        parts = name.split(".")
-        assert parts[0] != "loadtest" or room == "cli", f"{path.name} imports {name}"
-        if parts[0] == "serving" and len(parts) > 1:
-            assert ROOMS.index(parts[1]) >= ROOMS.index(room), f"{room} may not import {name}"
+def test_imports_point_down_the_house() -> None:
+    for path in FILES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] != "serving" or parts[1] in ("__init__", "__main__"):
+            continue
+        room = parts[1]
+        assert room in ROOMS, f"a room nobody has named: {room}"
+        for name in imports(path):
+            package, _, rest = name.partition(".")
+            assert package != "loadtest" or room == "cli", f"{path} imports {name}"
+            if package == "serving" and rest:
+                assert ROOMS.index(rest.split(".")[0]) >= ROOMS.index(room), f"{path} may not import {name}"
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of nodes that reach each other (Tarjan's strongly connected components of more than one)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        order[node] = lowest[node] = len(order)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in order:
+                visit(other)
+            if other in stack:
+                lowest[node] = min(lowest[node], lowest[other])
+        if lowest[node] == order[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in graph:
+        if node not in order:
+            visit(node)
+    return found
+
+
+def test_no_file_imports_what_imports_it() -> None:
+    graph = {name: {it for it in imports(path) if it in MODULES and it != name} for name, path in MODULES.items()}
+    assert circles(graph) == []
+
+
+def test_no_two_folders_beside_each_other_import_each_other() -> None:
+    """A folder and one in it are one thing."""
+    pairs = {
+        (path.parent, MODULES[name].parent)
+        for path in FILES
+        for name in imports(path)
+        if name in MODULES
+        and not path.is_relative_to(MODULES[name].parent)
+        and not MODULES[name].is_relative_to(path.parent)
+    }
+    both = {
+        f"{one.relative_to(ROOT)} and {other.relative_to(ROOT)}"
+        for one, other in pairs
+        if (other, one) in pairs and one < other
+    }
+    assert both <= TO_PART
 
 
 PORTS = {"serving.ports", "serving.ports.free_ports"}
@@ -119,17 +177,16 @@ BURSTS = {"serving.planning.simulate.bursts", "serving.planning.simulate.bursts.
 DOCUMENTS = "serving.documents"  # the reader of files, pages and figures are everybody's
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_packages_stay_in_their_rooms(path: Path) -> None:
-    for name in imports(path):
-        keepers = KEEPERS.get(name.split(".")[0])
-        assert keepers is None or place(path) in keepers, f"{place(path)} may not import {name}"
+def test_heavy_packages_stay_in_their_rooms() -> None:
+    for path in FILES:
+        for name in imports(path):
+            keepers = KEEPERS.get(name.split(".")[0])
+            assert keepers is None or place(path) in keepers, f"{place(path)} may not import {name}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if place(p) in PURE], ids=lambda p: str(p.relative_to(ROOT)))
-def test_deciding_code_has_no_clock_and_does_no_input_or_output(path: Path) -> None:
-    forbidden = PURE[place(path)] & {name.split(".")[0] for name in imports(path)}
-    assert not forbidden
+def test_deciding_code_has_no_clock_and_does_no_input_or_output() -> None:
+    for path in FILES:
+        assert not PURE.get(place(path), set()) & {name.split(".")[0] for name in imports(path)}, path
 
 
 # Texts and photographs become arrays by the very code that the model's gate was judged with, and by nothing of loadtest's own.
