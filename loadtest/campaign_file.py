@@ -22,11 +22,11 @@ from loadtest.strict_yaml import (
     a_number,
     a_text,
     compose,
-    nearest,
     one_of,
     one_or_more,
     read_text,
 )
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.replay.traces import read_trace
 

@@ -6,7 +6,6 @@ the one read; every message names the file, the line and the way out.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from loadtest.errors import CampaignFileError
+from serving.documents.nearest import nearest
 
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")  # as the gateway's public names; also a directory's and a header's
 
@@ -155,8 +155,3 @@ class Reader:
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise self.error(entries.value[index], f"two {key} are named {name!r}; give one a 'name' of its own")
-
-
-def nearest(word: str, known: list[str]) -> str:
-    matches = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else f"; known are {', '.join(known)}"

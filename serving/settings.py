@@ -7,19 +7,18 @@ turns a feature off in silence. Seconds inside, unit last in the name; None is u
 from __future__ import annotations
 
 import contextlib
-import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from serving.documents.reader import BROKEN
+from serving.documents.nearest import nearest
+from serving.documents.reader import read_document
 from serving.errors import UserError
 
 # Name -> what it does. The settings table in docs/settings.md is generated from this and from the models below.
@@ -44,13 +43,6 @@ NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 # `local/news.py` asks around them), and wants an IPv6 address with its brackets.
 LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1", "[::1]")
 EMULATED = "emulated"  # the device of pools whose times follow a file, and how the names of all such pools begin
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where a known name is near, else the list of all."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; known are: {', '.join(names)}"
 
 
 def check_environment(environment: Mapping[str, str] | None = None) -> None:
@@ -348,16 +340,7 @@ def read_settings(path: Path) -> GatewaySettings:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """What stands in the file, unchecked but for being a mapping."""
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the configuration {path}: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    except BROKEN as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from None
+    raw = read_document(path, "the configuration").data
     if not isinstance(raw, dict):
         raise UserError(f"{path}: expected a mapping with 'version' and 'pools'")
     return raw

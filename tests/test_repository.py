@@ -177,7 +177,7 @@ def test_a_renamed_directory_is_an_error_because_triton_would_serve_it_under_a_f
 def test_a_record_of_another_precision_than_known_is_an_error(repository: Repository) -> None:
     directory = (repository.path / "digits-int8").rename(repository.path / "digits-int4")
     (directory / RECORD_FILE).write_text(changed(lambda data: data.update(variant="int4")))
-    with pytest.raises(UserError, match="unknown variant 'int4', did you mean 'int8'"):
+    with pytest.raises(UserError, match="unknown variant 'int4'; did you mean 'int8'"):
         repository.variants()
 
 
@@ -194,7 +194,7 @@ def test_a_record_without_the_models_digest_is_an_error(repository: Repository) 
 
 
 def test_a_misspelt_variant_is_answered_with_the_nearest_one(repository: Repository) -> None:
-    with pytest.raises(UserError, match="no variant 'digits-int88', did you mean 'digits-int8'"):
+    with pytest.raises(UserError, match="no variant 'digits-int88'; did you mean 'digits-int8'"):
         repository.variant("digits-int88")
 
 
@@ -257,11 +257,11 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d.pop("version"), "version is None"),
         (lambda d: d.update(version="1"), "version is '1'"),
         (lambda d: d.update(version=True), "version is True"),
-        (lambda d: d.update(sped=[]), "unknown key 'sped', did you mean 'speed'"),
-        (lambda d: d.update(colour="red"), "unknown key 'colour', known are model, variant"),
+        (lambda d: d.update(sped=[]), "unknown key 'sped'; did you mean 'speed'"),
+        (lambda d: d.update(colour="red"), "unknown key 'colour'; known are model, variant"),
         (
             lambda d: d["gate"].update(dataset_digst="1"),
-            r"tandem.json.gate: unknown key 'dataset_digst', did you mean 'dataset_digest'",
+            r"tandem.json.gate: unknown key 'dataset_digst'; did you mean 'dataset_digest'",
         ),
         (lambda d: d["pools"]["cpu"].update(note=""), r"tandem.json.pools.cpu: unknown key 'note'"),
         (lambda d: d["speed"][0].update(speed=1), r"tandem.json.speed\[0\]: unknown key 'speed'"),
@@ -270,14 +270,14 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d.pop("gate"), "key 'gate' is missing"),
         (lambda d: d.update(modell=d.pop("model")), "key 'model' is missing; is 'modell' a misspelling of it"),
         (lambda d: d["gate"]["checks"][0].pop("value"), r"gate.checks\[0\]: key 'value' is missing"),
-        (lambda d: d["gate"]["checks"][0].update(limt=1), "unknown key 'limt', did you mean 'limit'"),
+        (lambda d: d["gate"]["checks"][0].update(limt=1), "unknown key 'limt'; did you mean 'limit'"),
         (lambda d: d["gate"]["checks"][0].update(is_minimum=1), "is_minimum: want true or false, got a whole number"),
-        (lambda d: d["gate"].update(basis="label"), "unknown basis 'label', did you mean 'labels'"),
-        (lambda d: d.update(task="classify"), "unknown task 'classify', did you mean 'classification'"),
+        (lambda d: d["gate"].update(basis="label"), "unknown basis 'label'; did you mean 'labels'"),
+        (lambda d: d.update(task="classify"), "unknown task 'classify'; did you mean 'classification'"),
         (lambda d: d.update(model_version=0), "model_version 0 is not 1 or more"),
         (lambda d: d.update(queue_delay_us=-1), "queue_delay_us -1 is negative"),
         (lambda d: d.update(warmup_batch_sizes=[33]), r"warmup_batch_sizes \[33\] are not within"),
-        (lambda d: d["speed"][0].update(baseline_engine="cpuu"), "unknown engine 'cpuu', did you mean 'cpu'"),
+        (lambda d: d["speed"][0].update(baseline_engine="cpuu"), "unknown engine 'cpuu'; did you mean 'cpu'"),
         (lambda d: d.update(max_batch_size="32"), "max_batch_size: want a whole number, got text"),
         (lambda d: d.update(max_batch_size=True), "max_batch_size: want a whole number, got true or false"),
         (lambda d: d.update(needs=[1]), "needs: want text, got a whole number"),
@@ -291,9 +291,9 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d.update(inputs={}), "inputs: want a list, got an object"),
         (lambda d: d["inputs"][0].update(shape=[1, 8.0]), "shape: want whole numbers, got a number"),
         (lambda d: d["inputs"][0].update(shape=[0]), r"shape \[0\] holds a size"),
-        (lambda d: d["inputs"][0].update(datatype="FP33"), "unknown datatype 'FP33', did you mean 'FP32'"),
-        (lambda d: d["pools"]["cpu"].update(status="pased"), "unknown status 'pased', did you mean 'passed'"),
-        (lambda d: d["pools"]["cpu"].update(engine="cude"), "unknown engine 'cude', did you mean 'cuda'"),
+        (lambda d: d["inputs"][0].update(datatype="FP33"), "unknown datatype 'FP33'; did you mean 'FP32'"),
+        (lambda d: d["pools"]["cpu"].update(status="pased"), "unknown status 'pased'; did you mean 'passed'"),
+        (lambda d: d["pools"]["cpu"].update(engine="cude"), "unknown engine 'cude'; did you mean 'cuda'"),
         (lambda d: d["speed"][0].update(ratio_low=3.0), "is not inside its interval"),
         (lambda d: d["files"].update({"../x": "0" * 64}), "'../x' is outside the variant's directory"),
         (lambda d: d["files"].update({"/etc/passwd": "0" * 64}), "is outside the variant's directory"),
@@ -476,7 +476,7 @@ def test_a_check_passes_on_the_right_side_of_its_limit_and_never_with_nan(
 
 
 def test_a_pool_that_a_variant_does_not_know_is_an_error() -> None:
-    with pytest.raises(UserError, match="knows nothing of pool 'gpuu', did you mean 'gpu'"):
+    with pytest.raises(UserError, match="knows nothing of pool 'gpuu'; did you mean 'gpu'"):
         Repository(COMMITTED).variant("digits-fp32").config("gpuu")
 
 

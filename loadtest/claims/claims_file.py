@@ -13,18 +13,8 @@ from typing import Any
 import yaml
 
 from loadtest.errors import CampaignFileError
-from loadtest.strict_yaml import (
-    REQUIRED,
-    Reader,
-    a_name,
-    a_number,
-    a_text,
-    compose,
-    nearest,
-    one_of,
-    one_or_more,
-    read_text,
-)
+from loadtest.strict_yaml import REQUIRED, Reader, a_name, a_number, a_text, compose, one_of, one_or_more, read_text
+from serving.documents.nearest import nearest
 
 KIND = "claims"
 MODELS = ("mlp", "minilm", "resnet50", "efficientnet-b2", "bert-base")

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadtest.profile.options import ProfileOptions
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.planning.engines import POOL
 from serving.replay.curves import read_curves
 from serving.repository.layout import Repository, Variant, default_repository
-from serving.repository.record import LABELS, nearest
+from serving.repository.record import LABELS
 
 ACCURACY = "top1"  # the one metric of gates that is a share of right answers
 EMULATED = "emulated"  # how names of pools and devices begin whose times follow a file (docs/emulated.md)

@@ -6,7 +6,6 @@ number fails like a bad one, and says so: too few requests lie beyond its percen
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import re
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from loadtest.errors import CampaignError
 from loadtest.report.summaries import ArmSummary, Report
 from loadtest.report.wording import point_label
+from serving.documents.nearest import nearest
 from serving.measure.intervals import Estimate
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -61,9 +61,9 @@ def parse(text: str, names: Sequence[str], arms: Sequence[str] | None = None) ->
         raise ConditionError(f'--fail-if {text!r} is not of the form NAME OP NUMBER, such as "p99_s > 0.05".')
     prefix, _, name = found["name"].rpartition(".")
     if name not in names:
-        raise ConditionError(f"--fail-if {text!r}: nothing is named {name!r}{_nearest(name, names)}")
+        raise ConditionError(f"--fail-if {text!r}: nothing is named {name!r}{nearest(name, names)}")
     if prefix and arms is not None and prefix not in arms:
-        raise ConditionError(f"--fail-if {text!r}: no arm is named {prefix!r}{_nearest(prefix, arms)}")
+        raise ConditionError(f"--fail-if {text!r}: no arm is named {prefix!r}{nearest(prefix, arms)}")
     try:
         number = float(found["number"])
     except ValueError:
@@ -91,11 +91,6 @@ def _failure(condition: Condition, place: ArmNumbers) -> str | None:
     if OPERATORS[condition.operator](value, condition.number):
         return f"Failed: {condition.text}: {condition.name} of {of} is {value:.6g}."
     return None
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    matches = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else f"; known are {', '.join(known)}."
 
 
 # As in report.json, of medians over the valid runs; `p99_s` for short of `latency_p99_s`.

@@ -6,7 +6,6 @@ that names the input; nothing is cast where numbers would change.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from loadtest.errors import PayloadError
 from loadtest.sending.bodies import NUMPY_TYPES, Array, Arrays, Body, Signature, Tensor, encode
+from serving.documents.nearest import nearest
 
 DIGITS = Path(__file__).resolve().parents[1] / "payloads" / "digits.npz"
 LABELS = "labels"
@@ -134,9 +134,7 @@ def fitted(arrays: dict[str, Array], model: Signature, where: str) -> Inputs:
     labels = arrays.pop(LABELS) if LABELS in arrays and LABELS not in known else None
     for name in arrays:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            way_out = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(known)}"
-            raise PayloadError(f"{where}: the model has no input {name!r}{way_out}")
+            raise PayloadError(f"{where}: the model has no input {name!r}{nearest(name, known)}")
     for name in known:
         if name not in arrays:
             raise PayloadError(f"{where}: no array for the model's input {name!r}")

@@ -5,7 +5,6 @@ Part of `campaign_file.py`'s form. Not here: whether it fits the model, which on
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 
 from loadtest.records import Payload
 from loadtest.strict_yaml import Reader, a_number, a_text, one_of
+from serving.documents.nearest import closest
 
 DATA = ("digits", "random", "photographs", "texts")
 ARRAYS, TEXTS = ".npz", ".txt"  # a file of arrays by input name, one of a text a line
@@ -22,9 +22,9 @@ ENCODINGS = ("json", "binary")
 def some_data(value: Any) -> str | None:
     if value in DATA or (isinstance(value, str) and value.endswith((ARRAYS, TEXTS))):
         return None
-    near = difflib.get_close_matches(str(value).lower(), DATA, n=1, cutoff=0.5)
+    near = closest(str(value), DATA)
     what = f"must be one of {', '.join(DATA)}, or a file's name that ends in {ARRAYS} or {TEXTS}"
-    return f"{what} (did you mean {near[0]!r}?)" if near else what
+    return f"{what} (did you mean {near!r}?)" if near else what
 
 
 # 32 rows a request is the largest batch `digits` takes; beyond 65,536 a length is a typing mistake (guess).

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from serving.documents.nearest import nearest
 from serving.errors import GateRefused, UserError
 from serving.export import pipeline, recording, user_data
 from serving.export.data.dataset import Dataset
@@ -24,7 +25,6 @@ from serving.export.speed import EnginePython
 from serving.export.variants.outcome import Candidate
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
 from serving.repository.preprocessing import from_json
-from serving.repository.record import nearest
 
 VARIANTS = ("fp16", "int8")
 

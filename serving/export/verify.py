@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from serving.documents.nearest import nearest
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
 from serving.installation import how_to_add
 from serving.repository import GATE_DATA_FILE, NOTHING, PRECISIONS, Check, DigestMismatch, Repository, Variant
 from serving.repository.processor import has
-from serving.repository.record import nearest
 
 if TYPE_CHECKING:  # it needs NumPy and ONNX Runtime
     from serving.export.rerun import EngineRun, Outcome

@@ -7,7 +7,6 @@ other. Rule: a link stays a link, and whoever could read the old file can read t
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from serving.documents.nearest import closest
 from serving.errors import UserError
 from serving.keys.key import Key, digest_of, id_of, make_text
 from serving.keys.key_file import check_name, read, render
@@ -71,8 +71,8 @@ def revoke(path: Path, which: str, now: datetime) -> Key:
         keys = read(path).keys
         key = next((key for key in keys if key.id == sought), None)
         if key is None:
-            close = difflib.get_close_matches(sought[:40], [key.id for key in keys], n=1)
-            way = f"did you mean '{close[0]}'?" if close else "`tandem keys list` shows the ids"
+            close = closest(sought[:40], [key.id for key in keys])
+            way = f"did you mean '{close}'?" if close else "`tandem keys list` shows the ids"
             raise UserError(f"{path}: no key has this id; {way}")
         if key.revoked is not None:
             return key

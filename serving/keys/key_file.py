@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.keys.key import DIGEST, ID, SCOPES, Key, hidden
 from serving.keys.permissions import require_ours_alone
 from serving.repository import check_model_name
 from serving.scheduling.admission import HIGHEST, LOWEST
-from serving.settings import nearest
 
 VERSION = 1
 MAX_NAME = 100  # letters of a name, so that a line of a table stays one; a guess

@@ -7,12 +7,12 @@ names that begin with `emulated` are free. Those pools follow a file (`--emulate
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.settings import EMULATED, NAME
 
@@ -45,9 +45,7 @@ def read_pools(values: Iterable[str], *, has_gpu: bool, emulate: Iterable[str] =
             if not has_url and name not in pools:
                 raise UserError(f"--pool {value}: say whose times it follows: --emulate {name}=FILE")
         elif name not in KINDS:
-            near = difflib.get_close_matches(name, KINDS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else "pools are: cpu, gpu"
-            raise UserError(f"--pool {value}: there is no pool '{name}'; {hint}")
+            raise UserError(f"--pool {value}: there is no pool '{name}'{nearest(name, KINDS)}")
         before = pools.get(name, Pool(name, is_local=False, urls=()))
         if has_url:
             pools[name] = replace(before, urls=(*before.urls, _address(value, url)))

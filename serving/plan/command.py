@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.plan import objective as asked
 from serving.plan.outputs import Origin, as_json, write
@@ -21,7 +22,6 @@ from serving.planning.plan.search import make_plan
 from serving.planning.plan.wording import paragraph, table
 from serving.planning.price_list import PriceList
 from serving.planning.profile import Profile
-from serving.settings import nearest
 
 SHIPPED_WORD = "shipped"  # among --prices: the list that comes with Tandem
 

@@ -7,43 +7,31 @@ currencies never meet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import date
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.planning.price_list import Offer, PriceList
-from serving.settings import nearest
 
 SHIPPED = Path(__file__).parent / "prices" / "aws-us-east-1-2026-07-20.yaml"
-_PRICES = TypeAdapter(PriceList)
-_WORDS = {True: {field.name for field in fields(Offer)}, False: {field.name for field in fields(PriceList)}}
 
 
 def read_prices(path: Path | None) -> PriceList:
     """None: the list that is shipped. Raises UserError with the file, the place in it and what is wrong there."""
     path = path or SHIPPED
-    raw = read_document(path, "the price list")
-    if not isinstance(raw, dict) or raw.get("version") != 1:
-        found = raw.get("version") if isinstance(raw, dict) else None
-        raise UserError(f"{path}: not a price list of version 1 (its version is {found!r}); docs/plan.md shows one")
-    if isinstance(raw.get("date"), date):  # YAML reads an unquoted day as one
-        raw["date"] = raw["date"].isoformat()[:10]
+    document = read_document(path, "the price list")
+    document.version(1, "a price list", "docs/plan.md shows one")
+    prices = document.values(PriceList)
     try:
-        prices = _PRICES.validate_python(raw)
         date.fromisoformat(prices.date)
-    except ValidationError as error:
-        raise UserError(f"{path}: {_problem(error)}") from None
     except ValueError:
-        raise UserError(f"{path}: date: '{raw['date']}' is no day such as 2026-07-20") from None
+        raise document.wrong(("date",), f"{prices.date!r} is no day such as 2026-07-20") from None
     if not prices.offers:
-        raise UserError(f"{path}: offers: there is none")
+        raise document.wrong(("offers",), "there is none")
     names = [offer.name for offer in prices.offers]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"{path}: offers: {twice} is there twice")
+        raise document.wrong(("offers",), f"{twice} is there twice")
     return prices
 
 
@@ -67,15 +55,3 @@ def read_price_lists(paths: Sequence[Path | None]) -> PriceList:
         currency=first.currency,
         offers=tuple(offers.values()),
     )
-
-
-def _problem(error: ValidationError) -> str:
-    """The first; a misspelt word before the one that is missing because of it."""
-    problems = error.errors(include_url=False)
-    problem = min(problems, key=lambda p: p["type"] not in ("extra_forbidden", "unexpected_keyword_argument"))
-    where = ".".join(str(part) for part in problem["loc"]) or "the list"
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown '{where}'{nearest(str(problem['loc'][-1]), _WORDS[len(problem['loc']) > 1])}"
-    if problem["type"] in ("missing", "missing_argument"):
-        return f"'{where}' is missing"
-    return f"{where}: {problem['msg'].removeprefix('Value error, ')}"

@@ -6,28 +6,17 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from serving.documents.reader import read_document
-from serving.errors import UserError
 from serving.planning.profile import Profile
 
 SHIPPED = Path(__file__).parent / "profiles"  # others' published figures, by which a what-if can be told
-_PROFILE = TypeAdapter(Profile)
 
 
 def read_profile(path: Path) -> Profile:
     """Raises UserError with the file, the place in it and what is wrong there."""
-    raw = read_document(path, "the profile")
-    if not isinstance(raw, dict) or raw.get("version") != 1:
-        found = raw.get("version") if isinstance(raw, dict) else None
-        raise UserError(f"{path}: not a profile of version 1 (its version is {found!r}); `tandem profile` writes one")
-    try:
-        return _PROFILE.validate_python(raw)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "the profile"
-        raise UserError(f"{path}: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
+    document = read_document(path, "the profile")
+    document.version(1, "a profile", "`tandem profile` writes one")
+    return document.values(Profile)
 
 
 def write_profile(path: Path, profile: Profile) -> None:

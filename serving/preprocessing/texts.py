@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.repository.preprocessing import TextPreprocessing
-from serving.repository.record import nearest
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 WORDS = (IDS, MASK, TYPES)  # that a tokenizer makes

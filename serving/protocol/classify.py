@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from serving.documents.nearest import nearest
 from serving.errors import BadRequest
 from serving.preprocessing.containers import BadImage
 from serving.protocol.json_values import require_few_values
-from serving.repository.record import nearest
 
 DEFAULT_TOP_K = 5
 IMAGE, TOP_K = "image", "top_k"

@@ -16,8 +16,8 @@ import orjson
 from numpy.typing import NDArray
 
 from serving import errors
+from serving.documents.nearest import nearest
 from serving.protocol.json_values import require_few_values
-from serving.repository.record import nearest
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"

@@ -15,18 +15,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from serving.documents.nearest import nearest
 from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.repository import Variant
 from serving.repository.layout import PRECISIONS
 from serving.scheduling.curve import Curve
-from serving.settings import nearest
 
 ALL = "*"
+Points = tuple[tuple[float, float], ...]  # rows, seconds
 CARD_ONLY = frozenset({"fp16"})  # no CPU pool would serve it
-KEYS = ("version", "name", "variants")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # it becomes part of a header and of a metric's label
 
 
@@ -60,38 +60,27 @@ class Curves:
                 raise UserError(f"{self.file}: no variant '{name}' in the repository{nearest(name, known)}")
 
 
+@dataclass(frozen=True, slots=True)
+class _CurvesFile:
+    version: Literal[1]
+    name: str
+    variants: dict[str, Points]
+
+
 def read_curves(path: Path) -> Curves:
     """Raises UserError with the file, the place in it and the way out."""
-    return _curves(read_document(path, "the curves"), str(path))
-
-
-def _curves(raw: Any, file: str) -> Curves:
-    if not isinstance(raw, dict):
-        raise UserError(f"{file}: expected a mapping with {', '.join(KEYS)}")
-    for key in raw:
-        if key not in KEYS:
-            raise UserError(f"{file}: unknown key '{key}'{nearest(str(key), KEYS)}")
-    for key in KEYS:
-        if key not in raw:
-            raise UserError(f"{file}: '{key}' is missing")
-    if raw["version"] != 1 or isinstance(raw["version"], bool):
-        raise UserError(f"{file}: version {raw['version']!r} is not known here; this reads version 1")
-    name, variants = raw["name"], raw["variants"]
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UserError(f"{file}: name {name!r} must be a word of letters, digits, '.', '_' and '-', at most 63")
-    if not isinstance(variants, dict) or not variants:
-        raise UserError(f"{file}: 'variants' must give the points of at least one variant, or of '*' for all")
-    return Curves(name, {str(key): _curve(points, f"{file}: variants.{key}") for key, points in variants.items()}, file)
-
-
-def _curve(points: Any, where: str) -> Curve:
-    good = isinstance(points, list) and points and all(isinstance(point, list) and len(point) == 2 for point in points)
-    if not good:
-        raise UserError(f"{where}: must be a list of [rows, seconds], such as [[1, 0.005], [32, 0.010]]")
-    for number in (number for point in points for number in point):
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise UserError(f"{where}: {number!r} is no number (YAML reads 5e-3 as text: write 0.005)")
-    try:
-        return Curve(tuple((float(rows), float(seconds)) for rows, seconds in points))
-    except (ValueError, OverflowError) as error:
-        raise UserError(f"{where}: {error}") from None
+    document = read_document(path, "the curves")
+    read = document.values(_CurvesFile)
+    if not _NAME.fullmatch(read.name):
+        raise document.wrong(
+            ("name",), f"{read.name!r} must be a word of letters, digits, '.', '_' and '-', at most 63"
+        )
+    if not read.variants:
+        raise document.wrong(("variants",), "give the points of at least one variant, or of '*' for all")
+    curves = {}
+    for name, points in read.variants.items():
+        try:
+            curves[name] = Curve(points)
+        except ValueError as error:
+            raise document.wrong(("variants", name), str(error)) from None
+    return Curves(read.name, curves, str(path))

@@ -18,8 +18,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
-from serving.repository.record import UNTRAINED, Record, nearest
+from serving.repository.record import UNTRAINED, Record
 from serving.repository.triton_config import CUDA_PARAMETERS, ModelConfig
 
 RECORD_FILE = "tandem.json"

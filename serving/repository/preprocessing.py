@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass
 from typing import Any
 
-from serving.repository.record import RecordError, nearest
+from serving.documents.nearest import nearest
+from serving.repository.record import RecordError
 
 VERSION = 1
 INTERPOLATIONS = ("nearest", "box", "bilinear", "bicubic", "lanczos")

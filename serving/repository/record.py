@@ -7,7 +7,6 @@ here, never a loose dictionary.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any, Self, TypeVar
 
+from serving.documents.nearest import closest, nearest
 from serving.errors import UserError
 
 VERSION = 1
@@ -310,12 +310,6 @@ def _known(value: str, known: Mapping[str, object] | tuple[str, ...], what: str)
         raise ValueError(f"unknown {what} {value!r}{nearest(value, known)}")
 
 
-def nearest(name: str, known: Mapping[str, object] | tuple[str, ...] | list[str]) -> str:
-    """The end of an error message about an unknown name."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else f", known are {', '.join(known)}"
-
-
 # -- strict reading ---------------------------------------------------------------------------------------------------
 
 
@@ -420,8 +414,8 @@ class _Object:
 
     def _get(self, key: str) -> Any:
         if key not in self._data:
-            close = difflib.get_close_matches(key, list(self._data), n=1)
-            hint = f"; is {close[0]!r} a misspelling of it?" if close else ""
+            close = closest(key, self._data)
+            hint = f"; is {close!r} a misspelling of it?" if close else ""
             raise RecordError(self._where, f"key {key!r} is missing{hint}")
         return self._data[key]
 

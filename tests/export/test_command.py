@@ -621,7 +621,7 @@ def test_a_broken_file_of_a_folder_is_refused_before_a_framework_is_fetched(
         ("def f(:\n", 2, "m.py line 1: SyntaxError: "),
         ("\0", 2, "null bytes"),
         ("", 2, "m.py has no 'f'"),
-        ("def g(): pass\n", 2, "m.py has no 'f', known are g"),
+        ("def g(): pass\n", 2, "m.py has no 'f'; known are g"),
         ("class Net:\n    def f(self): pass\n", 2, "m.py has no 'f'"),
         ("def g():\n    f = 1\n", 2, "m.py has no 'f'"),
         ("def f(): pass\n", 3, ""),

@@ -120,9 +120,9 @@ def test_a_spoilt_file_is_refused_by_its_own_gate(
     ("changes", "says"),
     [
         ({"variant": "fp32"}, "cannot be exported as variant 'fp32'"),
-        ({"variant": "int88"}, "cannot be exported as variant 'int88', did you mean 'int8'"),
+        ({"variant": "int88"}, "cannot be exported as variant 'int88'; did you mean 'int8'"),
         ({"spec": ExportSpec("digits-int8")}, "ends in the precision -int8"),
-        ({"spec": ExportSpec("digit")}, "no variant 'digit-fp32', did you mean 'digits-fp32'"),
+        ({"spec": ExportSpec("digit")}, "no variant 'digit-fp32'; did you mean 'digits-fp32'"),
         ({"file": Path("nowhere.onnx")}, r"there is no file nowhere.onnx"),
         ({"data": "nowhere.npz"}, r"nowhere.npz is not there"),
     ],

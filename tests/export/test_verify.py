@@ -169,7 +169,7 @@ def test_a_record_that_cannot_be_read_belongs_to_its_model(broken: Path) -> None
     assert not verify(broken, model="digits", digests_only=True).has_passed
     others = verify(broken, model="numbers", digests_only=True)
     assert (others.has_passed, list(others.unread)) == (True, ["digits-fp16"])
-    with pytest.raises(UserError, match="has no model 'digit', did you mean 'digits'"):
+    with pytest.raises(UserError, match="has no model 'digit'; did you mean 'digits'"):
         verify(broken, model="digit")
 
 
@@ -343,13 +343,13 @@ def test_data_of_one_model_is_not_guessed_to_be_of_another(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"model": "digit"}, "has no model 'digit', did you mean 'digits'"),
-        ({"names": ["digits-int4"]}, "has no variant 'digits-int4', did you mean 'digits-int8'"),
+        ({"model": "digit"}, "has no model 'digit'; did you mean 'digits'"),
+        ({"names": ["digits-int4"]}, "has no variant 'digits-int4'; did you mean 'digits-int8'"),
         (
             {"names": ["digits-fp32"], "model": "digits"},
             "--model and --variant both say what to verify; give one of them",
         ),
-        ({"server": "nvidea"}, "unknown server 'nvidea', did you mean 'nvidia'"),
+        ({"server": "nvidea"}, "unknown server 'nvidea'; did you mean 'nvidia'"),
         ({"data": PAYLOAD, "digests_only": True}, "--digests-only runs none; give one of them"),
     ],
 )

@@ -73,7 +73,7 @@ def test_what_the_values_mean(values: list[str], has_gpu: bool, expected: list[P
     ("value", "says"),
     [
         ("gqu", "there is no pool 'gqu'; did you mean 'gpu'?"),
-        ("edge", "there is no pool 'edge'; pools are: cpu, gpu"),
+        ("edge", "there is no pool 'edge'; known are cpu, gpu"),
         ("", "there is no pool ''"),
         ("cpu=", "'' is not of the form http://HOST:PORT"),
         ("cpu=host:8000", "'host:8000' is not of the form http://HOST:PORT"),

@@ -56,18 +56,18 @@ def test_an_unquoted_day_is_a_day(tmp_path: Path) -> None:
     [
         ({"version": 2}, "not a price list of version 1"),
         ({"version": None}, "not a price list of version 1"),
-        ({"curency": "$"}, "unknown 'curency'; did you mean 'currency'?"),
+        ({"curency": "$"}, "unknown key 'curency'; did you mean 'currency'?"),
         ({"date": "monday"}, "'monday' is no day such as 2026-07-20"),
         ({"date": None}, "'date' is missing"),
         ({"offers": []}, "offers: there is none"),
         ({"offers": [OFFER, OFFER]}, "rack is there twice"),
-        ({"offers": [{**OFFER, "perhour": 1}]}, "unknown 'offers.0.perhour'; did you mean 'per_hour'?"),
+        ({"offers": [{**OFFER, "perhour": 1}]}, "offers[0]: unknown key 'perhour'; did you mean 'per_hour'?"),
         ({"offers": [{**OFFER, "per_hour": 0}]}, "a price is a number above 0"),
         ({"offers": [{**OFFER, "device": "gpu"}]}, "a gpu offer its cards"),
         ({"offers": [{**OFFER, "device": "gpu", "num_cards": 1}]}, "a gpu offer says which card it has"),
         ({"offers": [{**OFFER, "card": "T4"}]}, "and no other does"),
-        ({"offers": [{**OFFER, "device": "tpu"}]}, "offers.0.device"),
-        ({"offers": ["rack"]}, "offers.0"),
+        ({"offers": [{**OFFER, "device": "tpu"}]}, "offers[0].device"),
+        ({"offers": ["rack"]}, "offers[0]"),
     ],
 )
 def test_a_wrong_list_is_one_sentence_with_the_place_and_the_nearest_word(

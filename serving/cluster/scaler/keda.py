@@ -17,9 +17,9 @@ import grpc.aio  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from serving.cluster.scaler.state import Told
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.protocol import external_scaler as wire
-from serving.settings import nearest
 
 POOL = "pool"  # the trigger's metadata that names it
 MAX_MESSAGE_BYTES = 2**20  # a trigger's metadata are a few hundred bytes
@@ -133,5 +133,5 @@ def _try(host: str, port: int) -> None:
 
 def _known(pool: str, pools: tuple[str, ...]) -> str:
     near = nearest(pool, pools)
-    known = f"known are: {', '.join(sorted(pools))}"
+    known = f"known are {', '.join(sorted(pools))}"
     return f"; {known}" if known in near else f"{near} {known}"

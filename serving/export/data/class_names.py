@@ -5,8 +5,8 @@ Rule: a name that could mean two classes is an error, and so is one that the mod
 
 from __future__ import annotations
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
-from serving.repository.record import nearest
 
 _LARGEST = 2**53  # the last whole number up to which 64-bit floats have each one
 _MAX_DIGITS = 16  # of an index

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.dataset import NUMPY_TYPES, Dataset
 from serving.repository import Tensor
-from serving.repository.record import nearest
 
 LABELS = "labels"
 

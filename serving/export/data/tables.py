@@ -7,7 +7,6 @@ that would go unnoticed. Rule: a line that is broken is named by its number and 
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.documents.nearest import closest
 from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.data.class_names import ClassNames
@@ -145,8 +145,8 @@ def jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _check_columns(where: str, columns: list[str]) -> None:
     for name in columns:
-        if name not in COLUMNS and (meant := difflib.get_close_matches(name.lower(), COLUMNS, 1, _ALIKE)):
-            raise UserError(f"{where}: unknown column {name!r}, did you mean {meant[0]!r}?")
+        if name not in COLUMNS and (meant := closest(name, COLUMNS, _ALIKE)):
+            raise UserError(f"{where}: unknown column {name!r}; did you mean {meant!r}?")
     if twice := [name for name in columns if name in COLUMNS and columns.count(name) > 1]:
         raise UserError(f"{where}: column {twice[0]!r} stands there twice")
     if "text" not in columns:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.dataset import MAX_BYTES
 from serving.export.progress import Progress, silent
 from serving.preprocessing.texts import WORDS, open_tokenizer, padded, tokenized
 from serving.repository.preprocessing import TextPreprocessing
-from serving.repository.record import nearest
 
 _CHUNK = 256  # texts between two steps of the progress
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.gates.limits import RULES, digits
 from serving.repository import Check
-from serving.repository.record import nearest
 
 
 def check_metric(spec: str, *, is_trusted: bool) -> tuple[Path, str]:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Self
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.repository import Check
-from serving.repository.record import nearest
 
 TOP1 = "top1"
 ROW_DIFFERENCE = "row_difference"

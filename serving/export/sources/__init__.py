@@ -11,11 +11,11 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.checks import check_keras, check_onnx, check_pickle
-from serving.repository.record import nearest
 
 KINDS = {  # how it is spelled -> the module that reads it
     "hf": "hugging_face.hugging_face",
@@ -49,9 +49,9 @@ def _hint(spec: str) -> str:
     if spec.lower().endswith(".onnx"):
         return ": its name has to end in .onnx, in small letters"
     if (prefix := _ENDINGS.get(Path(spec).suffix.lower())) and not colon:
-        return f", did you mean {prefix}:{spec}?"
+        return f"; did you mean {prefix}:{spec}?"
     if not colon and Path(spec, "config.json").is_file():
-        return f", did you mean hf:{spec}?"
+        return f"; did you mean hf:{spec}?"
     return nearest(kind, KINDS) if colon else f"; sources are: {SPELLINGS}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
@@ -16,7 +17,6 @@ from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
 from serving.export.speed_nets.graph import SEED
 from serving.export.speed_nets.net import Net
 from serving.repository import UNTRAINED
-from serving.repository.record import nearest
 
 _NETS: Mapping[str, Net] = {
     "resnet50": resnet50.NET,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
 from serving.export.variants import fp16, int8
 from serving.export.variants.int8 import second_tries
 from serving.export.variants.outcome import Candidate
-from serving.repository.record import nearest
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 

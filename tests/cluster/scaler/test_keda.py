@@ -123,10 +123,10 @@ def test_what_is_not_known_is_unavailable_and_says_why(method: str, was_known: b
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ({"pool": "gpus"}, "no pool 'gpus'; did you mean 'gpu'? known are: cpu, gpu, gpu-big"),
-        ({"pool": "zebra"}, "no pool 'zebra'; known are: cpu, gpu, gpu-big"),
-        ({"Pool": "gpu"}, "the trigger's metadata name no 'pool'; known are: cpu, gpu, gpu-big"),
-        ({}, "the trigger's metadata name no 'pool'; known are: cpu, gpu, gpu-big"),
+        ({"pool": "gpus"}, "no pool 'gpus'; did you mean 'gpu'? known are cpu, gpu, gpu-big"),
+        ({"pool": "zebra"}, "no pool 'zebra'; known are cpu, gpu, gpu-big"),
+        ({"Pool": "gpu"}, "the trigger's metadata name no 'pool'; known are cpu, gpu, gpu-big"),
+        ({}, "the trigger's metadata name no 'pool'; known are cpu, gpu, gpu-big"),
     ],
 )
 def test_a_wrong_trigger_is_told_which_pools_there_are(method: str, metadata: dict[str, str], says: str) -> None:

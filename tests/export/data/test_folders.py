@@ -86,7 +86,7 @@ def test_files_that_are_no_images_by_name_are_passed_over_and_told(tmp_path: Pat
 @pytest.mark.parametrize(
     ("folder", "changes", "says"),
     [
-        ("catt", {}, "unknown label 'catt', did you mean 'cat'"),
+        ("catt", {}, "unknown label 'catt'; did you mean 'cat'"),
         ("crane", {}, "label 'crane' is the name of classes 2 and 3; give the index"),
         ("5", {}, r"label 5 is outside 0\.\.4"),
         ("cat", {"labels": None}, r"unknown label 'cat'; the model's classes have no names, so give an index, 0\.\.4"),

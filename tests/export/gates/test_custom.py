@@ -59,7 +59,7 @@ def test_it_may_import_and_define_what_it_likes(tmp_path: Path) -> None:
         ("metric.py:", r"want FILE.py:NAME"),
         ("metric.py:a b", r"want FILE.py:NAME"),
         ("nowhere.py:good", r"nowhere.py is not there"),
-        ("metric.py:god", r"has no function 'god', did you mean 'good'"),
+        ("metric.py:god", r"has no function 'god'; did you mean 'good'"),
         ("metric.py:NUMBER", r"has no function 'NUMBER'"),
     ],
 )

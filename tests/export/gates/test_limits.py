@@ -37,7 +37,7 @@ def test_an_error_below_0_is_the_users_to_mend(limit: str, value: float) -> None
 
 
 def test_a_limit_that_is_none_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="no limit 'max_drops', did you mean 'max_drop'"):
+    with pytest.raises(UserError, match="no limit 'max_drops'; did you mean 'max_drop'"):
         Limits.chosen({"max_drops": 0.1})
 
 

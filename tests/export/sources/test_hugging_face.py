@@ -86,7 +86,7 @@ def test_a_task_that_the_saved_class_has_no_head_for_is_refused(tmp_path: Path) 
 
 
 def test_an_unknown_task_is_named_with_the_nearest(tmp_path: Path) -> None:
-    assert "unknown task 'embeding', did you mean 'embedding'?" in refusal(saved(tmp_path, BERT), task="embeding")
+    assert "unknown task 'embeding'; did you mean 'embedding'?" in refusal(saved(tmp_path, BERT), task="embeding")
 
 
 def test_an_encoder_that_does_not_say_its_pooling_asks_for_it(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_encoder_that_does_not_say_its_pooling_asks_for_it(tmp_path: Path) ->
 
 def test_an_unknown_pooling_is_named_with_the_nearest(tmp_path: Path) -> None:
     said = refusal(saved(tmp_path, BERT, "vocab.txt"), pooling="meen")
-    assert "unknown pooling 'meen', did you mean 'mean'?" in said
+    assert "unknown pooling 'meen'; did you mean 'mean'?" in said
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])

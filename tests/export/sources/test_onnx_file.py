@@ -385,7 +385,7 @@ def test_an_example_with_every_dimension_says_that_there_is_no_batch(load: Any) 
         ({"x": floats(8, 5)}, r"input 'x' of the example has shape \[n, 5\], want FP32 \[n, 4\]"),
         ({"x": floats(8)}, r"has shape \[n\], want FP32 \[n, 4\]"),
         ({"x": floats(3, 4)}, "the example has 3 rows, want at least 4"),
-        ({"X": floats(8, 4)}, "the example has 'X', which is no input of the model, known are x"),
+        ({"X": floats(8, 4)}, "the example has 'X', which is no input of the model; known are x"),
         ({"x": floats(8, 4), "y": floats(8, 4)}, "the example has 'y', which is no input"),
         ({}, r"the example lacks input 'x', want FP32 \[n, 4\]"),
         ({"x": np.full((8, 4), "a")}, r"is <U1, want FP32"),
@@ -553,7 +553,7 @@ def test_a_file_that_cannot_be_served_is_turned_away_in_one_line(
     ("options", "says"),
     [
         ({"opset": 22}, "opset 22 is newer than servers here read: ask for 21"),
-        ({"task": "clasification"}, "unknown task 'clasification', did you mean 'classification'"),
+        ({"task": "clasification"}, "unknown task 'clasification'; did you mean 'classification'"),
     ],
 )
 def test_options_that_cannot_be_are_named(load: Any, options: dict[str, Any], says: str) -> None:

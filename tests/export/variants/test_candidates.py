@@ -25,7 +25,7 @@ def test_bf16_is_the_fp32_file_itself() -> None:
 
 
 def test_an_unknown_precision_names_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"unknown precision 'fp61', did you mean 'fp16'\?"):
+    with pytest.raises(UserError, match=r"unknown precision 'fp61'; did you mean 'fp16'\?"):
         candidates("fp61", nets.perceptron(), None)
 
 

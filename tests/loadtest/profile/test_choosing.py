@@ -25,8 +25,8 @@ def test_all_variants_of_the_pool_are_measured_fp32_first() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (ProfileOptions("digts"), "has no model 'digts', did you mean 'digits'"),
-        (ProfileOptions("digits", variants=("int4",)), "has no variant 'int4', did you mean 'int8'"),
+        (ProfileOptions("digts"), "has no model 'digts'; did you mean 'digits'"),
+        (ProfileOptions("digits", variants=("int4",)), "has no variant 'int4'; did you mean 'int8'"),
         (ProfileOptions("digits", model_repository=Path("/nowhere/at/all")), "there is no model repository"),
         (ProfileOptions("digits", pool="emulated-gpu", emulate=Path("/nowhere.yaml")), "cannot read the curves"),
     ],

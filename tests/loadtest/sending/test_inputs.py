@@ -117,7 +117,7 @@ X = {"image": np.zeros((2, 1, 8, 8), np.float32)}
     ("arrays", "problem"),
     [
         ({"imgae": X["image"]}, "f: the model has no input 'imgae'; did you mean 'image'?"),
-        ({"zz": X["image"]}, "f: the model has no input 'zz'; it takes image"),
+        ({"zz": X["image"]}, "f: the model has no input 'zz'; known are image"),
         ({}, "f: no array for the model's input 'image'"),
         ({"labels": np.array([1, 2])}, "f: no array for the model's input 'image'"),
         ({"image": np.zeros((2, 8, 8))}, "f: 'image' is [8, 8] a row; the model takes [1, 8, 8]"),

@@ -16,6 +16,7 @@ import skl2onnx  # type: ignore[import-untyped, unused-ignore]
 import sklearn  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
@@ -30,7 +31,7 @@ from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.runnable import AS_IT_IS
 from serving.export.sources.graphs.trial import RunFailed, Trial
 from serving.repository import Tensor
-from serving.repository.record import CLASSIFICATION, OTHER, TASKS, nearest
+from serving.repository.record import CLASSIFICATION, OTHER, TASKS
 
 COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the model was fitted on a data frame
 

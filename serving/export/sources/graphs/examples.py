@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.npz import LABELS
 from serving.export.exported_model import Arrays
 from serving.export.sources.graphs.ports import Port
-from serving.repository.record import nearest
 
 NUM_ROWS = 8
 MAX_BYTES = 256 * 2**20  # of made-up rows: fewer of them where one is large, and none where four are too large (guess)

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources.graphs.batching import BATCH
@@ -23,7 +24,7 @@ from serving.export.sources.graphs.runnable import RunnableGraph
 from serving.export.sources.graphs.trial import MAX_BYTES
 from serving.repository import Tensor
 from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
-from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS
 
 # The length of what they give depends on the values that they get.
 _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "If", "Loop", "Scan", "StringSplit"}

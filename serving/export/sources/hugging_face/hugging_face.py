@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
@@ -15,7 +16,7 @@ from serving.export.sources import applies
 from serving.export.sources.hugging_face import hf_folder, sentence_modules
 from serving.export.sources.hugging_face.hf_folder import CONFIG, Folder
 from serving.export.sources.hugging_face.sentence_modules import Sentences
-from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS, nearest
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS
 
 IMAGES = "ForImageClassification"
 TEXTS = "ForSequenceClassification"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.sources.hugging_face.hf_folder import Folder
 from serving.repository.preprocessing import POOLINGS
-from serving.repository.record import nearest
 
 MODULES = "modules.json"
 KNOWN = ("Transformer", "Pooling", "Normalize")  # classes of sentence-transformers, in this order

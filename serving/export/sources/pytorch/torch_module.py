@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources import applies
 from serving.installation import how_to_add
-from serving.repository.record import TASKS, nearest
+from serving.repository.record import TASKS
 
 _MAKES_ANY_NAME = {"globals", "locals", "vars", "exec", "eval", "setattr"}
 SPELLING = "module:PKG.MOD:CALLABLE or module:FILE.py:CALLABLE"
