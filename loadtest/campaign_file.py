@@ -26,9 +26,9 @@ from loadtest.strict_yaml import (
     one_or_more,
     read_text,
 )
+from serving.decisions.files.traces import read_trace
 from serving.documents.nearest import nearest
 from serving.errors import UserError
-from serving.replay.traces import read_trace
 
 KINDS = ("closed", "open")
 OPEN_ONLY = ("rate_rps", "arrivals", "trace", "max_in_flight", "processes")

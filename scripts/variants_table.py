@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
+from serving.decisions.engines import PLAIN, POOL
 from serving.export.inventory import Models, Row, models
 from serving.export.table import measured_on, proof, size
-from serving.planning.engines import PLAIN, POOL
 from serving.repository import Speed
 
 COLUMNS = ("model", "variant", "size", "proof", "engine", "÷ FP32, by batch size", "on the CPU pool", "on the GPU pool")

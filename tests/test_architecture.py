@@ -17,9 +17,7 @@ ROOMS = [
     "gateway",
     "keys",
     "export",
-    "replay",
-    "plan",
-    "planning",
+    "decisions",
     "measure",
     "scheduling",
     "protocol",
@@ -62,11 +60,11 @@ KEEPERS = {
         "loadtest/profile/asking.py",
         "loadtest/bench/surfaces/grpc_port.py",
     },
-    "pydantic": {"settings", "gateway", "plan", "documents"},
+    "pydantic": {"settings", "gateway", "decisions/files", "documents"},
 }
 PURE = {
     "scheduling": {"asyncio", "time", "datetime", "socket", "os", "random"},
-    "planning": {"asyncio", "time", "socket", "os", "random"},
+    "decisions": {"asyncio", "time", "socket", "os", "random", "pydantic"},
     "loadtest/arrivals.py": {"asyncio", "time", "socket", "os", "pathlib"},
     "loadtest/report/fail_if.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
     **{
@@ -103,6 +101,10 @@ def place(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "loadtest":
         return path.relative_to(ROOT).as_posix()
+    if parts[1] == "measure":
+        return "/".join(parts[1:])
+    if parts[1] == "decisions" and (parts[2] == "files" or parts[-1] == "command"):
+        return "decisions/files"
     return "local/backends" if parts[1:3] == ("local", "backends") else parts[1]
 
 
@@ -172,8 +174,8 @@ def test_no_two_folders_beside_each_other_import_each_other() -> None:
 
 PORTS = {"serving.ports", "serving.ports.free_ports"}
 MESSAGES = {"serving.errors", "serving.errors.UserError", "serving.installation", "serving.installation.how_to_add"}
-TRACES = {"serving.replay.traces", "serving.replay.traces.read_trace"}
-BURSTS = {"serving.planning.simulate.bursts", "serving.planning.simulate.bursts.Bursts"}
+TRACES = {"serving.decisions.files.traces", "serving.decisions.files.traces.read_trace"}
+BURSTS = {"serving.decisions.simulate.bursts", "serving.decisions.simulate.bursts.Bursts"}
 DOCUMENTS = "serving.documents"  # the reader of files, pages and figures are everybody's
 
 

@@ -190,7 +190,7 @@ getattr(importlib.import_module(entry), name)()
         ("onnx", ["export", FP32, "--i-accept-ungated"]),
         ("onnxruntime", ["export", FP32, "--i-accept-ungated"]),
         ("serving.local.up", ["up"]),
-        ("serving.replay", ["simulate", "docs/scenarios/bert-large.yaml"]),
+        ("serving.decisions.simulate", ["simulate", "docs/scenarios/bert-large.yaml"]),
         ("loadtest", ["campaign", "run", "none.yaml"]),
     ],
 )

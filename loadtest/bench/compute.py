@@ -23,9 +23,9 @@ from loadtest.sending.connection import Connection, request_bytes
 from loadtest.sending.inputs import named
 from loadtest.stack import Server, stack
 from loadtest.target import Gateway
+from serving.decisions.engines import EnginePython
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.measure.rounds import Spread, ratio, spread
-from serving.planning.engines import EnginePython
 
 NET = "net"  # its name in the worker
 NUM_OUTSTANDING = 2  # one computes, one waits; more would only wait, and could be batched together

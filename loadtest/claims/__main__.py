@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadtest.claims.command import ClaimsOptions, run
+from serving.decisions.engines import EnginePython
 from serving.errors import TandemError, exit_code
 from serving.export.speed_nets.compare import engines_of
-from serving.planning.engines import EnginePython
 
 
 def _with_version(engine: EnginePython) -> EnginePython:

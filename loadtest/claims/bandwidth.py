@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.claims.values import Bandwidth
+from serving.decisions.engines import EnginePython
 from serving.export.scratch import scratch
 from serving.export.speed_nets.graph import SEED, Graph
-from serving.planning.engines import EnginePython
 from serving.repository import Tensor
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -23,8 +23,8 @@ from loadtest.claims.values import (
     Served,
     Timed,
 )
+from serving.decisions.engines import BASELINE, PLAIN, POOL
 from serving.measure.machine import Machine
-from serving.planning.engines import BASELINE, PLAIN, POOL
 
 NO_CARD = "no GPU on this machine"
 NO_COUNTER = "no energy counter is read here"

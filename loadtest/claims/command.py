@@ -27,11 +27,11 @@ from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.processes import Moment
 from loadtest.progress import Progress
 from serving import __version__
+from serving.decisions.engines import EnginePython
 from serving.errors import TandemError
 from serving.export.scratch import scratch
 from serving.local.engines import installed
 from serving.measure.machine import Machine, this_machine
-from serving.planning.engines import EnginePython
 from serving.repository import default_repository
 
 RESULTS, TEXT, PAGE = "claims.json", "claims.md", "claims.html"

@@ -15,9 +15,9 @@ from loadtest.claims import bandwidth, pricing, scaling, served, speeds, trees
 from loadtest.claims.claims_file import Claim, Suite
 from loadtest.claims.values import Findings, Served
 from loadtest.errors import CannotMeasure
+from serving.decisions.engines import POOL, EnginePython
+from serving.decisions.files.prices import read_prices
 from serving.measure.machine import Machine
-from serving.plan.price_file import read_prices
-from serving.planning.engines import POOL, EnginePython
 
 Experiment = Callable[[], Findings]
 

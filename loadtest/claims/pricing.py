@@ -6,10 +6,10 @@ Pure. A price that rests on an offer whose processor is not known to be this one
 from __future__ import annotations
 
 from loadtest.claims.values import Price
+from serving.decisions.plan.matching import Match, match
+from serving.decisions.prices import PriceList
+from serving.decisions.profile import Profile, ServerProfile, Settings
 from serving.measure.machine import Machine
-from serving.planning.plan.matching import Match, match
-from serving.planning.price_list import PriceList
-from serving.planning.profile import Profile, ServerProfile, Settings
 
 _FIT = {
     "alike": " (this processor names its family alone; that one has the same instruction sets)",

@@ -17,9 +17,9 @@ from loadtest.bench.compute import Net, request_to, served_rps
 from loadtest.claims.values import Findings, Served
 from loadtest.errors import CannotMeasure
 from loadtest.stack import stack
+from serving.decisions.engines import POOL, EnginePython
 from serving.export.scratch import scratch
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
-from serving.planning.engines import POOL, EnginePython
 
 PIXELS = {"digits": "digits", "resnet50": "random"}
 ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not measured)

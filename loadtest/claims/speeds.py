@@ -17,10 +17,10 @@ import numpy as np
 
 from loadtest.bench.compute import BUILD_TIMEOUT_S, run_command
 from loadtest.claims.values import Findings, LeftOut, Timed
+from serving.decisions.engines import BASELINE, PLAIN, POOL, EnginePython
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed_nets import net
 from serving.export.speed_nets.compare import by_device, inputs_of
-from serving.planning.engines import BASELINE, PLAIN, POOL, EnginePython
 from serving.repository import Repository, Variant
 
 VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own

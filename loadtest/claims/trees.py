@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from loadtest.claims import speeds
 from loadtest.claims.speeds import Timing
 from loadtest.claims.values import TREES, Findings
+from serving.decisions.engines import EnginePython
 from serving.export.scratch import scratch
 from serving.export.speed import Entrant, contest
-from serving.planning.engines import EnginePython
 
 NAME = "trees"  # of the experiment
 MISSING = "scikit-learn and skl2onnx are not installed here, so no trees could be trained"

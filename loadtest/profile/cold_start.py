@@ -18,7 +18,7 @@ from loadtest.processes import TANDEM, running
 from loadtest.sending.bodies import Body
 from loadtest.sending.connection import Connection, request_bytes
 from loadtest.stack import START_TIMEOUT_S, answers
-from serving.planning.profile import Phase
+from serving.decisions.profile import Phase
 from serving.ports import free_ports
 
 PHASES = ("process", "load", "first_answer")

@@ -17,9 +17,9 @@ from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions, emulation, shapes, times_s, whole_numbers
 from loadtest.profile.table import table
 from loadtest.progress import Progress
+from serving.decisions.files.profile import write_profile
+from serving.decisions.profile import Profile
 from serving.errors import UserError
-from serving.plan.profile_file import write_profile
-from serving.planning.profile import Profile
 
 __all__ = ["CampaignError", "ProfileOptions", "emulation", "run", "shapes", "times_s", "whole_numbers"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from loadtest.records import Evidence
-from serving.planning.profile import LoadPoint, MaxRate
+from serving.decisions.profile import LoadPoint, MaxRate
 
 
 def of_a_run(found: Evidence | None, pool: str, num_answers: float) -> float | None:

@@ -16,8 +16,8 @@ import numpy as np
 from loadtest.errors import PayloadError
 from loadtest.sending.bodies import Arrays, Signature, signature
 from loadtest.sending.inputs import Inputs, fitted, named, without_padding
+from serving.decisions.engines import BASELINE
 from serving.errors import UserError
-from serving.planning.engines import BASELINE
 from serving.repository.layout import GATE_DATA_FILE, Variant
 
 SEED = 1

@@ -16,9 +16,9 @@ import numpy as np
 from loadtest.errors import CannotMeasure
 from loadtest.profile.asking import Way
 from loadtest.profile.statistics import Counted
+from serving.decisions.profile import RUNGS, Timing
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import percentile
-from serving.planning.profile import RUNGS, Timing
 
 T = TypeVar("T")
 MIN_ROUNDS = 3  # fewer give no interval

@@ -30,9 +30,9 @@ from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, rea
 from loadtest.report.summaries import milliseconds, number
 from loadtest.target import Gateway
 from loadtest.validity import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
+from serving.decisions.profile import LoadPoint
 from serving.measure.percentiles import percentile
 from serving.measure.stability import growing_reason
-from serving.planning.profile import LoadPoint
 
 MAX_LATE_RATIO = 0.01  # p99 within the objective is one in a hundred beyond it
 # A lag of more, of the objective, sends what should come one by one in heaps, which a server may not carry (a guess).

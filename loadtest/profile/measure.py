@@ -28,10 +28,10 @@ from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
 from loadtest.stack import Stack, stack
 from loadtest.target import Gateway
+from serving.decisions.profile import Profile, Rung
 from serving.local.devices import require_gpu
 from serving.local.engines import installed
 from serving.measure.machine import this_machine, versions
-from serving.planning.profile import Profile, Rung
 
 Say = Callable[[str], None]
 LOOK_S = 0.5  # at the other work before anything starts: 50 of the kernel's ticks

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from serving.planning.profile import Timing
+from serving.decisions.profile import Timing
 
 PartName = Literal["compute", "queue", "transfer", "json", "gateway"]
 MIN_QUEUE_RATIO = 0.05  # of a request: a smaller wait is told as part of the transfer (a guess: what a bar can show)

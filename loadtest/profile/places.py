@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadtest.profile.options import ProfileOptions
+from serving.decisions.engines import POOL
+from serving.decisions.files.curves import read_curves
 from serving.documents.nearest import nearest
 from serving.errors import UserError
-from serving.planning.engines import POOL
-from serving.replay.curves import read_curves
 from serving.repository.layout import Repository, Variant, default_repository
 from serving.repository.record import LABELS
 

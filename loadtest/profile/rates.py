@@ -8,9 +8,9 @@ from loadtest.profile.load import Aim, Seen, open_run
 from loadtest.profile.options import Pace
 from loadtest.progress import Progress
 from loadtest.report.summaries import milliseconds, number
+from serving.decisions.profile import LoadPoint, MaxRate
 from serving.measure import search
 from serving.measure.intervals import searched
-from serving.planning.profile import LoadPoint, MaxRate
 
 Say = Callable[[str], None]
 LEAST_RPS = 0.2  # a run of 20 s then has four requests: below, nothing is a rate

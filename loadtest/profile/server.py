@@ -13,8 +13,8 @@ from loadtest.profile.places import EMULATED, accuracy
 from loadtest.profile.statistics import Running, running_of
 from loadtest.sending.bodies import Body
 from loadtest.target import Gateway
-from serving.planning.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Timing
-from serving.replay.curves import read_curves
+from serving.decisions.files.curves import read_curves
+from serving.decisions.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Timing
 from serving.repository.layout import Variant
 
 

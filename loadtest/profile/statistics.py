@@ -11,7 +11,7 @@ from typing import Any
 
 from loadtest.errors import CannotMeasure
 from loadtest.target import Gateway
-from serving.planning.profile import Settings
+from serving.decisions.profile import Settings
 
 PARTS = ("queue", "compute_input", "compute_infer", "compute_output")
 

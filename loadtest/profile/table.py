@@ -8,7 +8,7 @@ from loadtest.bench.verdicts import table as columns
 from loadtest.profile.parts import batch_sizes
 from loadtest.profile.wording import where_time_goes
 from loadtest.report.summaries import milliseconds, number
-from serving.planning.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
+from serving.decisions.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
 
 NAMES: dict[Rung, str] = {
     "in_process": "in process",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, overlap, split
 from loadtest.report.summaries import milliseconds
-from serving.planning.profile import Timing
+from serving.decisions.profile import Timing
 
 DOES: dict[PartName, str] = {
     "compute": "the net itself",

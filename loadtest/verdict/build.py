@@ -1,4 +1,4 @@
-"""From a plan, its profiles and a check to the values of a report. Pure; measuring is `command.py`'s, judging `planning/verdict.py`'s."""
+"""From a plan, its profiles and a check to the values of a report. Pure; measuring is `command.py`'s, judging `decisions/verdict.py`'s."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loadtest.verdict.report import (
     SourceReport,
     VerdictReport,
 )
-from serving.planning.plan.cost import cheapest, cost_point, per_million, usable_rps
-from serving.planning.plan.result import CostPoint, Objective, Plan, Priced
-from serving.planning.plan.sensitivity import sensitivity
-from serving.planning.price_list import PriceList
-from serving.planning.profile import ServerProfile
-from serving.planning.verdict import Verdict, judge
+from serving.decisions.cost import cheapest, cost_point, per_million, usable_rps
+from serving.decisions.plan.result import CostPoint, Objective, Plan, Priced
+from serving.decisions.plan.sensitivity import sensitivity
+from serving.decisions.prices import PriceList
+from serving.decisions.profile import ServerProfile
+from serving.decisions.verdict import Verdict, judge
 
 JUST_ABOVE = 1 + 1e-6
 MAX_EDGES = 60  # steps of a server in the cost curve: beyond, they are finer than a picture shows

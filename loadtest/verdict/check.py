@@ -21,9 +21,9 @@ from loadtest.records import RUNS, Row, read_rows
 from loadtest.stack import stack
 from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
+from serving.decisions.plan.result import Plan, Priced
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import curve
-from serving.planning.plan.result import Plan, Priced
 
 Say = Callable[[str], None]
 NUM_RUNS, NUM_QUICK_RUNS = 3, 1  # three tell an interval

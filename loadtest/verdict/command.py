@@ -25,12 +25,12 @@ from loadtest.verdict.check import NUM_QUICK_RUNS, NUM_RUNS, run_check, why_not
 from loadtest.verdict.gathering import gather, profile_options
 from loadtest.verdict.options import Question, VerdictOptions, question
 from loadtest.verdict.report import FILE, Check, Source, VerdictReport, as_json
+from serving.decisions.plan.outputs import Origin
+from serving.decisions.plan.outputs import write as write_plan
+from serving.decisions.plan.result import Plan
+from serving.decisions.plan.search import make_plan
 from serving.errors import UserError
 from serving.measure.machine import versions
-from serving.plan.outputs import Origin
-from serving.plan.outputs import write as write_plan
-from serving.planning.plan.result import Plan
-from serving.planning.plan.search import make_plan
 
 __all__ = ["CampaignError", "VerdictOptions", "run"]
 

@@ -15,12 +15,12 @@ from loadtest.profile.places import variants_of
 from loadtest.progress import Progress
 from loadtest.verdict.options import VerdictOptions
 from loadtest.verdict.report import Source
+from serving.decisions.files.profile import SHIPPED, read_profile, write_profile
+from serving.decisions.plan.matching import pool_of
+from serving.decisions.plan.result import Objective
+from serving.decisions.profile import Profile
 from serving.errors import UserError
 from serving.measure.machine import Machine, this_machine
-from serving.plan.profile_file import SHIPPED, read_profile, write_profile
-from serving.planning.plan.matching import pool_of
-from serving.planning.plan.result import Objective
-from serving.planning.profile import Profile
 
 Say = Callable[[str], None]
 MANY_ROWS = 8  # beside the batch size asked for, so that the ladder shows what batches bring

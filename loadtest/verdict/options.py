@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.report.fail_if import Condition, parse
+from serving.decisions.files.prices import read_price_lists
+from serving.decisions.plan import objective as asked
+from serving.decisions.plan.command import SHIPPED_WORD, read_instances
+from serving.decisions.plan.result import Objective
+from serving.decisions.prices import PriceList
 from serving.errors import UserError
-from serving.plan import objective as asked
-from serving.plan.command import SHIPPED_WORD, read_instances
-from serving.plan.price_file import read_price_lists
-from serving.planning.plan.result import Objective
-from serving.planning.price_list import PriceList
 
 # What --fail-if may ask: the first four of the check, the others of the plan.
 CONDITION_NAMES = (

@@ -14,9 +14,9 @@ from loadtest.verdict.amounts import money, rate
 from loadtest.verdict.axes import BOTTOM, LEFT, TOP, Axes, span
 from loadtest.verdict.report import ServerReport
 from loadtest.verdict.wording import assumption
-from serving.planning.plan.result import CostPoint
-from serving.planning.plan.sensitivity import Sensitivity
-from serving.planning.profile import LoadPoint
+from serving.decisions.plan.result import CostPoint
+from serving.decisions.plan.sensitivity import Sensitivity
+from serving.decisions.profile import LoadPoint
 
 VISIBLE = 1.005  # a shorter bar is thinner than the line beside it
 MAX_CURVES = 4  # more in one picture cannot be followed; all points stand in the table

@@ -1,7 +1,7 @@
 """What does a verdict's report hold? Values only: `report.json` has all that the page shows, so that a pipeline reads no HTML.
 
 Names under `numbers` are stable: by them two reports are compared. Deliberately not here: how it is said (`wording.py`), how it looks
-(`page.py`), what follows from the numbers (`serving/planning/`).
+(`page.py`), what follows from the numbers (`serving/decisions/`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from serving.decisions.plan.result import Binding, CostPoint, Objective
+from serving.decisions.plan.sensitivity import Sensitivity
+from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, Settings, Timing
+from serving.decisions.verdict import Verdict
 from serving.measure.machine import Machine
-from serving.planning.plan.result import Binding, CostPoint, Objective
-from serving.planning.plan.sensitivity import Sensitivity
-from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, Settings, Timing
-from serving.planning.verdict import Verdict
 
 VERSION = 1
 FILE = "report.json"

@@ -14,9 +14,9 @@ from loadtest.report.summaries import milliseconds, number
 from loadtest.verdict import wording
 from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictReport
-from serving.planning.plan.sensitivity import Sensitivity
-from serving.planning.profile import LoadPoint, MaxRate
-from serving.planning.verdict import AtRate, Side
+from serving.decisions.plan.sensitivity import Sensitivity
+from serving.decisions.profile import LoadPoint, MaxRate
+from serving.decisions.verdict import AtRate, Side
 
 MOST_OPEN = 6  # void runs that are listed at once; more are folded, and unfolded on paper
 NOT_MEASURED = '<span class="few">not measured</span>'

@@ -12,11 +12,11 @@ from loadtest.profile.notes import opened
 from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
-from serving.planning.flips import Flip
-from serving.planning.plan.result import Objective, Plan, PoolPlan, Priced
-from serving.planning.plan.sensitivity import Sensitivity, What
-from serving.planning.profile import Profile
-from serving.planning.verdict import Reason, Verdict, Word
+from serving.decisions.flips import Flip
+from serving.decisions.plan.result import Objective, Plan, PoolPlan, Priced
+from serving.decisions.plan.sensitivity import Sensitivity, What
+from serving.decisions.profile import Profile
+from serving.decisions.verdict import Reason, Verdict, Word
 
 HEADLINES: dict[Word, str] = {
     "pays": "The GPU pays",

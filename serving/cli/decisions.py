@@ -11,7 +11,7 @@ import click
 from serving.cli.rooms import loadtest, room
 from serving.cli.words import FILE, JSON, MODEL_REPOSITORY, Finite
 
-# The names of the policies in planning/simulate/setting.py.
+# The names of the policies in decisions/simulate/setting.py.
 SIMULATED = ("tandem", "cpu-only", "gpu-always", "no-bridge", "hold", "oracle")
 # What `plan` and `verdict` are both told of the load and of what may be rented.
 RATE = click.option(
@@ -104,7 +104,7 @@ HEADROOM = click.option(
 @JSON
 def simulate(**options: Any) -> None:
     """Replay a trace through the code that decides, for the pools in SCENARIO, beside other policies; a what-if."""
-    replay = room("serving.replay.command")
+    replay = room("serving.decisions.simulate.command")
     sys.exit(replay.run(replay.SimulateOptions.of(**options)))
 
 
@@ -227,7 +227,7 @@ def plan(**options: Any) -> None:
 
     Exit code 1: there is no such plan, and what keeps it from being possible.
     """
-    planning = room("serving.plan.command")
+    planning = room("serving.decisions.plan.command")
     sys.exit(planning.run(planning.PlanOptions(**options, command=shlex.join(["tandem", *sys.argv[1:]]))))
 
 

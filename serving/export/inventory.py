@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serving.planning.engines import POOL
+from serving.decisions.engines import POOL
 from serving.repository import (
     GATE_DATA_FILE,
     NOTHING,

@@ -15,6 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from serving.decisions.engines import ONLY_ENGINE, PLAIN
 from serving.errors import GateRefused, UserError
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
@@ -27,7 +28,6 @@ from serving.export.gates.session import Session
 from serving.export.gates.tasks import Measurement, measure
 from serving.export.progress import Progress
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.planning.engines import ONLY_ENGINE, PLAIN
 from serving.repository import GATE_DATA_FILE, Check, Variant
 from serving.repository.preprocessing import from_json
 

@@ -9,9 +9,9 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from serving.decisions.engines import PLAIN, POOL
 from serving.export.inventory import Models, Row
 from serving.export.verify import VariantVerdict, Verification
-from serving.planning.engines import PLAIN, POOL
 from serving.repository import UNTRAINED, Speed
 
 COLUMNS = ("variant", "proof (FP32)", "size", "pools", "speed against FP32", "digest")

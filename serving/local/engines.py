@@ -10,9 +10,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from serving.decisions.engines import PLAIN, EnginePython
 from serving.local.devices import gpu_name
 from serving.local.environments import ENGINES, Environment, find
-from serving.planning.engines import PLAIN, EnginePython
 
 
 def installed() -> dict[str, EnginePython]:

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython
+from serving.decisions.preference import here
 from serving.local.devices import gpu_name
 from serving.local.environments import Say
 from serving.local.places import cache_dir
-from serving.planning.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython
-from serving.planning.preference import here
 from serving.repository import GATE_DATA_FILE, Speed, Variant, processor_key
 
 if TYPE_CHECKING:

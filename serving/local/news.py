@@ -1,6 +1,6 @@
 """What happens to the pools while `tandem up` runs, a line for each change: states, and how many servers would pay.
 
-It asks its gateway once a second. How many servers would pay is decided by `serving/planning/wanted.py`; nobody starts or stops one here.
+It asks its gateway once a second. How many servers would pay is decided by `serving/decisions/demand.py`; nobody starts or stops one here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from serving.planning.wake import Wanted
-from serving.planning.wanted import Demand, pair_of, sentences, wanted
+from serving.decisions.demand import Demand, pair_of, sentences, wanted
+from serving.decisions.wake import Wanted
 from serving.settings import GatewaySettings, is_loopback
 
 EVERY_S = 1.0  # how often `wake.want` is to be asked

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.cores import usable_cores
+from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
+from serving.decisions.preference import best_engine, clear_ratio, gains
 from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name
@@ -18,8 +20,6 @@ from serving.local.engines import of_pool
 from serving.local.environments import ENGINES, Say, find
 from serving.local.limits import NOTHING_ASKED, Asked, crowded, share
 from serving.local.measure import Place
-from serving.planning.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
-from serving.planning.preference import best_engine, clear_ratio, gains
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp
 from serving.repository.processor import has, has_bf16

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from serving.cores import usable_cores
+from serving.decisions.engines import PLAIN
 from serving.errors import UserError
 from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.devices import require_gpu
@@ -29,7 +30,6 @@ from serving.local.pool import PoolPlan, plan_pool
 from serving.local.pools import KINDS, require_emulated
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
-from serving.planning.engines import PLAIN
 from serving.ports import require_free
 from serving.repository import Repository, default_repository
 from serving.settings import EMULATED

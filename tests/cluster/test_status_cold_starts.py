@@ -11,7 +11,7 @@ from serving.cluster.command import as_text
 from serving.cluster.status.cold_starts import ColdLine, of_pool, servers, told_by_scaler
 from serving.cluster.status.judge import judge
 from serving.cluster.status.snapshot import Seen
-from serving.planning.cold_start import ColdStart, Server
+from serving.decisions.cold_start import ColdStart, Server
 from tests.cluster.objects import NOW, RUNNING, Object, condition, container, deployment, node, node_claim, pod, seen
 
 AT = NOW.timestamp()

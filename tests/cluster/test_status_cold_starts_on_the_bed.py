@@ -15,7 +15,7 @@ from serving.cluster.scaler.http_server import Pages
 from serving.cluster.scaler.state import Answer, Told
 from serving.cluster.status.scalers import scalers
 from serving.cluster.status.snapshot import Workload
-from serving.planning.cold_start import ColdStart, Server
+from serving.decisions.cold_start import ColdStart, Server
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import SignIn

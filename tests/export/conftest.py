@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from serving.decisions.engines import EnginePython
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.gates.file import Interface
 from serving.local.environments import ENGINES
-from serving.planning.engines import EnginePython
 from serving.repository import Repository
 from tests.home import in_users_cache
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from serving.plan.outputs import Origin, values_yaml
-from serving.planning.plan.search import make_plan
-from serving.planning.profile import Phase
-from tests.planning.plan.figures import PRICES, objective, profile, server
+from serving.decisions.plan.outputs import Origin, values_yaml
+from serving.decisions.plan.search import make_plan
+from serving.decisions.profile import Phase
+from tests.decisions.plan.figures import PRICES, objective, profile, server
 
 from .conftest import Object, Render
 

@@ -12,9 +12,9 @@ import pytest
 
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.state import Answer, Ended
+from serving.decisions.gateways import Gateway, Gateways
+from serving.decisions.scaling import Scaling
 from serving.keys import changes
-from serving.planning.gateways import Gateway, Gateways
-from serving.planning.scaling import Scaling
 from tests.gateway.conftest import gateway_before
 from tests.local import models
 from tests.local.harness import served, wait_until

@@ -10,7 +10,7 @@ import yaml
 
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.state import Answer, Ended
-from serving.planning.scaling import Scaling
+from serving.decisions.scaling import Scaling
 
 from .conftest import K8S, ROOT, Object, Render, one
 from .keda_triggers import mistakes

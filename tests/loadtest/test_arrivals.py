@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.arrivals import Arrivals, schedule
-from serving.planning.simulate.arrivals import Made, bursts
+from serving.decisions.simulate.arrivals import Made, bursts
 
 POISSON = Arrivals("poisson", 200.0)
 BURSTS = Arrivals("bursts", 100.0, burst_times=5.0, burst_every_s=4.0, burst_lasting_s=1.0)

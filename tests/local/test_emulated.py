@@ -1,4 +1,4 @@
-"""What an emulated pool serves, and that nobody gets one unasked. Its file: tests/replay/test_curves.py."""
+"""What an emulated pool serves, and that nobody gets one unasked. Its file: tests/decisions/files/test_curves.py."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from serving.decisions.engines import EnginePython
 from serving.errors import UserError
 from serving.local import emulated
 from serving.local.assemble import BACKENDS, sources
@@ -19,7 +20,6 @@ from serving.local.emulated import plan_emulated, read_curves
 from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.pool import PoolPlan
 from serving.local.triton import prepare
-from serving.planning.engines import EnginePython
 from serving.repository import Repository
 
 ROOT = Path(__file__).parents[2]

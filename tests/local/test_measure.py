@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.decisions.engines import EnginePython
 from serving.export.speed import Results
 from serving.local import measure
 from serving.local.environments import Environment
 from serving.local.measure import Key, Place
-from serving.planning.engines import EnginePython
 from serving.repository import Repository, Speed, Variant
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"

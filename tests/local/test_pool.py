@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from serving.decisions.engines import EnginePython
 from serving.errors import UserError
 from serving.local import pool as pooling
 from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.pool import loadable, plan_pool
-from serving.planning.engines import EnginePython
 from serving.repository import Repository, processor_key
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"

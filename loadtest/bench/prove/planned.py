@@ -21,10 +21,10 @@ from loadtest.profile.options import ProfileOptions
 from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.stack import stack
-from serving.plan.price_file import read_prices
-from serving.planning.plan.result import Objective, Priced
-from serving.planning.plan.search import make_plan
-from serving.planning.profile import LoadPoint
+from serving.decisions.files.prices import read_prices
+from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.search import make_plan
+from serving.decisions.profile import LoadPoint
 from serving.repository import Repository
 
 NET, MODEL = "minilm", "minilm-untrained"

@@ -16,7 +16,7 @@ from loadtest.bench.prove.line import Request
 from loadtest.bench.prove.open_loop import open_loop
 from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import Verdict
-from serving.planning.simulate.fixed import FixedPool, replay
+from serving.decisions.simulate.fixed import FixedPool, replay
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 

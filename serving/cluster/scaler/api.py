@@ -10,7 +10,7 @@ from pathlib import Path
 
 from serving.cluster.scaler import objects, service_account
 from serving.cluster.scaler.reads import NotForUs, Reads
-from serving.planning.cold_start import Server
+from serving.decisions.cold_start import Server
 
 
 def reach(context: str | None, namespace: str | None, account: Path | None = None) -> Reads:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from serving.cluster.scaler import api
 from serving.cluster.scaler.reads import NotForUs, Reads
+from serving.decisions.cold_start import Server
 from serving.errors import TandemError
 from serving.installation import how_to_add
-from serving.planning.cold_start import Server
 
 EVERY_S = 2.0  # while it has something to learn; a list of a few pods
 GIVE_UP_S = 30.0  # for an API server that is not there when the scaler starts: two tries and their timeouts; a guess

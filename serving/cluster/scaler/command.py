@@ -20,8 +20,8 @@ from serving.cluster.scaler.http_server import Pages
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Looking
 from serving.cluster.scaler.state import Told
+from serving.decisions.scaling import lanes_of, unweighed
 from serving.errors import UserError
-from serving.planning.scaling import lanes_of, unweighed
 from serving.settings import read_settings
 
 

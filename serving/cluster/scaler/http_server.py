@@ -15,8 +15,8 @@ from typing import Any
 
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.state import Told
+from serving.decisions.cold_start import ColdStart
 from serving.errors import UserError
-from serving.planning.cold_start import ColdStart
 
 STUCK_S = 30.0  # without a look, which comes every second and ends after 2 s: the loop hangs; a guess
 STOP_S = 0.1  # how often it looks whether it should stop

@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 
 import serving
 from serving.cluster.scaler.state import Ended, Told
-from serving.planning.cold_start import ColdStart
+from serving.decisions.cold_start import ColdStart
 
 
 class Metrics:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from serving.cluster.fields import at, condition, conditions, created, label, moment, name_of
 from serving.cluster.scaler.reads import Object
-from serving.planning.cold_start import Server
+from serving.decisions.cold_start import Server
 
 POOL, RELEASE = "tandem-pool", "app.kubernetes.io/instance"  # labels that the chart sets
 

@@ -16,9 +16,9 @@ from serving.cluster.scaler.discovery import Names, Place
 from serving.cluster.scaler.liveness import Silences, Starts
 from serving.cluster.scaler.reports import Heard, NotHeard, NotUsable, demand, heard
 from serving.cluster.scaler.state import Answer, Told
-from serving.planning.cold_start import ColdStart, Seen, follow
-from serving.planning.scaling import Lane, Look, Scaling, step
-from serving.planning.wake import WAKE_RULES, WakeRules
+from serving.decisions.cold_start import ColdStart, Seen, follow
+from serving.decisions.scaling import Lane, Look, Scaling, step
+from serving.decisions.wake import WAKE_RULES, WakeRules
 
 EVERY_S = 1.0  # how often `wake.want` is to be asked
 

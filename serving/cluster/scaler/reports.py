@@ -16,7 +16,7 @@ from math import isfinite
 import httptools
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.planning.wanted import Demand
+from serving.decisions.demand import Demand
 
 LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
 MAX_BYTES = (

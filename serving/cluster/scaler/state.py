@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 
-from serving.planning.cold_start import ColdStart
-from serving.planning.scaling import Scaling
+from serving.decisions.cold_start import ColdStart
+from serving.decisions.scaling import Scaling
 
 # From a pod on a node that is there, with its image, to a node that is hard to buy and 15 GB to pull; guesses.
 BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1200.0, inf)

@@ -1,6 +1,6 @@
 """Where did the time of a GPU pool's cold starts go? Pure: what its scaler tells, else what its newest pod's own times tell.
 
-A scaler knows all phases (`serving.planning.cold_start`). Without one, or where it may not be asked, the objects know those between a pod's
+A scaler knows all phases (`decisions/cold_start.py`). Without one, or where it may not be asked, the objects know those between a pod's
 creation and its readiness, and not whether the pool was cold before. Rule: what nobody saw is left out, and who tells is said.
 """
 
@@ -15,7 +15,7 @@ from serving.cluster.api import Object
 from serving.cluster.fields import at, name_of
 from serving.cluster.scaler.objects import node_of, server
 from serving.cluster.status.snapshot import Pod
-from serving.planning.cold_start import PHASES, ColdStart, Server
+from serving.decisions.cold_start import PHASES, ColdStart, Server
 
 STEPS = PHASES[:-1]  # without their total
 

@@ -15,7 +15,7 @@ from serving.cluster.fields import at, label, name_of
 from serving.cluster.status.cold_starts import told_by_scaler
 from serving.cluster.status.reading import COMPONENT, RELEASE
 from serving.cluster.status.snapshot import Workload
-from serving.planning.cold_start import ColdStart
+from serving.decisions.cold_start import ColdStart
 
 SCALER = "scaler"  # its component
 PORT = "metrics"  # of its Service: where it answers HTTP

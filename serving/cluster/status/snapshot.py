@@ -8,7 +8,7 @@ from datetime import datetime
 
 from serving.cluster.fields import Condition
 from serving.cluster.taints import Taint, Toleration
-from serving.planning.cold_start import ColdStart, Server
+from serving.decisions.cold_start import ColdStart, Server
 
 GATEWAY, TRITON = "gateway", "triton"  # label app.kubernetes.io/component, as the chart sets it; others help them
 

@@ -4,9 +4,9 @@
 is served follows elsewhere. Rule: two times are compared only where they were taken in the same turns of one contest.
 """
 
+from serving.decisions.engines import EnginePython
 from serving.export.speed.contest import contest
 from serving.export.speed.intervals import ratio_interval
 from serving.export.speed.results import Entrant, Results
-from serving.planning.engines import EnginePython
 
 __all__ = ["EnginePython", "Entrant", "Results", "contest", "ratio_interval"]

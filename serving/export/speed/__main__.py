@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from serving.decisions.engines import BASELINE, PLAIN, POOL
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.worker import PROVIDERS
-from serving.planning.engines import BASELINE, PLAIN, POOL
 
 CANDIDATE = "candidate"
 

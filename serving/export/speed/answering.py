@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.decisions.engines import EnginePython
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, Run
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
-from serving.planning.engines import EnginePython
 
 TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not measured)
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.decisions.engines import POOL, EnginePython
 from serving.export.progress import Progress, silent
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.results import MIN_TIMED_ROUNDS, Entrant, Key, Results
-from serving.planning.engines import POOL, EnginePython
 from serving.repository import processor_key
 
 # One turn: long against a timer call (0.1 µs), a pipe's round trip (0.1 ms) and a scheduler tick's edge, short against a

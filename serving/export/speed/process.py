@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from serving.planning.engines import EnginePython
+from serving.decisions.engines import EnginePython
 
 EXIT_TIMEOUT_S = 10.0  # from its last word to its end: a core dump is written in between (guess, not measured)
 SCRIPT = Path(__file__).with_name("worker.py")

@@ -1,6 +1,6 @@
 """What a contest found: speeds for the record, which engine is best, and whether a variant is worth having.
 
-Holds the times and computes from them; `planning/preference.py` decides, as it does where models are served. Rule: every
+Holds the times and computes from them; `decisions/preference.py` decides, as it does where models are served. Rule: every
 ratio is of two that ran in the same turns, and none is given where the turns were too few for an interval.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.decisions.engines import BASELINE, PLAIN, POOL
+from serving.decisions.preference import Gain, best_at, best_engine, clear_ratio, gains, mean_ratio
 from serving.export.speed.intervals import ratio_interval
-from serving.planning.engines import BASELINE, PLAIN, POOL
-from serving.planning.preference import Gain, best_at, best_engine, clear_ratio, gains, mean_ratio
 from serving.repository import NOT_USEFUL, PASSED, PoolGate, Speed
 
 NAMES = {

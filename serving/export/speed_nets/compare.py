@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from serving.decisions.engines import BASELINE, PLAIN, POOL, EnginePython
 from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
 from serving.export.exported_model import Arrays
 from serving.export.progress import lines
@@ -25,7 +26,6 @@ from serving.export.speed.contest import NUM_ROUNDS
 from serving.export.speed_nets import NETS, net
 from serving.export.speed_nets.comparison import Comparison, LeftOut, Row, this_machine
 from serving.export.speed_nets.graph import SEED
-from serving.planning.engines import BASELINE, PLAIN, POOL, EnginePython
 from serving.repository import Repository, Variant
 
 BATCH_SIZES = (1, 8, 32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from serving.decisions.engines import PLAIN
 from serving.export import pool_gates
 from serving.export.exported_model import ExportedModel
 from serving.export.gates import accuracy
@@ -17,7 +18,6 @@ from serving.export.speed_nets import net
 from serving.export.speed_nets.alive import run
 from serving.export.speed_nets.graph import SEED
 from serving.export.variants import candidates
-from serving.planning.engines import PLAIN
 from serving.repository import PASSED, UNTRAINED, PoolGate
 
 VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own

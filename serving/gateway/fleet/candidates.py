@@ -14,12 +14,12 @@ from itertools import chain, repeat
 from time import perf_counter, time
 from typing import Any
 
+from serving.decisions.prices import EQUAL_PER_HOUR
 from serving.gateway.fleet import curves
 from serving.gateway.fleet.catalogue import Catalogue, Server
 from serving.gateway.fleet.cold_pools import LEAST_S
 from serving.gateway.fleet.curves import Facts
 from serving.gateway.fleet.upstream import Answer
-from serving.planning.prices import EQUAL_PER_HOUR
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate

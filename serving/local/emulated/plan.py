@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from serving.decisions.engines import BASELINE, EnginePython
+from serving.decisions.files.curves import Curves
 from serving.errors import UserError
 from serving.local.devices import processor_name
 from serving.local.environments import Say
 from serving.local.limits import NOTHING_ASKED, Asked
 from serving.local.measure import place_here
 from serving.local.pool import UNMEASURED, PoolPlan, batched, require_batches, rows_at_most, runnable, whole
-from serving.planning.engines import BASELINE, EnginePython
-from serving.replay.curves import Curves
 from serving.repository import Repository, Variant
 from serving.scheduling.curve import Curve
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from serving.planning.prices import HOUR_S
-from serving.planning.simulate.arrivals import DAY_S, Made, daily
-from serving.planning.simulate.hindsight import simulate
-from serving.planning.simulate.outcome import Outcome
-from serving.planning.simulate.run import Draws
-from serving.planning.simulate.setting import POLICIES, ColdStart, Setting
-from serving.replay.scenario import read_scenario
+from serving.decisions.prices import HOUR_S
+from serving.decisions.simulate.arrivals import DAY_S, Made, daily
+from serving.decisions.simulate.hindsight import simulate
+from serving.decisions.simulate.outcome import Outcome
+from serving.decisions.simulate.run import Draws
+from serving.decisions.simulate.scenario import read_scenario
+from serving.decisions.simulate.setting import POLICIES, ColdStart, Setting
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.chart import EMPTY_S
 from tests.cluster.hybrid.moments import CLAIM, NODE_GONE, NONE_WANTED, WANTED

@@ -9,7 +9,7 @@ import html
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from serving.replay.picture import COLD, CPU, GPU, LOST, TRAFFIC
+from serving.decisions.simulate.picture import COLD, CPU, GPU, LOST, TRAFFIC
 from tests.cluster.bed.api import Object
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 1000, 50, 170, 150, 90, 34  # pixels

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from serving.planning.prices import HOUR_S
-from serving.planning.simulate.arrivals import DAY_S, daily
+from serving.decisions.prices import HOUR_S
+from serving.decisions.simulate.arrivals import DAY_S, daily
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.chart import CPU, CPU_REPLICAS, GPU, PRICE_PER_HOUR
 from tests.cluster.hybrid.spent import between

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from serving.planning.simulate.arrivals import Arrivals, Listed
-from serving.planning.simulate.hindsight import simulate
-from serving.planning.simulate.outcome import Outcome
-from serving.planning.simulate.run import Draws
-from serving.planning.simulate.setting import POLICIES, ColdStart, PoolSetting, Setting
+from serving.decisions.simulate.arrivals import Arrivals, Listed
+from serving.decisions.simulate.hindsight import simulate
+from serving.decisions.simulate.outcome import Outcome
+from serving.decisions.simulate.run import Draws
+from serving.decisions.simulate.setting import POLICIES, ColdStart, PoolSetting, Setting
 from serving.scheduling.bridge import RULES
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from serving.planning.prices import HOUR_S
+from serving.decisions.prices import HOUR_S
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.chart import GPU, PRICE_PER_HOUR
 

@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from serving.cluster.scaler import http_server
 from serving.cluster.scaler.http_server import STUCK_S, Pages
 from serving.cluster.scaler.state import Answer, Told
+from serving.decisions.cold_start import ColdStart, Server
+from serving.decisions.demand import Change, Demand
+from serving.decisions.gateways import Gateway, Gateways
+from serving.decisions.scaling import Scaling
 from serving.errors import UserError
-from serving.planning.cold_start import ColdStart, Server
-from serving.planning.gateways import Gateway, Gateways
-from serving.planning.scaling import Scaling
-from serving.planning.wanted import Change, Demand
 from serving.ports import free_ports
 from tests.local.harness import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 
 from serving.cluster.scaler.keda import OPTIONS, ExternalScaler
 from serving.cluster.scaler.state import Answer, Told
+from serving.decisions.scaling import Scaling
 from serving.errors import UserError
-from serving.planning.scaling import Scaling
 from serving.ports import free_ports
 
 POOLS = ("cpu", "gpu", "gpu-big")

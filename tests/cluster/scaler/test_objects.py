@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serving.cluster.scaler.objects import SeveralReleases, is_there_to_stay, node_of, replicas, server
-from serving.planning.cold_start import Server
+from serving.decisions.cold_start import Server
 from tests.cluster.objects import deployment
 
 POOLS = ("cpu", "gpu")

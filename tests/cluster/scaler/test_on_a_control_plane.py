@@ -10,7 +10,7 @@ import pytest
 
 from serving.cluster.scaler import cluster_look
 from serving.cluster.scaler.cluster_look import ClusterLook
-from serving.planning.cold_start import Server
+from serving.decisions.cold_start import Server
 from tests.cluster.bed.api import Object
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import Nodes, SignIn

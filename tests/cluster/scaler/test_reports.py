@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from serving.cluster.scaler.reports import NotUsable, heard
+from serving.decisions.demand import Demand
 from serving.gateway.metrics import Metrics, PoolGauge
-from serving.planning.wanted import Demand
 
 POOLS = ("cpu", "gpu")
 NAMES = ("tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers")

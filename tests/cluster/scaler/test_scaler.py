@@ -27,10 +27,10 @@ from serving.cluster.scaler.discovery import Names
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Looking
 from serving.cluster.scaler.state import Told
+from serving.decisions import gateways, scaling
+from serving.decisions.scaling import lanes_of
+from serving.decisions.wake import WakeRules
 from serving.local.environments import ENGINES, Environment
-from serving.planning import gateways, scaling
-from serving.planning.scaling import lanes_of
-from serving.planning.wake import WakeRules
 from serving.ports import free_ports
 from serving.settings import EMULATED, GatewaySettings, settings_of
 from tests.cluster.scaler.test_keda import ACTIVE, INACTIVE, field, ref

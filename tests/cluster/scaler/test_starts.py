@@ -14,8 +14,8 @@ from serving.cluster.scaler.liveness import Starts
 from serving.cluster.scaler.reconcile import Looking, Round
 from serving.cluster.scaler.reports import Heard
 from serving.cluster.scaler.state import Told
-from serving.planning.scaling import lanes_of
-from serving.planning.wanted import Demand
+from serving.decisions.demand import Demand
+from serving.decisions.scaling import lanes_of
 from serving.settings import PoolSettings
 
 A, B = "10.0.0.1:9090", "10.0.0.2:9090"

@@ -13,7 +13,7 @@ from serving.cli import cli
 from serving.cluster.preflight.finding import exit_status
 from serving.cluster.preflight.gpus import gpu_sizes
 from serving.cluster.preflight.requirements import wanted
-from serving.planning.scaling import lanes_of, unweighed
+from serving.decisions.scaling import lanes_of, unweighed
 from serving.settings import read_settings
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, Rendering

@@ -6,7 +6,7 @@ import pytest
 
 from loadtest.bench.prove.judging.planned import verdicts
 from loadtest.bench.verdicts import Outcome
-from serving.planning.profile import LoadPoint
+from serving.decisions.profile import LoadPoint
 
 
 def runs(rate_rps: float, throughputs_rps: list[float], late_ratio: float) -> list[LoadPoint]:

@@ -15,8 +15,8 @@ from loadtest.claims.experiments import names_of_nets
 from loadtest.claims.scaling import compared
 from loadtest.errors import CannotMeasure
 from serving.cli import cli
+from serving.decisions.engines import EnginePython
 from serving.errors import UserError
-from serving.planning.engines import EnginePython
 
 THIS = EnginePython("cpu", Path(sys.executable), "1")
 CLAIMS = Path(__file__).parents[3] / "loadtest" / "campaigns" / "claims.yaml"

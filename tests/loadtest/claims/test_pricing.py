@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from loadtest.claims.pricing import prices
+from serving.decisions.files.prices import read_prices
+from serving.decisions.prices import Offer, PriceList
 from serving.measure.machine import Machine
-from serving.plan.price_file import read_prices
-from serving.planning.price_list import Offer, PriceList
 
 SETS = ("avx512_vnni", "avx512_bf16")
 

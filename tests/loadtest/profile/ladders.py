@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serving.planning.profile import Rung, Timing
+from serving.decisions.profile import Rung, Timing
 
 
 @dataclass(frozen=True, slots=True)

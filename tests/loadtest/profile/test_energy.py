@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.profile.energy import at_the_highest_rate, of_a_run
 from loadtest.records import Evidence
-from serving.planning.profile import LoadPoint, MaxRate
+from serving.decisions.profile import LoadPoint, MaxRate
 
 POINT = LoadPoint(100.0, 1, 400, 99.0, 0.01, None, 0, 0.02, True)
 MOST = MaxRate(0.02, 1, 100.0, 90.0, 110.0)

@@ -11,7 +11,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.profile.asking import Calling
 from loadtest.profile.ladder import MIN_ROUNDS, Step, in_turns, ladder, order
 from loadtest.profile.statistics import Counted, counted, running_of
-from serving.planning.profile import Rung, Settings
+from serving.decisions.profile import Rung, Settings
 
 
 @dataclass(slots=True)

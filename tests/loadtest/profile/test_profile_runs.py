@@ -17,9 +17,9 @@ from loadtest.profile import command
 from loadtest.profile.options import ProfileOptions
 from serving.cli import main
 from serving.cli.rooms import lacking
+from serving.decisions.files.profile import read_profile
+from serving.decisions.profile import RUNGS, Profile
 from serving.measure.machine import this_machine
-from serving.plan.profile_file import read_profile
-from serving.planning.profile import RUNGS, Profile
 
 pytestmark = [
     pytest.mark.triton,

@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.profile.server import as_profiled
 from loadtest.verdict.build import name_of
-from serving.planning.profile import ServerProfile, Settings
+from serving.decisions.profile import ServerProfile, Settings
 
 SERVER = ServerProfile("int8", "cpu", "cpu", "a processor", None, Settings(1, 2, 32, 0))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from loadtest.profile.table import rate_words, table
+from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings
 from serving.measure.machine import Machine
-from serving.planning.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings
 from tests.loadtest.profile.ladders import server
 
 POINT = LoadPoint(100.0, 1, 400, 99.0, 0.01, None, 0, 0.02, True)

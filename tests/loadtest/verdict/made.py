@@ -8,11 +8,10 @@ from typing import Any
 
 from loadtest.verdict.build import build
 from loadtest.verdict.report import Check, Number, Source, VerdictReport
-from serving.measure.machine import Machine
-from serving.planning.plan.result import Objective
-from serving.planning.plan.search import make_plan
-from serving.planning.price_list import Offer, PriceList
-from serving.planning.profile import (
+from serving.decisions.plan.result import Objective
+from serving.decisions.plan.search import make_plan
+from serving.decisions.prices import Offer, PriceList
+from serving.decisions.profile import (
     RUNGS,
     LoadPoint,
     MaxRate,
@@ -22,6 +21,7 @@ from serving.planning.profile import (
     Settings,
     Timing,
 )
+from serving.measure.machine import Machine
 
 OBJECTIVE_S = 0.020
 PRICES = PriceList(

@@ -13,10 +13,10 @@ from loadtest.progress import Progress
 from loadtest.records import Row
 from loadtest.verdict.check import run_check, told, why_not
 from loadtest.verdict.report import Source
+from serving.decisions.plan.result import Objective, Plan
+from serving.decisions.plan.search import make_plan
+from serving.decisions.profile import LoadPoint, Profile, Settings
 from serving.measure.machine import this_machine
-from serving.planning.plan.result import Objective, Plan
-from serving.planning.plan.search import make_plan
-from serving.planning.profile import LoadPoint, Profile, Settings
 from tests.loadtest.verdict.made import OBJECTIVE_S, PRICES, cpu_profile, gpu_profile, rate, server
 
 

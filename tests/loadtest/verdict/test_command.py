@@ -15,11 +15,11 @@ from loadtest.verdict import gathering
 from loadtest.verdict.command import place, run
 from loadtest.verdict.options import VerdictOptions, question
 from loadtest.verdict.report import Source
+from serving.decisions.files.profile import write_profile
+from serving.decisions.plan.result import Objective
+from serving.decisions.profile import Profile
 from serving.errors import UserError
 from serving.measure.machine import this_machine
-from serving.plan.profile_file import write_profile
-from serving.planning.plan.result import Objective
-from serving.planning.profile import Profile
 from serving.repository.layout import default_repository
 from tests.loadtest.verdict.made import OBJECTIVE_S, a_check, cpu_profile, gpu_profile, made
 

@@ -14,7 +14,7 @@ from loadtest.report.comparison import compare
 from loadtest.report.stored import from_json
 from loadtest.verdict import page
 from loadtest.verdict.report import Source, VerdictReport, as_json
-from serving.planning.profile import MaxRate
+from serving.decisions.profile import MaxRate
 from tests.loadtest.verdict.made import OBJECTIVE_S, a_check, cpu_profile, gpu_profile, made, rate, server
 
 NOTHING_CARRIED = cpu_profile(

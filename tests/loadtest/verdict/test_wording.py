@@ -9,9 +9,9 @@ import pytest
 
 from loadtest.verdict import amounts, page, wording
 from loadtest.verdict.report import Source
-from serving.planning.price_list import Offer
-from serving.planning.profile import LoadPoint, MaxRate
-from serving.planning.verdict import Reason, ReasonKind
+from serving.decisions.prices import Offer
+from serving.decisions.profile import LoadPoint, MaxRate
+from serving.decisions.verdict import Reason, ReasonKind
 from tests.loadtest.verdict.made import (
     HERE,
     OBJECTIVE_S,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from loadtest.bench.verdicts import AtMost, Reach, Verdict
-from serving.planning.profile import LoadPoint
+from serving.decisions.profile import LoadPoint
 
 OFF = AtMost(0.15)
 LATE = AtMost(0.01)  # what p99 in time allows

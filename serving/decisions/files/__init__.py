@@ -1,0 +1,1 @@
+"""Readers of the files that decisions are made from: price lists, profiles, curves and traces."""

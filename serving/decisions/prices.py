@@ -1,0 +1,80 @@
+"""What does a pool cost an hour, and a request on it?
+
+A price is money in one currency, which nobody here knows. Rule: what is charged for a request is the time of the device that it takes,
+whether the device was idle before or not; what idles is charged to nobody and stands in the pool's cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from serving.decisions.profile import STRICT
+
+HOUR_S = 3600.0
+EQUAL_PER_HOUR = (
+    1.0  # of every pool where none is set: the one whose server is busy for the shortest time is the cheapest then
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of one server of a pool, from the moment it is asked for to the moment it is given back."""
+
+    per_hour: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.per_hour < float("inf"):
+            raise ValueError(f"a price is a number of 0 or more, not {self.per_hour}")
+
+    def of(self, server_s: float) -> float:
+        return self.per_hour * server_s / HOUR_S
+
+    def per_million(self, rate_rps: float) -> float:
+        """Requests, on a server that answers so many a second and is paid for whether it does or not."""
+        if rate_rps <= 0:
+            raise ValueError("what answers nothing has no price per answer")
+        return self.per_hour / (HOUR_S * rate_rps) * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A kind of machine that can be rented. `card` and `processor` are words that a device's name must hold to be the same; without
+    `processor` it stands for any. `instruction_sets` tell it from others where a machine names its processor's family alone.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    name: str
+    per_hour: float
+    num_vcpus: int
+    device: Literal["cpu", "gpu"] = "cpu"
+    num_cards: int = 0
+    card: str | None = None
+    processor: str | None = None
+    instruction_sets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.per_hour < float("inf"):
+            raise ValueError(f"{self.name}: a price is a number above 0, not {self.per_hour}")
+        if self.num_vcpus < 1 or (self.device == "gpu") != (self.num_cards > 0):
+            raise ValueError(f"{self.name}: it needs a processor, and a gpu offer its cards")
+        if (self.card is None) == (self.device == "gpu"):
+            raise ValueError(f"{self.name}: a gpu offer says which card it has, and no other does")
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """`currency` is a sign or a code, as it is to be printed. `date`: the day of the prices, ISO 8601."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    name: str
+    source: str
+    date: str
+    currency: str
+    offers: tuple[Offer, ...]
+    version: Literal[1] = 1
+
+    def offer(self, name: str) -> Offer | None:
+        return next((offer for offer in self.offers if offer.name == name), None)

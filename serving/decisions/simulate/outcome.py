@@ -1,0 +1,174 @@
+"""What came of a simulated run: how many requests were in time, what it cost, how often the GPU was started.
+
+Latencies are kept in a histogram whose buckets are 2 % wide, so that a day at 10,000 requests a second fits. Rule: every request that
+came is counted exactly once: in time, late, refused, or expired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, exp, inf, log
+
+from serving.decisions.prices import HOUR_S
+
+WIDTH = 0.02  # of a bucket, in logarithms
+SMALLEST_S = 1e-6
+SLOT_S = 10.0  # the window in which demand is measured, too
+ROUNDING_S = 1e-9
+
+
+class Latencies:
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self.total = 0
+        self.sum_s = 0.0
+
+    def add(self, seconds: float, count: int) -> None:
+        bucket = ceil(log(seconds / SMALLEST_S) / WIDTH) if seconds > SMALLEST_S else 0
+        self._counts[bucket] = self._counts.get(bucket, 0) + count
+        self.total += count
+        self.sum_s += seconds * count
+
+    def quantile(self, q: float) -> float | None:
+        """To 2 %, never too small; None without an answer."""
+        left = q * self.total
+        for bucket in sorted(self._counts):
+            left -= self._counts[bucket]
+            if left <= 1e-9:
+                return SMALLEST_S * exp(bucket * WIDTH)
+        return None
+
+
+@dataclass(slots=True)
+class Moment:
+    """A slice of the timeline. Servers as they were at its end; `cold`: GPU servers on their way."""
+
+    at_s: float
+    num_requests: int = 0
+    num_violated: int = 0
+    num_cpu: int = 0
+    num_gpu: int = 0
+    num_cold: int = 0
+
+
+class Tally:
+    """Counted while it runs. Times are those of the clock on the wall."""
+
+    def __init__(self, objective_s: float, moment_s: float = inf) -> None:
+        self.num_requests = 0
+        self.num_in_time = 0
+        self.num_late = 0
+        self.num_refused = 0
+        self.num_expired = 0
+        self.num_handovers = 0
+        self.reasons: dict[str, int] = {}
+        self.latencies = Latencies()
+        self.timeline: list[Moment] = []
+        self.violations: dict[int, int] = {}  # in each ten seconds, by their number
+        self._in_time_s = objective_s + ROUNDING_S
+        self._moment = Moment(0.0)
+        self._moment_s = moment_s
+
+    def came(self, number: int) -> None:
+        self.num_requests += number
+        self._moment.num_requests += number
+
+    def answered(self, now: float, latency_s: float, number: int) -> None:
+        self.latencies.add(latency_s, number)
+        if latency_s <= self._in_time_s:
+            self.num_in_time += number
+        else:
+            self.num_late += number
+            self._violated(now, number)
+
+    def refused(self, now: float, number: int) -> None:
+        self.num_refused += number
+        self._violated(now, number)
+
+    def expired(self, now: float, number: int) -> None:
+        self.num_expired += number
+        self._violated(now, number)
+
+    def note(self, now: float, num_cpu: int, num_gpu: int, num_cold: int) -> None:
+        """The servers there are now."""
+        moment = self._moment
+        moment.num_cpu, moment.num_gpu, moment.num_cold = num_cpu, num_gpu, num_cold
+        if now - moment.at_s >= self._moment_s:
+            self.timeline.append(moment)
+            self._moment = Moment(now)
+
+    def close(self) -> None:
+        """The end: who is not answered by now was not in time."""
+        self.num_late += self.num_requests - self.num_in_time - self.num_late - self.num_refused - self.num_expired
+        if self._moment.num_requests or not self.timeline:
+            self.timeline.append(self._moment)
+
+    def outcome(
+        self,
+        policy: str,
+        duration_s: float,
+        paid_s: tuple[float, float],
+        prices_per_hour: tuple[float, float],
+        num_gpu_starts: int,
+    ) -> Outcome:
+        """`paid_s` and `prices_per_hour`: of CPU and GPU servers."""
+        answers = self.latencies
+        cpu_h, gpu_h = (seconds / HOUR_S for seconds in paid_s)
+        return Outcome(
+            policy=policy,
+            duration_s=duration_s,
+            num_requests=self.num_requests,
+            num_in_time=self.num_in_time,
+            num_late=self.num_late,
+            num_refused=self.num_refused,
+            num_expired=self.num_expired,
+            cost=cpu_h * prices_per_hour[0] + gpu_h * prices_per_hour[1],
+            cpu_hours=cpu_h,
+            gpu_hours=gpu_h,
+            num_gpu_starts=num_gpu_starts,
+            num_handovers=self.num_handovers,
+            latency_mean_s=answers.sum_s / answers.total if answers.total else None,
+            latency_p50_s=answers.quantile(0.5),
+            latency_p99_s=answers.quantile(0.99),
+            reasons=tuple(sorted(self.reasons.items())),
+            timeline=tuple(self.timeline),
+        )
+
+    def _violated(self, now: float, number: int) -> None:
+        self._moment.num_violated += number
+        slot = int(now / SLOT_S)
+        self.violations[slot] = self.violations.get(slot, 0) + number
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    policy: str
+    duration_s: float
+    num_requests: int
+    num_in_time: int
+    num_late: int
+    num_refused: int
+    num_expired: int
+    cost: float
+    cpu_hours: float
+    gpu_hours: float
+    num_gpu_starts: int
+    num_handovers: int
+    latency_mean_s: float | None
+    latency_p50_s: float | None
+    latency_p99_s: float | None
+    reasons: tuple[tuple[str, int], ...]
+    timeline: tuple[Moment, ...]
+
+    @property
+    def attainment_ratio(self) -> float:
+        return self.num_in_time / self.num_requests if self.num_requests else 1.0
+
+    @property
+    def num_violations(self) -> int:
+        return self.num_requests - self.num_in_time
+
+    @property
+    def cost_per_million(self) -> float | None:
+        """Of those in time; the rest is worth nothing."""
+        return self.cost / self.num_in_time * 1e6 if self.num_in_time else None

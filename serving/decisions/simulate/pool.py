@@ -1,0 +1,89 @@
+"""The servers of one simulated pool: asked for, on their way, ready, leaving; and what they cost meanwhile.
+
+A server is paid for from the moment it is asked for to the moment it is gone, as clouds do. Rule: one that is told to go takes nothing
+new but finishes what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from serving.decisions.simulate.server import Server
+from serving.decisions.simulate.setting import PoolSetting
+from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate
+
+
+class Fleet:
+    def __init__(self, setting: PoolSetting) -> None:
+        self.setting = setting
+        self.queue = PoolQueue(setting.name)
+        self.candidate = Candidate(self.queue, setting.service, setting.price_per_hour)
+        self.ready: list[Server] = []
+        self.leaving: list[Server] = []
+        self.coming: list[Server] = []
+        self.by_name: dict[str, Server] = {}
+        self.paid_s = 0.0
+        self.num_starts = 0
+
+    def begin_with(self, number: int) -> None:
+        """Servers that are there when time begins."""
+        for _ in range(number):
+            self.ready.append(self._new(0.0))
+        self._tell()
+
+    @property
+    def num_asked(self) -> int:
+        """Ready or on their way."""
+        return len(self.ready) + len(self.coming)
+
+    def scale(self, now: float, wanted: int, cold_start_s: Callable[[], float]) -> list[tuple[float, Server]]:
+        """So many from now on; returns when servers that are new will be ready."""
+        started = []
+        while self.num_asked < wanted:
+            server = self._new(now)
+            self.coming.append(server)
+            self.num_starts += 1
+            started.append((now + cold_start_s(), server))
+        while self.num_asked > wanted:
+            self._let_go(now)
+        return started
+
+    def came(self, server: Server) -> bool:
+        """It is ready, unless it was told to go before."""
+        if server not in self.coming:
+            return False
+        self.coming.remove(server)
+        self.ready.append(server)
+        self._tell()
+        return True
+
+    def went_idle(self, now: float, server: Server) -> None:
+        if server in self.leaving and server.is_idle:
+            self.leaving.remove(server)
+            self.paid_s += now - server.born
+
+    def close(self, now: float) -> None:
+        """The end: all are paid for until here."""
+        for server in (*self.ready, *self.leaving, *self.coming):
+            self.paid_s += now - server.born
+
+    def _new(self, now: float) -> Server:
+        server = Server(f"{self.setting.name}-{len(self.by_name)}", self.setting.service, now)
+        self.by_name[server.replica.name] = server
+        return server
+
+    def _let_go(self, now: float) -> None:
+        """The one that came last; rather one that is not there yet."""
+        if self.coming:
+            server = self.coming.pop()
+            self.paid_s += now - server.born
+            return
+        server = min(reversed(self.ready), key=lambda s: s.replica.num_in_flight)
+        self.ready.remove(server)
+        self.leaving.append(server)
+        self.went_idle(now, server)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.queue.serve_with([server.replica for server in self.ready])

@@ -1,0 +1,161 @@
+"""What becomes of one request: decided, queued, sent, executed, answered?
+
+Deciding is not here: requests go through `choose` and `PoolQueue`, as in the gateway. Time is that of requests: it stands still where
+nothing is looked at, and is `skipped_s` behind the clock on the wall by which servers come and are paid for. Rule: nothing here may know
+what a gateway could not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+from math import inf
+
+from serving.decisions.simulate.backlog import Backlog
+from serving.decisions.simulate.outcome import Tally
+from serving.decisions.simulate.pool import Fleet
+from serving.decisions.simulate.server import Server
+from serving.scheduling.choice import choose, that_take, turn_of
+from serving.scheduling.line import Ticket
+
+LEARN_EVERY = 8  # answers: with the same belief most of them say the same
+Stretch = Callable[
+    [float], float
+]  # a coefficient of variation -> how many times as long as its curve says an execution takes
+
+
+class Request:
+    """`finish`: as predicted when it was let in."""
+
+    __slots__ = ("came", "finish", "weight")
+
+    def __init__(self, came: float, weight: int, finish: float) -> None:
+        self.came, self.weight, self.finish = came, weight, finish
+
+
+class Answering:
+    def __init__(self, fleets: Sequence[Fleet], objective_s: float, tally: Tally, stretch: Stretch | None) -> None:
+        if stretch is None and any(fleet.setting.noise_ratio for fleet in fleets):
+            raise ValueError("a pool with noise needs a `stretch` that draws it")
+        self._fleets = {fleet.candidate.name: fleet for fleet in fleets}
+        self._offered = [fleet.candidate for fleet in fleets]
+        self._objective_s, self._tally, self._stretch = objective_s, tally, stretch
+        self._executions: list[tuple[float, int, Fleet, Server, list[Ticket]]] = []
+        self._number = count()
+        self._open: set[Request] = set()  # let in and neither answered nor over
+        self._backlog = Backlog()
+        self._num_decided = self._num_answered = 0
+        self.now = 0.0
+        self.skipped_s = 0.0
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def ask(self, now: float, rows: float, weight: int) -> None:
+        """A request comes that stands for so many."""
+        self._tally.came(weight)
+        self._num_decided += 1
+        deadline = now + self._objective_s
+        chosen = choose(now, that_take(self._offered, rows), rows, deadline, turn=turn_of(self._num_decided))
+        if chosen is None:
+            self._tally.refused(now + self.skipped_s, weight)
+            return
+        candidate, reason, finish = chosen
+        self._tally.reasons[reason] = self._tally.reasons.get(reason, 0) + weight
+        self._let_in(now, self._fleets[candidate.name], rows, deadline, Request(now, weight, finish))
+
+    def hold(self, now: float, rows: float, weight: int) -> None:
+        """The same where a request waits for however long, in the order in which they came."""
+        fleet = next(iter(self._fleets.values()))
+        self._tally.came(weight)
+        self._tally.reasons["only_pool"] = self._tally.reasons.get("only_pool", 0) + weight
+        finish = fleet.queue.finish(now, fleet.candidate.service, rows, now + self._objective_s)
+        if self._backlog.rows or finish is None:
+            self._backlog.add(now + self.skipped_s, rows, weight)
+        else:
+            self._let_in(now, fleet, rows, inf, Request(now, weight, finish))
+
+    def drain(self, now: float, lasting_s: float) -> None:
+        """Those who wait for however long, by what the servers could do in the last seconds beside the rest."""
+        if not self._backlog.rows:
+            return
+        fleet = next(iter(self._fleets.values()))
+        service = fleet.candidate.service
+        busy_s = fleet.queue.waiting_s + sum(server.replica.in_flight_s for server in fleet.ready)
+        able_s = max(0.0, lasting_s * len(fleet.ready) - busy_s)
+        execution_s = service.seconds(service.batch)
+        wall = now + self.skipped_s
+        for came, weight in self._backlog.drain(able_s * service.rate_rows_per_s):
+            self._tally.answered(wall, wall - came + execution_s, weight)
+
+    def forget(self) -> None:
+        """A change: from now on whoever was let in stands for itself; the rest of its like was answered when predicted."""
+        for request in self._open:
+            if request.weight > 1:
+                self._tally.answered(request.came + self.skipped_s, request.finish - request.came, request.weight - 1)
+                request.weight = 1
+
+    def _let_in(self, now: float, fleet: Fleet, rows: float, deadline: float, request: Request) -> None:
+        self._open.add(request)
+        fleet.queue.admit(request, fleet.candidate.service, rows, deadline)
+        self.send(now, fleet)
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    def until(self, now: float) -> None:
+        """Ends what is done by now."""
+        executions = self._executions
+        while executions and executions[0][0] <= now:
+            at, _, fleet, server, batch = heapq.heappop(executions)
+            self._done(at, fleet, server, batch)
+        self.now = max(self.now, now)
+
+    def finish_all(self) -> float:
+        """Until nobody waits or runs; returns when the last was done."""
+        last = 0.0
+        while self._executions:
+            last = self._executions[0][0]
+            self.until(last)
+        return last
+
+    def send(self, now: float, fleet: Fleet) -> None:
+        """What may be sent now is."""
+        take = fleet.queue.take
+        while (ticket := take(now)) is not None:
+            if ticket.replica is None:
+                self._over(now, ticket)
+                continue
+            server = fleet.by_name[ticket.replica.name]
+            server.waiting.append(ticket)
+            self._execute(now, fleet, server)
+
+    def drop_expired(self, now: float, fleet: Fleet) -> None:
+        for ticket in fleet.queue.expired(now):
+            self._over(now, ticket)
+
+    def _execute(self, now: float, fleet: Fleet, server: Server) -> None:
+        noise = fleet.setting.noise_ratio
+        while (begun := server.begin()) is not None:
+            seconds, batch = begun
+            if noise and self._stretch:
+                seconds *= self._stretch(noise)
+            heapq.heappush(self._executions, (now + seconds, next(self._number), fleet, server, batch))
+
+    def _done(self, now: float, fleet: Fleet, server: Server, batch: list[Ticket]) -> None:
+        server.end(len(batch))
+        wall = now + self.skipped_s
+        for ticket in batch:
+            actual_s = fleet.queue.answered(now, ticket)
+            self._num_answered += 1
+            if self._num_answered % LEARN_EVERY == 0:
+                fleet.candidate.learn(ticket, actual_s)
+            request = ticket.request
+            self._open.discard(request)
+            self._tally.answered(wall, now - request.came, request.weight)
+        self._execute(now, fleet, server)
+        fleet.went_idle(wall, server)
+        self.send(now, fleet)
+
+    def _over(self, now: float, ticket: Ticket) -> None:
+        self._open.discard(ticket.request)
+        self._tally.expired(now + self.skipped_s, ticket.request.weight)
