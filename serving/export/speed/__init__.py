@@ -6,7 +6,6 @@ is served follows elsewhere. Rule: two times are compared only where they were t
 
 from serving.decisions.engines import EnginePython
 from serving.export.speed.contest import contest
-from serving.export.speed.intervals import ratio_interval
 from serving.export.speed.results import Entrant, Results
 
-__all__ = ["EnginePython", "Entrant", "Results", "contest", "ratio_interval"]
+__all__ = ["EnginePython", "Entrant", "Results", "contest"]

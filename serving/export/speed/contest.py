@@ -23,14 +23,14 @@ from serving.decisions.engines import POOL, EnginePython
 from serving.export.progress import Progress, silent
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
-from serving.export.speed.results import MIN_TIMED_ROUNDS, Entrant, Key, Results
+from serving.measure.intervals import MIN_REPEATS
 from serving.repository import processor_key
 
 # One turn: long against a timer call (0.1 µs), a pipe's round trip (0.1 ms) and a scheduler tick's edge, short against a
 # neighbour's burst
 TURN_S = 0.002
 NUM_ROUNDS = 5  # new sessions: 3 would leave the interval to luck, each one costs a load and a warm-up
-MIN_ROUNDS = 3  # what a slow model is content with
+MIN_ROUNDS = MIN_REPEATS  # what a slow model is content with; fewer give no interval
 MIN_SWEEPS = 2  # per round, so 6 ratios at least
 MAX_SECONDS = 120.0  # per batch size: BERT-base at batch 32 takes seconds a run (guess, not measured)
 HELLO_TIMEOUT_S = 60.0  # importing ONNX Runtime takes 0.3 s, CUDA's libraries seconds (guess, not measured)
@@ -137,7 +137,7 @@ class _Contest:
         for size in sorted(self._slot_s, reverse=True):
             left_s = self._end_s - time.monotonic()
             is_too_long = missing > 0 and missing * round_s > left_s and len(self._slot_s) > 1
-            if is_too_long or self._slot_s[size] * MIN_TIMED_ROUNDS > self._max_seconds:
+            if is_too_long or self._slot_s[size] * MIN_ROUNDS > self._max_seconds:
                 slot_s = self._slot_s.pop(size)
                 round_s -= slot_s
                 self._too_slow.add(size)

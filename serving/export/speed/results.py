@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from serving.decisions.engines import BASELINE, PLAIN, POOL
 from serving.decisions.preference import Gain, best_at, best_engine, clear_ratio, gains, mean_ratio
-from serving.export.speed.intervals import ratio_interval
+from serving.measure.intervals import paired
 from serving.repository import NOT_USEFUL, PASSED, PoolGate, Speed
 
 NAMES = {
@@ -27,8 +27,6 @@ NAMES = {
     "cuda": "ONNX Runtime's CUDA provider",
     "tensorrt": "TensorRT",
 }
-MIN_TIMED_ROUNDS = 2  # of one alone nobody knows what new sessions would have changed
-MIN_RATIOS = 4  # fewer have no interval worth the name
 
 Key = tuple[str, str]  # variant, engine
 
@@ -157,9 +155,9 @@ class Results:
 
     def _measure(self, key: Key, baseline: Key, batch_size: int) -> Speed | None:
         rounds = [one for one in self.times[batch_size] if key in one and baseline in one]
-        if len(rounds) < MIN_TIMED_ROUNDS or sum(len(one[key]) for one in rounds) < MIN_RATIOS:
+        found = paired([float(np.median(one[baseline] / one[key])) for one in rounds])
+        if found is None or found.low is None or found.high is None:
             return None
-        ratio, low, high = ratio_interval([one[baseline] / one[key] for one in rounds])
         return Speed(
             processor=self.processors[POOL[key[1]]],
             engine=key[1],
@@ -167,9 +165,9 @@ class Results:
             baseline_engine=baseline[1],
             batch_size=batch_size,
             num_threads=self.num_threads,
-            ratio=_digits(ratio),
-            ratio_low=_digits(low),
-            ratio_high=_digits(high),
+            ratio=_digits(found.ratio),
+            ratio_low=_digits(found.low),
+            ratio_high=_digits(found.high),
             latency_s=_median(rounds, key),
             fp32_latency_s=_median(rounds, baseline),
             measured=self.measured,

@@ -70,8 +70,8 @@ def test_an_fp32_that_is_only_perhaps_faster_is_no_second_baseline() -> None:
     assert {s.baseline_engine for s in found.speeds(*INT8_OV)} == {"cpu"}
 
 
-def test_turns_that_are_too_few_make_no_speed() -> None:
-    times = {1: [{PLAIN: np.array([4.0]), INT8: np.array([2.0])} for _ in range(3)]}
+def test_rounds_that_are_too_few_make_no_speed() -> None:
+    times = {1: [{PLAIN: np.array([4.0] * 9), INT8: np.array([2.0] * 9)} for _ in range(2)]}
     found = Results(times, {"cpu": "1"}, {"cpu": "x86_64-avx2"}, 1, "2026-11-21")
     assert found.speeds(*INT8) == ()
     assert found.verdict("int8").status == NOT_USEFUL
