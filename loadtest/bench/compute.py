@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,10 @@ from typing import Any
 from loadtest.errors import CannotMeasure
 from loadtest.processes import ROOT, TANDEM
 from loadtest.sending.bodies import encode_binary, signature
-from loadtest.sending.connection import Connection, request_bytes
+from loadtest.sending.connection import address, request_bytes
 from loadtest.sending.inputs import named
+from loadtest.sending.link import Request
+from loadtest.sending.sender import closed_loop
 from loadtest.stack import Server, stack
 from loadtest.target import Gateway
 from serving.decisions.engines import EnginePython
@@ -153,32 +153,15 @@ def _settings(config: Any) -> Settings:
 
 
 def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding: int = NUM_OUTSTANDING) -> float:
-    """Requests per second between the first completion and the last."""
-    completed: list[float] = []
-    failures: list[str] = []
-    end = time.perf_counter() + round_s
-
-    def client() -> None:
-        connection = Connection(gateway.url, ANSWER_TIMEOUT_S)
-        try:
-            while time.perf_counter() < end or len(completed) < 1 + num_outstanding:
-                status = connection.send(request).status
-                if status != 200:
-                    raise OSError(f"the gateway answered {status}")
-                completed.append(time.perf_counter())
-        except OSError as error:
-            failures.append(str(error))
-        finally:
-            connection.close()
-
-    clients = [threading.Thread(target=client) for _ in range(num_outstanding)]
-    for thread in clients:
-        thread.start()
-    for thread in clients:
-        thread.join()
-    if failures:
-        raise CannotMeasure(f"a request to the served net failed: {failures[0]}")
-    completed.sort()
+    """Requests per second between the first completion and the last. Raises CannotMeasure."""
+    asked = Request(address(gateway.url), request)
+    load = closed_loop(
+        [asked], num_outstanding, round_s, in_turn=True, time_limit_s=ANSWER_TIMEOUT_S, min_shots=1 + num_outstanding
+    )
+    for shot in load.shots:
+        if not shot.is_answered:
+            raise CannotMeasure(f"a request to the served net failed: {shot}")
+    completed = sorted(shot.ended_s for shot in load.shots)
     return (len(completed) - 1) / (completed[-1] - completed[0])
 
 

@@ -1,7 +1,8 @@
-"""What happened to requests around the moment when something was killed? Pure: attempts with their times in, facts out.
+"""What happened to requests around the moment when something was killed? Pure: shots with their times in, facts out.
 
 An honest refusal is a 503 that says when to come back (Retry-After) and what it is (Tandem-Error). Whatever else is not a 200 is
-dishonest: it blames the client, says that the model failed, or says nothing at all. Times are of one clock, in seconds.
+dishonest: it blames the client, says that the model failed, or says nothing at all. A request that found no listener was never taken, so
+it is not lost; one that was sent and got no whole answer is.
 """
 
 from __future__ import annotations
@@ -9,47 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-
-class Kind(Enum):
-    ANSWERED = "answered"
-    REFUSED = "refused honestly"
-    DISHONEST = "dishonest"
-    TURNED_AWAY = "no connection"  # the listener was closed: nothing was taken, so nothing is lost
-    LOST = "lost"  # sent on an accepted connection, and no whole answer came
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One request as a client saw it. `status` None: no whole answer; `error` then says why, and whether it had been `sent`."""
-
-    began_s: float
-    ended_s: float
-    status: int | None = None
-    retry_after: str | None = None
-    tandem_error: str | None = None
-    sent: bool = True
-    error: str = ""
-
-    @property
-    def kind(self) -> Kind:
-        if self.status is None:
-            return Kind.LOST if self.sent else Kind.TURNED_AWAY
-        if self.status == 200:
-            return Kind.ANSWERED
-        honest = self.status == 503 and is_positive(self.retry_after) and bool(self.tandem_error)
-        return Kind.REFUSED if honest else Kind.DISHONEST
-
-    @property
-    def took_s(self) -> float:
-        return self.ended_s - self.began_s
-
-    def __str__(self) -> str:
-        if self.status is None:
-            return f"no answer ({self.error})" if self.sent else f"no connection ({self.error})"
-        missing = [n for n, v in (("Retry-After", self.retry_after), ("Tandem-Error", self.tandem_error)) if not v]
-        return f"{self.status}" + (f" without {' and '.join(missing)}" if missing and self.status != 200 else "")
+from loadtest.sending.shot import Shot
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +30,29 @@ class Outage:
         return self.wrong.total()
 
 
-def outage(attempts: Iterable[Attempt], killed_s: float) -> Outage:
+def outage(shots: Iterable[Shot], killed_s: float) -> Outage:
     """Only what ended after the kill counts. Recovered: the first 200 after which nothing but 200 came."""
-    after = sorted((a for a in attempts if a.ended_s >= killed_s), key=lambda attempt: attempt.ended_s)
-    refusals = [attempt for attempt in after if attempt.kind is Kind.REFUSED]
-    wrong = Counter(str(attempt) for attempt in after if attempt.kind not in (Kind.ANSWERED, Kind.REFUSED))
+    after = sorted((a for a in shots if a.ended_s >= killed_s), key=lambda shot: shot.ended_s)
+    refusals = [shot for shot in after if shot.is_honest]
+    wrong = Counter(str(shot) for shot in after if not (shot.is_answered or shot.is_honest))
     return Outage(
-        num_answered=sum(attempt.kind is Kind.ANSWERED for attempt in after),
+        num_answered=sum(shot.is_answered for shot in after),
         num_refused=len(refusals),
         first_refusal_s=refusals[0].ended_s - killed_s if refusals else None,
         recovered_s=_recovered(after, killed_s),
-        longest_s=max((attempt.took_s for attempt in after), default=0.0),
+        longest_s=max((shot.took_s for shot in after), default=0.0),
         wrong=wrong,
     )
 
 
-def _recovered(after: Sequence[Attempt], killed_s: float) -> float | None:
+def _recovered(after: Sequence[Shot], killed_s: float) -> float | None:
     """None while the last word was not a 200."""
     good_since: float | None = None
-    for attempt in after:
-        if attempt.kind is not Kind.ANSWERED:
+    for shot in after:
+        if not shot.is_answered:
             good_since = None
         elif good_since is None:
-            good_since = attempt.ended_s
+            good_since = shot.ended_s
     return None if good_since is None else good_since - killed_s
 
 
@@ -108,18 +70,13 @@ class Farewell:
         return self.lost.total()
 
 
-def farewell(attempts: Iterable[Attempt], told_s: float) -> Farewell:
+def farewell(shots: Iterable[Shot], signal_s: float) -> Farewell:
     """Only what ended after the signal counts. An honest refusal is an answer: it says that the work was not taken."""
-    after = [attempt for attempt in attempts if attempt.ended_s >= told_s]
-    taken = [attempt for attempt in after if attempt.kind in (Kind.ANSWERED, Kind.REFUSED)]
+    after = [shot for shot in shots if shot.ended_s >= signal_s]
+    taken = [shot for shot in after if shot.is_answered or shot.is_honest]
     return Farewell(
         num_answered=len(taken),
-        num_turned_away=sum(attempt.kind is Kind.TURNED_AWAY for attempt in after),
-        lost=Counter(str(attempt) for attempt in after if attempt.kind in (Kind.LOST, Kind.DISHONEST)),
-        longest_s=max((attempt.took_s for attempt in taken), default=0.0),
+        num_turned_away=sum(not shot.is_sent for shot in after),
+        lost=Counter(str(shot) for shot in after if shot.is_sent and not (shot.is_answered or shot.is_honest)),
+        longest_s=max((shot.took_s for shot in taken), default=0.0),
     )
-
-
-def is_positive(text: str | None) -> bool:
-    """Retry-After in seconds, more than none."""
-    return bool(text) and str(text).isdigit() and int(str(text)) > 0

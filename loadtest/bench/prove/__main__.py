@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from loadtest.bench.clients import NUM_CLIENTS, PAUSE_S
 from loadtest.bench.generator import rates
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
@@ -33,6 +32,7 @@ from loadtest.bench.result_file import result_file
 from loadtest.bench.verdicts import Verdict, exit_code, table
 from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment
+from loadtest.sending.sender import NUM_CLIENTS, PAUSE_S
 from serving.measure.machine import head, this_machine
 
 PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from loadtest.bench.prove.judging.shot import Shot, lag
-from loadtest.bench.prove.open_loop import Load
 from loadtest.errors import CannotMeasure
+from loadtest.sending.sender import Load
+from loadtest.sending.shot import Shot, lag
 from loadtest.validity import MAX_LAG_RATIO
 
 NUM_ATTEMPTS = 3  # at each trial

@@ -14,9 +14,9 @@ from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, state, triton, wait_until
 from loadtest.bench.prove.judging.handover import Times, verdicts
-from loadtest.bench.prove.open_loop import open_load
 from loadtest.bench.prove.overload import DEADLINE_S, hurried
 from loadtest.bench.verdicts import Verdict
+from loadtest.sending.sender import open_load
 from serving.ports import free_ports
 
 CPU = Pool("emulated-cpu", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.crossover import Sent, verdicts
-from loadtest.bench.prove.open_loop import infer, one_by_one
 from loadtest.bench.verdicts import Verdict
 from loadtest.errors import CannotMeasure
+from loadtest.sending.sender import infer, one_by_one
 
 SLOW = Pool("emulated-slow", ((1, 0.005), (32, 0.160)))
 FAST = Pool("emulated-fast", ((1, 0.008), (32, 0.008)))

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.clients import load
-from loadtest.bench.outage import Attempt, Kind, Outage, farewell, outage
+from loadtest.bench.outage import Outage, farewell, outage
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, TANDEM, Process, family, running, still_there
-from loadtest.sending.connection import request_bytes
+from loadtest.sending.link import Request
+from loadtest.sending.sender import infer, paused_clients
+from loadtest.sending.shot import Shot
 from loadtest.stack import START_TIMEOUT_S
 from loadtest.target import Gateway
 from serving.ports import free_ports
@@ -115,9 +116,9 @@ def _verdicts(name: str, seen: Outage, back: AtMost, longest: AtMost) -> list[Ve
 
 def _kill(here: Up, victim: Process) -> Outage:
     """SIGKILL under load, and what the clients saw until it was over."""
-    with load(("127.0.0.1", here.port), _request(here)) as clients:
+    with paused_clients(_request(here)) as clients:
         time.sleep(STEADY_S)
-        if any(attempt.kind is not Kind.ANSWERED for attempt in clients.so_far()):
+        if any(not shot.is_answered for shot in clients.so_far()):
             raise CannotMeasure("requests failed before anything was killed; see the log of tandem up")
         killed_s = time.monotonic()
         os.kill(victim.pid, signal.SIGKILL)
@@ -126,26 +127,26 @@ def _kill(here: Up, victim: Process) -> Outage:
     return outage(clients.so_far(), killed_s)
 
 
-def _is_over(attempts: list[Attempt], killed_s: float) -> bool:
+def _is_over(shots: list[Shot], killed_s: float) -> bool:
     """It has been good for a while, and long enough after the kill for a held request to have come back."""
-    recovered_s = outage(attempts, killed_s).recovered_s
+    recovered_s = outage(shots, killed_s).recovered_s
     return recovered_s is not None and time.monotonic() - killed_s > recovered_s + SETTLED_S
 
 
 def stop(here: Up, name: str) -> list[Verdict]:
     """SIGTERM under load."""
     members = family(here.process.pid)
-    with load(("127.0.0.1", here.port), _request(here)) as clients:
+    with paused_clients(_request(here)) as clients:
         time.sleep(STEADY_S)
-        told_s = time.monotonic()
+        signal_s = time.monotonic()
         here.process.send_signal(signal.SIGTERM)
         try:
             here.process.wait(2 * STOPPED.limit + 1)
         except subprocess.TimeoutExpired:
             stopped_s = None
         else:
-            stopped_s = time.monotonic() - told_s
-    seen = farewell(clients.so_far(), told_s)
+            stopped_s = time.monotonic() - signal_s
+    seen = farewell(clients.so_far(), signal_s)
     left = [f"process {process.pid} {process.program}" for process in still_there(members)]
     left += [f"/dev/shm/{segment}" for segment in segments(members)]
     counts = f"{seen.num_answered} answered, {seen.num_turned_away} found no listener"
@@ -163,10 +164,9 @@ def segments(members: Sequence[Process]) -> list[str]:
     return sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(prefixes))
 
 
-def _request(here: Up) -> bytes:
+def _request(here: Up) -> Request:
     body = (MODEL_REPOSITORY / f"{MODEL}-fp32" / "sample.json").read_bytes()
-    headers = {"Content-Type": "application/json"}
-    return request_bytes("POST", f"http://{here.authority}", f"/v2/models/{MODEL}/infer", headers, body)
+    return infer(f"http://{here.authority}", MODEL, body)
 
 
 def _served_name(here: Up) -> str:

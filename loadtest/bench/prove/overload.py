@@ -19,11 +19,11 @@ from loadtest.bench.prove.judging import overload as judging
 from loadtest.bench.prove.judging import promise as promises
 from loadtest.bench.prove.judging.overload import Overload, overload
 from loadtest.bench.prove.judging.promise import Promise
-from loadtest.bench.prove.judging.shot import Shot
-from loadtest.bench.prove.line import Request
-from loadtest.bench.prove.open_loop import closed_loop, infer, open_load, open_loop, probe
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.errors import CannotMeasure
+from loadtest.sending.link import Request
+from loadtest.sending.sender import closed_loop, infer, open_load, open_loop, probe
+from loadtest.sending.shot import Shot
 from loadtest.target import Gateway
 
 # One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.

@@ -16,10 +16,10 @@ from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Triton, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.pool_death import verdicts
-from loadtest.bench.prove.open_loop import open_load
 from loadtest.bench.prove.overload import CHEAP, DEAR, hurried
 from loadtest.bench.verdicts import Verdict
 from loadtest.errors import CannotMeasure
+from loadtest.sending.sender import open_load
 from loadtest.target import Gateway
 
 DEADLINE_S = 1.0  # long enough for a second try at the other pool, and shorter than the dead one is away

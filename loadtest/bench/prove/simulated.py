@@ -12,11 +12,11 @@ from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.judging.agreement import Agreement, agreement, verdicts
-from loadtest.bench.prove.line import Request
-from loadtest.bench.prove.open_loop import open_loop
 from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import Verdict
 from serving.decisions.simulate.fixed import FixedPool, replay
+from loadtest.sending.link import Request
+from loadtest.sending.sender import open_loop
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 

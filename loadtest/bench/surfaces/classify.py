@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 
 from loadtest.bench.surfaces import items, trained
-from loadtest.bench.surfaces.closed_loop import Request
 from loadtest.bench.surfaces.in_process import Session
 from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
 from loadtest.bench.surfaces.served import Served, served
@@ -38,7 +37,7 @@ def measure(setting: Setting) -> Part:
     files = [_jpeg(data) for data in photographs.gate(NUM_IMAGES * NUM_REQUESTS)]
     requests = [files[i : i + NUM_IMAGES] for i in range(0, len(files), NUM_IMAGES)]
     with served(repository, setting.folder) as running:
-        bodies = [Request(_body(running, some), len(some)) for some in requests]
+        bodies = [items.Items(_body(running, some), len(some)) for some in requests]
         run_alone = _in_process(Repository(repository).variant(f"{MODEL}-fp32"), requests)
         made = items.compare(setting.plan, running, bodies, run_alone, num_clients=NUM_CLIENTS)
     kib = sum(map(len, files)) / len(files) / 1024

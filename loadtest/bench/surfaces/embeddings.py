@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from loadtest.bench.surfaces import items, trained
-from loadtest.bench.surfaces.closed_loop import Request
 from loadtest.bench.surfaces.in_process import Session
 from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
 from loadtest.bench.surfaces.served import Served, served
@@ -35,7 +34,7 @@ def measure(setting: Setting) -> Part:
     texts = [line for line in (ROOT / "loadtest/payloads/sentences.txt").read_text().splitlines() if line]
     requests = [texts[i : i + NUM_TEXTS] for i in range(0, len(texts), NUM_TEXTS)]
     with served(repository, setting.folder) as running:
-        bodies = [Request(_body(running, some), len(some)) for some in requests]
+        bodies = [items.Items(_body(running, some), len(some)) for some in requests]
         run_alone = _in_process(Repository(repository).variant(f"{MODEL}-fp32"), requests)
         made = items.compare(setting.plan, running, bodies, run_alone, num_clients=NUM_CLIENTS)
     note = (

@@ -7,19 +7,34 @@ taken from the same cores: a throughput ratio is what is left beside them. Rule:
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from loadtest.bench.surfaces import closed_loop
-from loadtest.bench.surfaces.closed_loop import Request
 from loadtest.bench.surfaces.part import Part, Plan, ends, told
 from loadtest.bench.surfaces.served import Served
 from loadtest.bench.verdicts import AtLeast, Verdict
+from loadtest.errors import CannotMeasure
+from loadtest.sending.connection import address
+from loadtest.sending.link import Request
+from loadtest.sending.sender import closed_loop
+from loadtest.sending.shot import Shot
 from serving.measure.rounds import Spread, ratio, spread
 
 RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
+
+
+ANSWER_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A request, made beforehand, and how many images or texts are in it."""
+
+    data: bytes
+    num_items: int
 
 
 @dataclass(slots=True)
@@ -51,13 +66,13 @@ class Compared:
 
 
 def compare(
-    plan: Plan, running: Served, requests: Sequence[Request], run_alone: Callable[[int], int], *, num_clients: int
+    plan: Plan, running: Served, requests: Sequence[Items], run_alone: Callable[[int], int], *, num_clients: int
 ) -> Compared:
     """`run_alone` does the work of one request, by its number in the row, and says of how many items; so many at once as there are
     clients, so that here too one request is prepared while another is computed. Raises CannotMeasure.
     """
-    made, url = Compared(), running.stack.gateway.url
-    closed_loop.send(requests, url, num_clients=num_clients, round_s=plan.warmup_s)
+    made = Compared()
+    _send(requests, running.stack.gateway.url, num_clients, plan.warmup_s)
     run_alone(0)
     for index in range(plan.num_rounds):
         for side in ("served", "alone") if index % 2 == 0 else ("alone", "served"):
@@ -68,13 +83,27 @@ def compare(
     return made
 
 
-def _serve(plan: Plan, running: Served, requests: Sequence[Request], made: Compared, num_clients: int) -> None:
+def _serve(plan: Plan, running: Served, requests: Sequence[Items], made: Compared, num_clients: int) -> None:
     cpu_s, gateway_s = running.cpu_s(), running.gateway_cpu_s()
-    done = closed_loop.send(requests, running.stack.gateway.url, num_clients=num_clients, round_s=plan.round_s)
+    began_s = time.perf_counter()
+    shots = _send(requests, running.stack.gateway.url, num_clients, plan.round_s)
+    duration_s = time.perf_counter() - began_s
     gateway_s, cpu_s = running.gateway_cpu_s() - gateway_s, running.cpu_s() - cpu_s
-    made.served.add(done.num_items, done.duration_s, cpu_s)
-    made.gateway_cpu_ms.append(gateway_s * 1000 / done.num_items)
-    made.latency_p50_s.append(done.latency_p50_s)
+    num_items = sum(requests[shot.kind].num_items for shot in shots)
+    made.served.add(num_items, duration_s, cpu_s)
+    made.gateway_cpu_ms.append(gateway_s * 1000 / num_items)
+    made.latency_p50_s.append(statistics.median(shot.took_s for shot in shots))
+
+
+def _send(requests: Sequence[Items], url: str, num_clients: int, round_s: float) -> list[Shot]:
+    """In a closed loop, the requests in turn; one that fails means that nothing was measured. Raises CannotMeasure."""
+    to = address(url)
+    whole = [Request(to, request.data, number) for number, request in enumerate(requests)]
+    load = closed_loop(whole, num_clients, round_s, in_turn=True, time_limit_s=ANSWER_TIMEOUT_S)
+    for shot in load.shots:
+        if not shot.is_answered:
+            raise CannotMeasure(f"a request to {url} failed: {shot} {shot.error}")
+    return load.shots
 
 
 def _alone(

@@ -22,7 +22,7 @@ from serving.errors import EnvironmentFault, TandemError, UserError, exit_code
 from serving.export.exported_model import Arrays
 from serving.export.progress import lines
 from serving.export.speed import Entrant, Results, contest
-from serving.export.speed.contest import NUM_ROUNDS
+from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.speed_nets import NETS, net
 from serving.export.speed_nets.comparison import Comparison, LeftOut, Row, this_machine
 from serving.export.speed_nets.graph import SEED
@@ -145,8 +145,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         engines = engines_of(options.python or [f"cpu={sys.executable}"])
         sizes = options.batch_size or BATCH_SIZES
-        if min(*sizes, options.threads, options.rounds) < 1 or not options.seconds > 0:
-            raise UserError("batch sizes, threads and rounds are 1 or more, seconds more than 0")
+        if min(*sizes, options.threads) < 1 or options.rounds < MIN_ROUNDS or not options.seconds > 0:
+            raise UserError(f"batch sizes and threads are 1 or more, rounds {MIN_ROUNDS} or more, seconds more than 0")
         variants = [variant for path in options.repository for variant in Repository(path).variants()]
         command = shlex.join(["python", "-m", "serving.export.speed_nets.compare", *_told(arguments)])
         found = compare(

@@ -16,7 +16,7 @@ from serving.export.speed_nets.compare import main
 from serving.export.speed_nets.comparison import Comparison, LeftOut, Machine, Row
 from serving.repository import Speed
 
-SHORT = ["--seconds", "0.05", "--rounds", "2", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]
+SHORT = ["--seconds", "0.05", "--rounds", "3", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]
 CPU = f"cpu={sys.executable}"
 
 
@@ -44,7 +44,7 @@ def test_every_variant_is_timed_beside_fp32_on_the_same_device(repository: Path,
         assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
         assert row["rate_per_s"] == pytest.approx(row["batch_size"] / row["latency_s"], rel=0.01)
         assert row["size_bytes"] == (repository / f"mlp-{row['variant']}" / "1" / "model.onnx").stat().st_size
-    assert (told["num_threads"], told["seconds"], told["num_rounds"]) == (1, 0.05, 2)
+    assert (told["num_threads"], told["seconds"], told["num_rounds"]) == (1, 0.05, 3)
     assert told["machine"]["processor"]
     table = out.with_suffix(".md").read_text()
     assert "| mlp | int8 | cpu" in table

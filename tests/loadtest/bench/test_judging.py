@@ -11,9 +11,9 @@ from loadtest.bench.prove.judging import agreement, crossover, handover, overloa
 from loadtest.bench.prove.judging.crossover import Sent
 from loadtest.bench.prove.judging.handover import Times
 from loadtest.bench.prove.judging.promise import Promise
-from loadtest.bench.prove.judging.shot import Shot, lag, listed, percentile
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
+from loadtest.sending.shot import Shot, lag, listed, percentile
 
 DEADLINE_S = 0.25
 

@@ -1,53 +1,40 @@
-"""What `make prove` concludes from what clients saw, by tables of attempts: no clock, no process."""
+"""What `make prove` concludes from what clients saw, by tables of shots: no clock, no process."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from loadtest.bench.outage import Attempt, Kind, farewell, outage
+from loadtest.bench.outage import farewell, outage
+from loadtest.sending.shot import Shot
 
 KILLED_S = 100.0
 
 
-def good(ended_s: float, took_s: float = 0.01) -> Attempt:
-    return Attempt(ended_s - took_s, ended_s, 200)
+def good(ended_s: float, took_s: float = 0.01) -> Shot:
+    return ended(ended_s, took_s, status=200)
 
 
-def refused(ended_s: float, took_s: float = 0.01) -> Attempt:
-    return Attempt(ended_s - took_s, ended_s, 503, "1", "upstream_lost")
+def refused(ended_s: float, took_s: float = 0.01) -> Shot:
+    return ended(ended_s, took_s, status=503, retry_after="1", tandem_error="upstream_lost")
 
 
-def lost(ended_s: float, error: str = "Connection reset by peer") -> Attempt:
-    return Attempt(ended_s - 0.01, ended_s, error=error)
+def bare_500(ended_s: float) -> Shot:
+    return ended(ended_s, status=500)
 
 
-def turned_away(ended_s: float) -> Attempt:
-    return Attempt(ended_s - 0.01, ended_s, sent=False, error="Connection refused")
+def lost(ended_s: float, error: str = "Connection reset by peer") -> Shot:
+    return ended(ended_s, error=error)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "kind", "words"),
-    [
-        (Attempt(0, 1, 200), Kind.ANSWERED, "200"),
-        (Attempt(0, 1, 503, "1", "not_ready"), Kind.REFUSED, "503"),
-        (Attempt(0, 1, 503, None, "not_ready"), Kind.DISHONEST, "503 without Retry-After"),
-        (Attempt(0, 1, 503, "1", None), Kind.DISHONEST, "503 without Tandem-Error"),
-        (Attempt(0, 1, 503), Kind.DISHONEST, "503 without Retry-After and Tandem-Error"),
-        (Attempt(0, 1, 503, "0", "not_ready"), Kind.DISHONEST, "503"),
-        (Attempt(0, 1, 503, "soon", "not_ready"), Kind.DISHONEST, "503"),
-        (Attempt(0, 1, 503, "-1", "not_ready"), Kind.DISHONEST, "503"),
-        (Attempt(0, 1, 500, "1", "internal"), Kind.DISHONEST, "500"),
-        (Attempt(0, 1, 502, "1", "upstream_lost"), Kind.DISHONEST, "502"),
-        (Attempt(0, 1, 400, None, "bad_request"), Kind.DISHONEST, "400 without Retry-After"),
-        (Attempt(0, 1, error="timed out"), Kind.LOST, "no answer (timed out)"),
-        (Attempt(0, 1, sent=False, error="Connection refused"), Kind.TURNED_AWAY, "no connection (Connection refused)"),
-    ],
-)
-def test_an_attempt_is_what_its_answer_says(attempt: Attempt, kind: Kind, words: str) -> None:
-    assert attempt.kind is kind
-    assert str(attempt) == words
+def turned_away(ended_s: float, took_s: float = 0.01) -> Shot:
+    return ended(ended_s, took_s, is_sent=False, error="Connection refused")
+
+
+def ended(ended_s: float, took_s: float = 0.01, **how: Any) -> Shot:
+    return Shot(ended_s - took_s, ended_s - took_s, ended_s, **how)
 
 
 def test_an_outage_is_timed_from_the_kill_to_the_first_200_after_which_nothing_else_came() -> None:
@@ -72,7 +59,7 @@ def test_the_order_in_which_clients_wrote_does_not_matter() -> None:
     ],
     ids=["refused only", "refused at the end", "lost at the end", "nobody came back"],
 )
-def test_what_ends_badly_has_not_recovered(after: list[Attempt]) -> None:
+def test_what_ends_badly_has_not_recovered(after: list[Shot]) -> None:
     assert outage([good(99), *after], KILLED_S).recovered_s is None
 
 
@@ -88,14 +75,13 @@ def test_a_request_that_was_sent_before_the_kill_and_ended_after_it_counts() -> 
 
 
 def test_wrong_answers_before_the_kill_are_not_blamed_on_it() -> None:
-    assert outage([lost(99), Attempt(98, 99, 500), good(101)], KILLED_S).num_wrong == 0
+    assert outage([lost(99), bare_500(99), good(101)], KILLED_S).num_wrong == 0
 
 
 def test_each_kind_of_wrong_answer_is_counted_by_what_it_was() -> None:
-    attempts = [refused(100.1), Attempt(100, 100.2, 500), Attempt(100, 100.3, 500), lost(100.4), good(101)]
+    attempts = [refused(100.1), bare_500(100.2), bare_500(100.3), lost(100.4), good(101)]
     wrong = outage(attempts, KILLED_S).wrong
-    bare = "500 without Retry-After and Tandem-Error"
-    assert wrong == Counter({bare: 2, "no answer (Connection reset by peer)": 1})
+    assert wrong == Counter({"500 without Tandem-Error": 2, "no answer (Connection reset by peer)": 1})
 
 
 def test_a_connection_that_was_refused_during_an_outage_is_wrong_because_the_gateway_lives() -> None:
@@ -109,7 +95,7 @@ def test_a_connection_that_was_refused_during_an_outage_is_wrong_because_the_gat
         ([good(100.1), refused(100.2)], 0, 2),
         ([good(100.1), lost(100.2)], 1, 1),
         ([lost(100.2, "closed before the answer was whole")], 1, 0),
-        ([Attempt(100, 100.2, 500)], 1, 0),
+        ([bare_500(100.2)], 1, 0),
         ([lost(99.9), turned_away(99.9)], 0, 0),
     ],
     ids=[
@@ -122,12 +108,12 @@ def test_a_connection_that_was_refused_during_an_outage_is_wrong_because_the_gat
     ],
 )
 def test_a_farewell_loses_what_was_sent_and_not_answered_honestly(
-    after: list[Attempt], num_lost: int, num_answered: int
+    after: list[Shot], num_lost: int, num_answered: int
 ) -> None:
     seen = farewell([good(99), *after], KILLED_S)
     assert (seen.num_lost, seen.num_answered) == (num_lost, num_answered)
 
 
 def test_the_longest_request_of_a_farewell_leaves_out_who_found_no_listener() -> None:
-    waited_for_a_connection = Attempt(100, 103, sent=False, error="Connection refused")
+    waited_for_a_connection = turned_away(103, took_s=3)
     assert farewell([good(101, took_s=0.5), waited_for_a_connection], KILLED_S).longest_s == pytest.approx(0.5)

@@ -10,8 +10,8 @@ import pytest
 from loadtest.bench import gateway, variants
 from loadtest.bench.prove import __main__ as command
 from loadtest.bench.prove.emulated import LOG, TOO_BUSY, num_too_busy
-from loadtest.bench.prove.open_loop import closed_loop, infer
 from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.sending.sender import closed_loop, infer
 from serving.ports import free_ports
 
 

@@ -14,8 +14,8 @@ import pytest
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.embedded import kill_stub, up
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
-from loadtest.bench.prove.open_loop import open_loop
 from loadtest.bench.prove.overload import hurried
+from loadtest.sending.sender import open_loop
 
 pytestmark = [pytest.mark.triton, pytest.mark.campaigns]
 ROOT = Path(__file__).parents[3]

@@ -17,15 +17,13 @@ import orjson
 import pytest
 
 from loadtest.bench.surfaces import __main__ as surfaces
-from loadtest.bench.surfaces import closed_loop, items, json_image, peer, pixels
-from loadtest.bench.surfaces.closed_loop import Request
+from loadtest.bench.surfaces import items, json_image, peer, pixels
 from loadtest.bench.surfaces.items import Compared, Side
 from loadtest.bench.surfaces.json_image import Series
 from loadtest.bench.surfaces.part import Part, told
 from loadtest.bench.verdicts import Outcome
 from loadtest.errors import CannotMeasure
 from loadtest.processes import Process, family, running, still_there
-from loadtest.sending.connection import request_bytes
 from loadtest.stack import answers
 from serving.measure.rounds import Spread
 from serving.ports import free_ports
@@ -140,22 +138,6 @@ def test_the_peers_wheels_are_pinned() -> None:
     lines = peer.PINS.read_text().splitlines()
     assert all("==" in line for line in lines)
     assert [line for line in lines if line.startswith(("litserve==", "onnxruntime=="))]
-
-
-def test_items_of_every_request_count(server: str) -> None:
-    asked = [Request(request_bytes("POST", server, INFER, {}, b"{}"), 5)]
-    done = closed_loop.send(asked, server, num_clients=3, round_s=0.2)
-    assert done.num_items % 5 == 0
-    assert done.num_items >= 15
-    assert done.rate == pytest.approx(done.num_items / done.duration_s)
-    assert 0 < done.latency_p50_s < 0.2
-
-
-def test_a_failed_request_measures_nothing(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    with pytest.raises(CannotMeasure, match="refused"):
-        closed_loop.send([Request(b"", 1)], url, num_clients=2, round_s=5.0)
 
 
 def test_the_net_of_three_means_is_a_model_like_any_other(tmp_path: Path) -> None:

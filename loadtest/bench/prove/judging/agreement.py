@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
-from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.sending.shot import Shot
 
 OFF = AtMost(0.15)
 

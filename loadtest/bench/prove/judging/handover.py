@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.prove.judging.shot import Shot, listed, percentile
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
+from loadtest.sending.shot import Shot, listed, percentile
 
 NONE = AtMost(0)
 SHARE = AtLeast(0.95)  # of the last requests: what is cheaper there is to go there

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from loadtest.bench.prove.judging.shot import Shot, listed, percentile
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
+from loadtest.sending.shot import Shot, listed, percentile
 
 CAPACITY = AtLeast(0.90)  # of what the curves allow; the rest is what a gateway and a way over loopback cost
 GOODPUT = AtLeast(0.90)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadtest.bench.prove.judging.shot import Shot, listed
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
+from loadtest.sending.shot import Shot, listed
 
 HANG_S = (
     0.1  # past a deadline before a request counts as hanging: a loop that is busy and a way back; a guess, not measured

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from loadtest.bench.prove.judging.shot import Shot
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.errors import CannotMeasure
+from loadtest.sending.shot import Shot
 
 OFF = AtMost(0.30)
 # Of the longer of promise and opening: with more, half of what is judged would be the prober's.

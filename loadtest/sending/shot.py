@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from loadtest.bench.outage import is_positive
 from loadtest.validity import is_late, lag_p99_s
 
 # 503 for which it is known when to come back. Of `overloaded` that is so where the deadline is one that pools can meet, as all here are.
@@ -20,7 +19,7 @@ WAITS = ("not_ready", "upstream_lost", "overloaded")
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request. `status` None: no whole answer, and `error` says why. `kind` is the caller's number of what was asked."""
+    """One request. `status` None: no whole answer, and `error` says why; `is_sent`: perhaps taken all the same. `kind` is the caller's."""
 
     due_s: float
     sent_s: float
@@ -33,6 +32,7 @@ class Shot:
     retry_after_ms: float | None = None
     error: str = ""
     kind: int = 0
+    is_sent: bool = True  # bytes of it may be out
 
     @property
     def took_s(self) -> float:
@@ -67,6 +67,11 @@ class Shot:
             return "200"
         missing = " without Retry-After" if self.tandem_error in WAITS and not is_positive(self.retry_after) else ""
         return f"{self.status} {self.tandem_error or 'without Tandem-Error'}{missing}"
+
+
+def is_positive(text: str | None) -> bool:
+    """Retry-After in seconds, more than none."""
+    return bool(text) and str(text).isdigit() and int(str(text)) > 0
 
 
 def percentile(values: Iterable[float], ratio: float) -> float | None:

@@ -1,4 +1,4 @@
-"""One kept HTTP/1.1 connection in an event loop: a request goes out, and how it ended is told once.
+"""One kept HTTP/1.1 connection in an event loop: a request goes out, and how it ended is reported once.
 
 Keep: nothing is sent twice. A connection that closed under a request has lost it.
 """
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import httptools
 
+NUM_BYTES_OF_ERROR = 200  # of the body of an answer that is not a 200
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -23,33 +25,39 @@ class Request:
 
 
 @dataclass(eq=False, slots=True)
-class Fired:
+class Pending:
+    """A request under way. `is_sent`: bytes of it may be out."""
+
     request: Request
     due_s: float
     sent_s: float
+    is_sent: bool = False
 
 
 @dataclass(slots=True)
-class Answer:
+class Response:
+    """`body`: the beginning of one that is not a 200's."""
+
     status: int = 0
     headers: dict[bytes, str] = field(default_factory=dict)
+    body: bytes = b""
 
 
-class Line(asyncio.Protocol):
-    """With at most one request under way. Tells when it is free for the next, when it is gone, and how each request ended."""
+class Link(asyncio.Protocol):
+    """Has at most one request under way. Reports when it is free for the next, when it is gone, and how each request ended."""
 
     def __init__(
         self,
         to: tuple[str, int],
-        free: Callable[[Line], None],
-        gone: Callable[[Line], None],
-        ended: Callable[[Fired, Answer | None, str], None],
+        free: Callable[[Link], None],
+        gone: Callable[[Link], None],
+        ended: Callable[[Pending, Response | None, str], None],
     ) -> None:
         self.address = to
         self._free, self._gone, self._ended = free, gone, ended
         self._transport: asyncio.Transport | None = None
-        self._fired: Fired | None = None
-        self._answer = Answer()
+        self._pending: Pending | None = None
+        self._response = Response()
         self._is_kept = True
         self._parser = httptools.HttpResponseParser(self)
 
@@ -57,11 +65,11 @@ class Line(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, fired: Fired) -> None:
+    def send(self, pending: Pending) -> None:
         assert self._transport is not None
-        self._fired, self._answer = fired, Answer()
-        fired.sent_s = time.monotonic()
-        self._transport.write(fired.request.data)
+        self._pending, self._response = pending, Response()
+        pending.sent_s, pending.is_sent = time.monotonic(), True
+        self._transport.write(pending.request.data)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -75,32 +83,37 @@ class Line(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._end(f"not an HTTP answer: {error}")
+            self._lose(f"not an HTTP answer: {error}")
             self.close()
 
     def connection_lost(self, _: Exception | None) -> None:
         self._gone(self)
-        self._end("closed before the answer was whole")
+        self._lose("closed before the answer was whole")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name.startswith((b"tandem-", b"retry-after")):
-            self._answer.headers[name] = value.decode("latin-1")
+            self._response.headers[name] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self._answer.status = self._parser.get_status_code()
+        self._response.status = self._parser.get_status_code()
         self._is_kept = self._parser.should_keep_alive()
 
+    def on_body(self, part: bytes) -> None:
+        response = self._response
+        if response.status != 200 and len(response.body) < NUM_BYTES_OF_ERROR:
+            response.body += part[:NUM_BYTES_OF_ERROR]
+
     def on_message_complete(self) -> None:
-        fired, self._fired = self._fired, None
+        pending, self._pending = self._pending, None
         if self._is_kept:
             self._free(self)
         else:
             self.close()
-        if fired is not None:
-            self._ended(fired, self._answer, "")
+        if pending is not None:
+            self._ended(pending, self._response, "")
 
-    def _end(self, error: str) -> None:
-        fired, self._fired = self._fired, None
-        if fired is not None:
-            self._ended(fired, None, error)
+    def _lose(self, error: str) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._ended(pending, None, error)

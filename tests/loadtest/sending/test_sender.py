@@ -6,17 +6,18 @@ import contextlib
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
-from loadtest.bench.prove import open_loop as generator
 from loadtest.bench.prove.attempts import Lagged, attempts, on_time
-from loadtest.bench.prove.judging.shot import Shot
-from loadtest.bench.prove.line import Request
-from loadtest.bench.prove.open_loop import closed_loop, one_by_one, open_load, open_loop, probe
 from loadtest.errors import CannotMeasure
+from loadtest.sending import sender
+from loadtest.sending.link import Request
+from loadtest.sending.sender import closed_loop, one_by_one, open_load, open_loop, paused_clients, probe
+from loadtest.sending.shot import Shot
 
 GOOD = b"HTTP/1.1 200 OK\r\nTandem-Pool: cpu\r\nTandem-Reason: spill\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Busy\r\nTandem-Error: overloaded\r\nRetry-After: 1\r\nRetry-After-Ms: 250\r\nContent-Length: 0\r\n\r\n"
@@ -101,7 +102,7 @@ def test_a_server_that_stalls_is_sent_to_all_the_same() -> None:
 
 
 def test_what_hangs_ends_with_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generator, "TIME_LIMIT_S", 0.2)
+    monkeypatch.setattr(sender, "TIME_LIMIT_S", 0.2)
     with server(GOOD, None) as here:
         load = open_loop([here.request()], [0.0, 0.01])
     assert [str(shot) for shot in load.shots] == ["200", "no answer (nothing for 0.2 s)"]
@@ -111,7 +112,7 @@ def test_what_hangs_ends_with_its_time_limit(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_request_without_a_whole_answer_is_lost_and_not_sent_again(
     answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generator, "TIME_LIMIT_S", 0.2)
+    monkeypatch.setattr(sender, "TIME_LIMIT_S", 0.2)
     with server(answer) as here:
         [shot] = open_loop([here.request()], [0.0]).shots
         assert here.num_asked == 1
@@ -125,7 +126,10 @@ def test_where_nobody_listens_any_more_is_written_down() -> None:
         while not load.so_far() and time.monotonic() < until:
             time.sleep(0.01)
         here.close()
-    assert [str(shot)[:25] for shot in load.shots] == ["200", "no answer (no connection:"]
+    assert [(str(shot)[:25], shot.is_sent) for shot in load.shots] == [
+        ("200", True),
+        ("no answer (no connection:", False),
+    ]
 
 
 def test_a_connection_that_the_server_closes_is_replaced() -> None:
@@ -152,6 +156,23 @@ def test_a_closed_loop_keeps_as_many_under_way_as_there_are_clients() -> None:
         under_way += change
         most = max(most, under_way)
     assert most <= 3
+
+
+def test_clients_of_a_closed_loop_may_take_the_requests_in_turn() -> None:
+    with server(GOOD) as here:
+        load = closed_loop([here.request(kind) for kind in range(3)], 2, 0.0, in_turn=True, min_shots=9)
+    counts = Counter(shot.kind for shot in load.shots)
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert counts.total() in (9, 10)
+
+
+def test_clients_that_pause_go_on_after_a_refusal_until_their_block_ends() -> None:
+    with server(BUSY, GOOD) as here, paused_clients(here.request(), 2) as load:
+        until = time.monotonic() + 30
+        while len(load.so_far()) < 5 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert len(load.shots) == here.num_asked >= 5
+    assert {shot.status for shot in load.shots} == {200, 503}
 
 
 def test_a_closed_loop_does_not_hammer_a_server_that_refuses() -> None:
@@ -182,8 +203,8 @@ def test_a_server_that_takes_no_connection_is_named_before_anything_is_sent() ->
 
 
 def test_a_trial_whose_generator_was_late_is_made_again_and_no_other() -> None:
-    late = generator.Load(1.0, [Shot(0.0, 0.1, 0.2, 200)] * 10)
-    fine = generator.Load(1.0, [Shot(0.0, 0.001, 0.2, 500)] * 10)
+    late = sender.Load(1.0, [Shot(0.0, 0.1, 0.2, 200)] * 10)
+    fine = sender.Load(1.0, [Shot(0.0, 0.001, 0.2, 500)] * 10)
     assert attempts(lambda number: (number, on_time([late, fine][number], 0.25))) == (1, fine.shots)
     tried: list[int] = []
     with pytest.raises(Lagged, match="lagged by 100 ms at p99, more than 5% of the deadline"):
