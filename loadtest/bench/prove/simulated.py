@@ -14,9 +14,9 @@ from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton,
 from loadtest.bench.prove.judging.agreement import Agreement, agreement, verdicts
 from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import Verdict
-from serving.decisions.simulate.fixed import FixedPool, replay
 from loadtest.sending.link import Request
 from loadtest.sending.sender import open_loop
+from serving.decisions.simulate.fixed import FixedPool, replay
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 

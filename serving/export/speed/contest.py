@@ -23,6 +23,7 @@ from serving.decisions.engines import POOL, EnginePython
 from serving.export.progress import Progress, silent
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.results import Entrant, Key, Results
 from serving.measure.intervals import MIN_REPEATS
 from serving.repository import processor_key
 
