@@ -1,4 +1,4 @@
-"""docs/claims.md is the committed run, docs/claims.json, as `written` shows it, behind a page of how to read it and how to run it.
+"""docs/claims.md is the committed run, docs/claims.json, as `page.py` shows it, behind a page of how to read it and how to run it.
 
     python -m loadtest.claims.docs               writes docs/claims.md anew
     python -m loadtest.claims.docs results/…     takes that run's claims.json first
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtest.claims import stored, written
+from loadtest.claims import page, stored
 from loadtest.claims.values import Report
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -52,7 +52,7 @@ python -m loadtest.claims.docs results/claims
 
 
 def render(report: Report) -> str:
-    return INTRO + written.markdown(report)
+    return INTRO + page.markdown(report)
 
 
 def main(arguments: Sequence[str]) -> int:

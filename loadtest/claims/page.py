@@ -1,11 +1,17 @@
-"""The same report as one HTML file that opens anywhere: answers first, then every number, what was left out and how it was measured."""
+"""Shows a report of the claims suite, as Markdown and as one HTML file from the template `claims.html` beside this file.
+
+Pure. Rule: the answer, the hardware, the date and the command stand first, and what was not measured is in the same tables as what was.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
 
-from loadtest.claims import written
+from loadtest.claims.intervals import median, paired
+from loadtest.claims.judge import show
 from loadtest.claims.values import (
     DEPENDS,
     DOES_NOT_HOLD,
@@ -13,55 +19,190 @@ from loadtest.claims.values import (
     INCONCLUSIVE,
     NOT_MEASURED_HERE,
     NOT_RUN,
+    TREES,
+    Bandwidth,
+    Cell,
+    Reading,
     Report,
     Result,
+    Timed,
 )
-from loadtest.report import style
+from serving.documents import tables as documents
+from serving.documents.pages import Pages
+from serving.documents.tables import Table, Value, marked
 
+PAGES = Pages(Path(__file__).parent)
 ORDER = (HOLDS, DEPENDS, DOES_NOT_HOLD, INCONCLUSIVE, NOT_MEASURED_HERE, NOT_RUN)
-CSS = "main{max-width:1100px}td,th{text-align:left!important}.scroll{overflow-x:auto}h3{margin:22px 0 4px;font-size:16px}p{margin:4px 0}"
+BUSY = 0.1  # of the cores: above, other work is told on the first screen (guess, not measured)
+METHOD = (
+    "In process: ONNX Runtime alone, without Triton and gateway; all variants and engines of a net take turns, with new sessions in every "
+    "round. A ratio against FP32 on the same device is of pairs from the same turns, a median for each round; other ratios are of rounds.",
+    "Behind a median stands its 95 % interval: Student's t over rounds, on logarithms, as in all reports. With three rounds it is wide; "
+    "with fewer there is none, and then the number has no part in an answer.",
+    "Where the best batch size is taken, it is the best of the same rounds, which flatters it a little.",
+    "An answer counts a number for one side only if its whole interval lies there. “depends”: some lie on one side, some on the other. "
+    "“inconclusive”: an interval lies on both. “not measured here”: the device is not there; “not run”: it could not be, with the reason.",
+    "The CPU's bandwidth is that of a copy or a triad in NumPy on all cores, read and written bytes counted, whichever is higher. It is "
+    "measured before the nets and after them; a share's interval reaches as far as either of the two makes it.",
+)
+
+
+def markdown(report: Report) -> str:
+    parts = [*(f"- {marked(name)}: {marked(value)}" for name, value in facts(report)), ""]
+    for table in (_answers(report.results), *tables(report)):
+        if table.rows:
+            lead = [table.lead, ""] if table.lead else []
+            parts += [f"## {table.title}", "", *lead, documents.markdown(table.heads, table.rows), ""]
+    for title, lines in lists(report):
+        parts += [f"## {title}", "", *(f"- {line}" for line in lines), ""]
+    return "\n".join(parts)
 
 
 def render(report: Report) -> str:
-    counted = Counter(result.answer for result in report.results)
-    summary = ", ".join(f"{counted[word]} {word}" for word in ORDER if counted[word])
-    flags = [word for word, is_so in (("partial", report.is_partial), ("quick", report.is_quick)) if is_so]
-    tags = "".join(f' <span class="flag">{flag}</span>' for flag in flags)
-    facts = "".join(
-        f"<div><dt>{_plain(name)}</dt><dd>{_inline(value)}</dd></div>" for name, value in written.facts(report)
-    )
-    head = (
-        f'<header><p class="kind">Claims put to the test{tags}</p><h1>{style.text(report.name)}</h1>'
-        f'<p class="result">Of {len(report.results)} claims: {style.text(summary)}.</p><dl>{facts}</dl></header>'
-    )
-    body = [head, "<h2>The claims</h2>", *map(_claim, report.results)]
-    for table in written.tables(report)[1:]:
-        rows = [style.row(table.heads, _inline(row[0]), [_inline(cell) for cell in row[1:]]) for row in table.rows]
-        lead = f"<p>{_inline(table.lead)}</p>" if table.lead else ""
-        grid = style.grid([style.text(head) for head in table.heads], rows)
-        body.append(f'<h2>{style.text(table.title)}</h2>{lead}<div class="scroll">{grid}</div>')
-    for title, lines in written.lists(report):
-        body.append(f"<h2>{style.text(title)}</h2><ul>{''.join(f'<li>{_inline(line)}</li>' for line in lines)}</ul>")
-    return style.document(f"{report.name}: claims put to the test", body, CSS)
-
-
-def _claim(result: Result) -> str:
-    source = style.text(result.source)
-    if result.url:
-        source += f" <code>{style.text(result.url)}</code>"
-    return (
-        f'<h3>{style.text(result.says)} <span class="flag">{style.text(result.answer)}</span></h3>'
-        f"<p>{style.text(result.numbers)}</p>"
-        f'<p class="kind">Asked for: {style.text(result.experiment)}, {style.text(result.threshold)}. Source: {source}</p>'
+    """As HTML."""
+    counts = Counter(result.answer for result in report.results)
+    return PAGES.render(
+        "claims.html",
+        report=report,
+        flags=[word for word, is_so in (("partial", report.is_partial), ("quick", report.is_quick)) if is_so],
+        counts=", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word]),
+        facts=facts(report),
+        tables=tables(report),
+        lists=lists(report),
     )
 
 
-def _plain(value: str) -> str:
-    return style.text(value.replace("*", ""))
+def facts(report: Report) -> list[tuple[Value, Value]]:
+    machine = report.machine
+    sets = f" ({' '.join(machine.instruction_sets)})" if machine.instruction_sets else ""
+    share = f"{report.others_ratio:.0%} of the cores meanwhile"
+    busy = f"other work took {share}: ratios in turns suffer least, rates most; run it again"
+    rows: list[tuple[Value, Value] | None] = [
+        ("Processor", f"{machine.processor}{sets}, {machine.num_cores:g} cores, {report.num_threads} threads"),
+        ("GPU", "; ".join(machine.cards) or "none on this machine"),
+        (
+            "Measured",
+            f"{datetime.fromisoformat(report.date):%Y-%m-%d %H:%M (UTC%z)}, in {report.seconds / 60:.1f} minutes",
+        ),
+        ("Command", documents.Cell(report.command, kind="code")),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
+        ("Know first", report.note) if report.note else None,
+        (_strong("Partial"), "it was interrupted; what had been measured is kept") if report.is_partial else None,
+        (_strong("Quick"), "short times and few sizes, to try the suite; not a measurement")
+        if report.is_quick
+        else None,
+        (_strong("Busy machine"), busy) if report.others_ratio > BUSY else ("Other work", share),
+    ]
+    return [row for row in rows if row is not None]
 
 
-def _inline(value: str) -> str:
-    """The little Markdown that `written` uses."""
-    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", style.text(value))
-    marked = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", marked)
-    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", marked)
+def _strong(text: str) -> documents.Cell:
+    return documents.Cell(text, kind="strong")
+
+
+def tables(report: Report) -> list[Table]:
+    """Beside the answers; a page shows none that is empty."""
+    return [_speeds(report), _bandwidths(report.findings.bandwidths), _others(report.results)]
+
+
+def lists(report: Report) -> list[tuple[str, list[str]]]:
+    findings = report.findings
+    left_out = [
+        f"{one.model}{_who(one.variant, one.engine, one.batch_size)}: {one.reason}" for one in findings.left_out
+    ]
+    left_out += [f"{name}: {reason}" for name, reason in findings.not_run.items()]
+    notes = [f"{result.name}: {result.note}" for result in report.results if result.note]
+    prices = [
+        f"{one.device.upper()}: {one.offer}, {one.currency} {one.per_hour:.4g} an hour for what was used; {one.source}, {one.date}"
+        for one in findings.prices
+    ]
+    titles = ("How the claims were taken", "Left out", "Prices", "Method")
+    lines = (notes, list(dict.fromkeys(left_out)), prices, list(METHOD))
+    return [(title, some) for title, some in zip(titles, lines, strict=True) if some]
+
+
+def _who(variant: str, engine: str, batch_size: int | None) -> str:
+    return f" {variant} on {engine}" if batch_size is None else ""
+
+
+def _answers(results: Sequence[Result]) -> Table:
+    rows = tuple(
+        (
+            result.says,
+            _strong(result.answer),
+            result.numbers,
+            f"{result.experiment}; {result.threshold}",
+            f"[{result.source}]({result.url})" if result.url else result.source,
+        )
+        for result in results
+    )
+    return Table("The claims", ("Claim", "Answer here", "Numbers", "Number asked for", "Source"), rows)
+
+
+def _speeds(report: Report) -> Table:
+    """One row for each net, variant and engine, one column for each batch size."""
+    speeds = [one for one in report.findings.speeds if one.model != TREES]  # which stand among the other numbers
+    sizes = sorted({one.batch_size for one in speeds})
+    kinds = dict.fromkeys((one.model, one.variant, one.engine) for one in speeds)
+    by_key = {(one.model, one.variant, one.engine, one.batch_size): one for one in speeds}
+    rows = tuple(
+        (" ".join((key[0], key[1])), key[2], *(_timed(by_key.get((*key, size))) for size in sizes)) for key in kinds
+    )
+    lead = "Rows per second in process, by batch size, and how many times as fast as FP32 on the same device's plain engine."
+    return Table("Speed by batch size", ("Net and variant", "Engine", *map(str, sizes)), rows, lead)
+
+
+def _timed(one: Timed | None) -> str:
+    if one is None:
+        return "–"
+    rate = median([one.batch_size / seconds for seconds in one.rounds_s]).value
+    return f"{rate:.4g}; {interval(paired(one.ratios), 'times')}" if one.ratios else f"{rate:.4g}"
+
+
+def _bandwidths(found: Sequence[Bandwidth]) -> Table:
+    rows = []
+    for one in found:
+        kinds = [interval(_gigabytes(rounds), "GB/s") if rounds else "–" for rounds in (one.copy, one.triad)]
+        told = f"{one.how}, arrays of {one.array_bytes / 2**20:.0f} MiB" if one.copy else one.reason or ""
+        rows.append((f"{one.device.upper()}, {one.when} the nets", *kinds, told))
+    return Table("Memory bandwidth", ("Device", "Copy", "Triad", "How"), tuple(rows))
+
+
+def _gigabytes(rounds: Sequence[float]) -> Reading:
+    return median([rate / 1e9 for rate in rounds])
+
+
+def _others(results: Sequence[Result]) -> Table:
+    """What is not a ratio of two variants, which stand in the table of speeds."""
+    rows = [
+        (f"{result.name}: {cell.model} {cell.at}".strip(), told(cell), cell.side or "")
+        for result in results
+        for cell in result.cells
+        if not _is_in_speeds(result, cell)
+    ]
+    return Table(
+        "The numbers behind the other answers", ("Claim and what of", "Value", "Side of its threshold"), tuple(rows)
+    )
+
+
+def _is_in_speeds(result: Result, cell: Cell) -> bool:
+    return cell.reading.value is None or result.number == "speed_up"
+
+
+def told(cell: Cell) -> str:
+    if cell.reading.value is None:
+        return f"{cell.reading.absent}: {cell.reading.reason}"
+    return interval(cell.reading, cell.unit)
+
+
+def interval(reading: Reading, unit: str) -> str:
+    if reading.value is None:
+        return reading.absent or ""
+    if reading.low is None or reading.high is None:
+        return f"{show(reading.value, unit)} (no interval)"
+    low, high = (
+        show(value, unit).split(" ")[0].removesuffix("×").removesuffix("%") for value in (reading.low, reading.high)
+    )
+    if unit == "s":
+        low, high = show(reading.low, unit), show(reading.high, unit)
+    return f"{show(reading.value, unit)} ({low}..{high})"

@@ -53,7 +53,13 @@ def columns(rows: Sequence[Sequence[str]], *, align: str = "", ruled: bool = Fal
     return "\n".join(lines)
 
 
+def marked(value: Value) -> str:
+    """In Markdown."""
+    mark = {"strong": "**", "code": "`"}.get(value.kind, "") if isinstance(value, Cell) else ""
+    return f"{mark}{value}{mark}"
+
+
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
     """A `|` in a cell would end it, and becomes `/`."""
-    lines = [heads, ["---"] * len(heads), *([str(cell).replace("|", "/") for cell in row] for row in rows)]
+    lines = [heads, ["---"] * len(heads), *([marked(value).replace("|", "/") for value in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

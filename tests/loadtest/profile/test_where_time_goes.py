@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from loadtest.profile.parts import split
-from loadtest.profile.picture import ladder_bars
 from loadtest.profile.wording import triton_says, where_time_goes, why_slower
+from loadtest.verdict.figures import ladder
 from tests.loadtest.profile.ladders import Server, server, timing, together
 
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_told_is_not_told(rungs: tuple[str, ...]) -> None:
     some = tuple(one for one in server("x").ladder if one.rung in rungs)
     assert split(some, 1) is None
     assert where_time_goes(Server("x", some), 1) == []
-    assert ladder_bars([Server("x", some)]) == ""
+    assert ladder([Server("x", some)]) is None
 
 
 def test_a_batch_size_that_was_not_measured_has_no_parts() -> None:
@@ -146,10 +146,10 @@ def test_tritons_own_count_is_said_where_there_is_one() -> None:
 
 
 def test_bars_are_as_long_as_their_parts_and_names_are_escaped() -> None:
-    html = ladder_bars([server("<b>fast</b>"), server("slow", compute_s=0.013)])
-    assert "<b>fast" not in html
-    wide = html[html.index("<svg ") : html.index("</svg>") + 6]
-    widths = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(wide).iter("rect")]
+    figure = ladder([server("<b>fast</b>"), server("slow", compute_s=0.013)])
+    assert figure is not None
+    assert "<b>fast" not in figure.wide
+    widths = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(figure.wide).iter("rect")]
     assert len(widths) == 8
     assert widths[4] == pytest.approx(13 * widths[0], rel=0.2)
     assert sum(widths[4:]) < 760

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.claims import docs, page, stored, written
+from loadtest.claims import docs, page, stored
 from loadtest.claims.claims_file import Claim
 from loadtest.claims.command import result
 from loadtest.claims.values import Bandwidth, Findings, LeftOut, Report, Timed
@@ -52,7 +52,7 @@ def report(**changes: object) -> Report:
 
 
 def test_the_page_says_the_answer_the_number_and_what_is_missing() -> None:
-    text = written.markdown(report())
+    text = page.markdown(report())
     assert "| INT8 suits CPUs / <b> | **holds** | 2.00×; mlp (batch 1) |" in text
     assert "**not measured here** | no GPU on this machine" in text
     assert "| mlp int8 | cpu | 200; 2.00× (2.00..2.00) |" in text
@@ -65,7 +65,7 @@ def test_the_page_says_the_answer_the_number_and_what_is_missing() -> None:
 
 
 def test_a_busy_machine_and_an_interruption_are_told_first() -> None:
-    head = written.markdown(report(others_ratio=0.63, is_partial=True, is_quick=True)).split("##")[0]
+    head = page.markdown(report(others_ratio=0.63, is_partial=True, is_quick=True)).split("##")[0]
     assert "other work took 63% of the cores" in head
     assert "it was interrupted" in head
     assert "not a measurement" in head
