@@ -40,7 +40,7 @@ ENVIRONMENT = {
 }
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 # As urllib, requests, curl and gRPC compare hosts: names with all below them (*.localhost); urllib knows no networks (so
-# `local/news.py` asks around them), and wants an IPv6 address with its brackets.
+# `local/pool_changes.py` asks around them), and wants an IPv6 address with its brackets.
 LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1", "[::1]")
 EMULATED = "emulated"  # the device of pools whose times follow a file, and how the names of all such pools begin
 

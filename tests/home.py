@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving.local.environments import ENGINES, Engine, Environment, ensure
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 
 KEPT = (
     ".cache/go-build",

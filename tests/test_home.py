@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serving.local import environments, frameworks
-from serving.local.places import cache_dir, state_dir
+from serving.local.folders import cache_dir, state_dir
 from tests import home
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PROBE = """
 from pathlib import Path
 from serving.local import environments, frameworks
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 def test_a_test():
     assert not frameworks.frameworks("export").is_complete
     assert not [*cache_dir().glob("environments/*")] and not (cache_dir() / "speeds").exists()

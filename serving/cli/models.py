@@ -196,7 +196,7 @@ def models(model_repository: Path | None, url: str | None, as_json: bool) -> Non
 
 def _not_served(url: str) -> dict[str, str]:
     """Variant -> why no Triton of this gateway could load it."""
-    news = room("serving.local.news")
+    news = room("serving.local.pool_changes")
     try:
         status = news.read_status(url.rstrip("/"), key=os.environ.get("TANDEM_API_KEY"))
         return {failure.name: failure.reason for failure in news.not_loaded(status)}
@@ -208,7 +208,7 @@ def _not_served(url: str) -> dict[str, str]:
 
 def _known_speeds() -> Any:
     """What a server that starts here knows of speeds beside the records; nothing of it in thin images."""
-    return room("serving.local.pool").known_speeds if importlib.util.find_spec("filelock") else None
+    return room("serving.local.pool_plan").known_speeds if importlib.util.find_spec("filelock") else None
 
 
 @click.command()

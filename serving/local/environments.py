@@ -26,7 +26,7 @@ from typing import TextIO
 import filelock
 
 from serving.errors import EnvironmentFault, UserError
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 from serving.local.processes import leashed
 
 # The newest wheel with a tritonserver in it (2.51), the last NumPy its stub reads, and an ONNX Runtime for Python 3.11 and

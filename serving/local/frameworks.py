@@ -29,9 +29,8 @@ import serving
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import PROJECT, how_to_add
 from serving.local import environments
-from serving.local.handover import hand_over
-from serving.local.places import cache_dir
-from serving.local.processes import leashed
+from serving.local.folders import cache_dir
+from serving.local.processes import hand_over, leashed
 
 # Installed, in MB, summed over the files of all packages with Python 3.11 and torch 2.15 from PyPI, which brings CUDA.
 SIZES_MB = {"onnx": 590, "export": 6200, "keras": 6300}

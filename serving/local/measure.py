@@ -18,7 +18,7 @@ from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython
 from serving.decisions.preference import here
 from serving.local.devices import gpu_name
 from serving.local.environments import Say
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 from serving.repository import GATE_DATA_FILE, Speed, Variant, processor_key
 
 if TYPE_CHECKING:

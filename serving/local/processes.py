@@ -1,4 +1,4 @@
-"""Processes as Linux shows them: Triton's stubs, children that are reaped, children that die with us.
+"""Processes as Linux shows them: Triton's stubs, children that are reaped, children that die with us, a command that takes our place.
 
 Answers: which stubs does a tritonserver have, does a process still live, and how did a child end? Not here: what to do
 about it (`watch.py`). Keep: a process is known by number and start time together, because numbers are used again; and
@@ -12,10 +12,14 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+
+from serving.errors import EnvironmentFault
 
 PROC = Path("/proc")
 LEASH = Path(__file__).with_name("leash.py")
@@ -189,3 +193,41 @@ class Child:
         except TimeoutError:
             self.send(signal.SIGKILL)
             return await self.wait()
+
+
+# Ctrl-C and Ctrl-\ in a terminal go to its whole foreground group, so that the other process has them already.
+_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def hand_over(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Its exit code, 128 + n where signal n ended it. Call it from the main thread: signals are that thread's."""
+    try:
+        process = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot run {command[0]}: {error.strerror}") from None
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        if not (number in _FROM_TERMINAL and _is_in_foreground()):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (*_PASSED_ON, *_FROM_TERMINAL)}
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def _is_in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False  # no terminal: whoever sent it sent it to this process alone
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

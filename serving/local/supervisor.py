@@ -23,9 +23,9 @@ from serving.errors import EnvironmentFault, UserError
 from serving.local import launch as launching
 from serving.local.environments import Say
 from serving.local.launch import Launch
-from serving.local.pool import PoolPlan, Refusal
+from serving.local.pool_plan import PoolPlan, Refusal
 from serving.local.processes import Child, Nursery, Stub, exit_text, is_alive, stubs_of
-from serving.local.watch import POLL_S, Recovery, Seen, what_happened
+from serving.local.watch import POLL_S, Finding, Recovery, what_happened
 from serving.repository import Repository
 from serving.repository.layout import Stamp
 
@@ -234,10 +234,10 @@ class Supervisor:
                 return await self._take_over(model, others)
         except EnvironmentFault:
             return False
-        if seen is Seen.UNLOADED and not was_unloaded:
+        if seen is Finding.UNLOADED and not was_unloaded:
             self._unloaded.add(model)
             self._say(f"{model} was unloaded; it stays so until it is loaded again")
-        return seen is not Seen.DEAD
+        return seen is not Finding.DEAD
 
     async def _take_over(self, model: str, stubs: frozenset[Stub]) -> bool:
         """Watches what somebody else loaded, if it is what we would have loaded."""
@@ -272,7 +272,10 @@ class Supervisor:
     async def _is_unloaded(self, model: str) -> bool:
         """Whether somebody unloaded it while it was down."""
         assert self._control is not None
-        if what_happened(await self._control.states(model), has_others=False, was_unloaded=False) is not Seen.UNLOADED:
+        if (
+            what_happened(await self._control.states(model), has_others=False, was_unloaded=False)
+            is not Finding.UNLOADED
+        ):
             return False
         self._unloaded.add(model)
         self._say(f"{model} was unloaded; it stays so until it is loaded again")

@@ -20,14 +20,13 @@ from pathlib import Path
 from serving.cores import usable_cores
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
-from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.devices import require_gpu
 from serving.local.engines import of_pool
 from serving.local.environments import ENGINES, Environment, Say, ensure, find
-from serving.local.launch import Launch, Ports
-from serving.local.limits import NOTHING_ASKED, Asked
-from serving.local.pool import PoolPlan, plan_pool
-from serving.local.pools import KINDS, require_emulated
+from serving.local.instances import NO_OVERRIDES, TritonOverrides
+from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
+from serving.local.pool_options import KINDS, require_emulated
+from serving.local.pool_plan import PoolPlan, plan_pool
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
 from serving.ports import require_free
@@ -60,8 +59,8 @@ class TritonOptions:
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
 
     @property
-    def asked(self) -> Asked:
-        return Asked(self.instances, self.threads, self.queue_delay_us, self.max_batch)
+    def overrides(self) -> TritonOverrides:
+        return TritonOverrides(self.instances, self.threads, self.queue_delay_us, self.max_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,14 @@ def prepare(
     *,
     may_measure: bool = True,
     emulate: Path | None = None,
-    asked: Asked = NOTHING_ASKED,
+    overrides: TritonOverrides = NO_OVERRIDES,
     engine: str | None = None,
 ) -> Prepared:
     """Raises before anything is started where this pool cannot be served here."""
     if emulate is not None:
         if engine is not None:
             raise UserError(f"pool {pool}: an emulated server computes on the processor; --engine does nothing for it")
-        return _prepare_emulated(pool, emulate, _readable(model_repository), say, asked)
+        return _prepare_emulated(pool, emulate, _readable(model_repository), say, overrides)
     if pool not in KINDS:
         if pool.startswith(EMULATED):
             raise UserError(f"--pool {pool}: say whose times it follows with --emulate FILE")
@@ -101,7 +100,14 @@ def prepare(
 
     def made(*, may_measure: bool) -> PoolPlan:
         return plan_pool(
-            repository, pool, engines, usable_cores(), may_measure=may_measure, say=say, asked=asked, engine=engine
+            repository,
+            pool,
+            engines,
+            usable_cores(),
+            may_measure=may_measure,
+            say=say,
+            overrides=overrides,
+            engine=engine,
         )
 
     # Later exports were measured by themselves: to measure here would slow down what is being served.
@@ -123,20 +129,21 @@ def _readable(model_repository: Path | None) -> Repository:
     return repository
 
 
-def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, asked: Asked) -> Prepared:
+def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, overrides: TritonOverrides) -> Prepared:
     require_emulated(pool, f"--pool {pool}")
     if importlib.util.find_spec("serving.local.emulated") is None:  # left out of the wheel, see pyproject.toml
         raise UserError("--emulate is for proofs from a checkout of Tandem: it is in no package and in no image")
+    from serving.decisions.files.curves import read_curves
     from serving.local import emulated
 
-    if asked.instances is not None or asked.threads is not None:
+    if overrides.instances is not None or overrides.threads is not None:
         raise UserError(
             f"pool {pool}: an emulated server is one card by its file; instances and threads do nothing for it"
         )
-    curves = emulated.read_curves(file)
+    curves = read_curves(file)
     environment = ensure(ENGINES["cpu"], say)
     engines = {name: engine for name, engine in of_pool("cpu", environment).items() if name == PLAIN["cpu"]}
-    again = partial(emulated.plan_emulated, repository, pool, curves, engines, say, asked)
+    again = partial(emulated.plan_emulated, repository, pool, curves, engines, say, overrides)
     stamps = repository.stamps()
     plan = replace(again(), repository=repository, stamps=stamps, again=again)
     return Prepared(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
@@ -154,7 +161,7 @@ def run(options: TritonOptions) -> int:
         say,
         may_measure=options.may_measure,
         emulate=options.emulate,
-        asked=options.asked,
+        overrides=options.overrides,
         engine=options.engine,
     )
     launch = Launch(

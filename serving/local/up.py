@@ -26,14 +26,14 @@ from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
 from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
-from serving.local import news, welcome
+from serving.local import pool_changes as news
+from serving.local import welcome
+from serving.local.config import UpConfig, for_gateway, overrides_of
 from serving.local.devices import device_name, gpu_name
-from serving.local.news import NotLoaded, read_index
-from serving.local.pools import Pool, read_pools
-from serving.local.probe import status
+from serving.local.folders import last_line, run_folder
+from serving.local.pool_changes import NotLoaded, http_status, read_index
+from serving.local.pool_options import Pool, read_pools
 from serving.local.processes import Child, Nursery, exit_text
-from serving.local.runs import last_line, run_folder
-from serving.local.told import Told, asked_of, for_gateway
 from serving.local.triton import prepare
 from serving.ports import free_ports, require_free
 from serving.repository import Repository, Variant, default_repository
@@ -118,7 +118,7 @@ def run(options: UpOptions) -> int:
     began_s = time.monotonic()
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
-        told = Told(options.config)
+        told = UpConfig(options.config)
         values = told.values(options.pools, options.emulate)
         pools = read_pools(values, has_gpu=gpu_name() is not None, emulate=options.emulate)
         settings = told.settings(pools)
@@ -135,7 +135,7 @@ def run(options: UpOptions) -> int:
                     progress.say,
                     may_measure=options.may_measure,
                     emulate=pool.curves,
-                    asked=asked_of(settings, pool.name),
+                    overrides=overrides_of(settings, pool.name),
                 )
         session = Session(options, grpc, told, pools, repository, progress, began_s)
         return asyncio.run(session.run(console))
@@ -185,7 +185,7 @@ class Session:
         self,
         options: UpOptions,
         grpc: Grpc,
-        told: Told,
+        told: UpConfig,
         pools: list[Pool],
         repository: Path,
         progress: Progress,
@@ -238,7 +238,7 @@ class Session:
     async def _check_remote(self) -> None:
         for pool in self._pools:
             for url in pool.urls:
-                if await status(f"{url}/v2/health/live") != 200:
+                if await http_status(f"{url}/v2/health/live") != 200:
                     raise UserError(f"--pool {pool.name}={url}: no Triton answers there")
 
     def _start(self, nursery: Nursery) -> None:
@@ -256,7 +256,7 @@ class Session:
                 command += ["--ready-file", str(log.with_suffix(".ready"))]
                 command += [] if self._options.may_measure else ["--no-measure"]
                 command += ["--emulate", str(pool.curves)] if pool.curves else []
-                command += asked_of(settings, pool.name).flags()
+                command += overrides_of(settings, pool.name).flags()
                 child = nursery.start(command, os.environ, folder=here, log=log)
                 self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
         self._started = list(started.values())
@@ -285,7 +285,7 @@ class Session:
         while not self._stop.is_set():
             self._raise_if_ended()
             if await self._all_served():
-                self._is_ready = await status(f"{self._url}/health/ready") == 200
+                self._is_ready = await http_status(f"{self._url}/health/ready") == 200
                 self._not_loaded = await asyncio.to_thread(self._seen_failures)
                 if self._not_loaded is not None and (self._is_ready or any(f.is_missed for f in self._not_loaded)):
                     return True
@@ -323,7 +323,7 @@ class Session:
                 return False
             names.update(ready.read_text().split())
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
-        return all([await status(url, key=self._key) == 200 for url in urls])
+        return all([await http_status(url, key=self._key) == 200 for url in urls])
 
     def _seen_failures(self) -> list[NotLoaded] | None:
         """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
@@ -383,7 +383,7 @@ class Session:
         """Says what happens to the pools meanwhile."""
         ends = [asyncio.ensure_future(part.child.wait()) for part in self._parts]
         stopped = asyncio.ensure_future(self._stop.wait())
-        telling = asyncio.ensure_future(news.tell(self._admin_url, self._settings, say, self._key))
+        telling = asyncio.ensure_future(news.print_changes(self._admin_url, self._settings, say, self._key))
         await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
         for task in (*ends, stopped, telling):
             task.cancel()

@@ -19,7 +19,7 @@ STABLE_S = 60.0  # what ran this long counts as mended (guess, not measured)
 POLL_S = 0.2  # how often the stubs are looked at; a dead one must be noticed within 1 s
 
 
-class Seen(Enum):
+class Finding(Enum):
     """What it means that a model has not the processes any more that it was loaded with."""
 
     DEAD = auto()
@@ -27,7 +27,7 @@ class Seen(Enum):
     CHANGING = auto()  # it is being loaded; the next look tells more
 
 
-def what_happened(rows: Iterable[tuple[str, str]], *, has_others: bool, was_unloaded: bool) -> Seen | None:
+def what_happened(rows: Iterable[tuple[str, str]], *, has_others: bool, was_unloaded: bool) -> Finding | None:
     """By (state, reason) of the model's versions in Triton's index; None: somebody loaded it, with the other processes that it has.
 
     Triton goes on calling a model READY whose processes died. One that is unloaded is UNLOADING first, with its processes, and
@@ -35,11 +35,11 @@ def what_happened(rows: Iterable[tuple[str, str]], *, has_others: bool, was_unlo
     """
     states = dict(rows)
     if "READY" in states:
-        return None if has_others else Seen.DEAD
+        return None if has_others else Finding.DEAD
     if "LOADING" in states:
-        return Seen.CHANGING
+        return Finding.CHANGING
     is_gone = "UNLOADING" in states or states.get("UNAVAILABLE") == "unloaded"
-    return Seen.UNLOADED if is_gone or was_unloaded else Seen.DEAD
+    return Finding.UNLOADED if is_gone or was_unloaded else Finding.DEAD
 
 
 @dataclass(frozen=True, slots=True)

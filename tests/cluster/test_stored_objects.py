@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.local.assemble import assemble
 from serving.local.environments import ENGINES
-from serving.local.launch import Launch, Ports, variables
+from serving.local.launch import Launch, Ports, assemble, variables
 from serving.ports import free_ports
 from tests.cluster.bed.api import until
 from tests.cluster.bed.cluster import Bed

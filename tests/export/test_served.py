@@ -27,7 +27,7 @@ from serving.export.exported_model import SourceOptions
 from serving.export.recipes import RecipeModel
 from serving.local.engines import installed
 from serving.local.environments import ENGINES
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 from serving.ports import free_ports
 from serving.repository import Repository
 from tests.home import in_users_cache, link

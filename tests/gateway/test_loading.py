@@ -18,9 +18,8 @@ from tritonclient.grpc import model_config_pb2
 
 from serving.gateway.models.statistics import added
 from serving.local import launch as launching
-from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.environments import Environment
-from serving.local.launch import Launch, Ports
+from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
 from serving.ports import free_ports
 from tests.gateway.conftest import Reply, Running, gateway_before
 from tests.local import models

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.assemble import assemble
 from serving.local.environments import ENGINES
-from serving.local.launch import Launch, Ports, variables
+from serving.local.launch import Launch, Ports, assemble, variables
 from serving.ports import free_ports
 from tests.home import in_users_cache
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from serving.errors import TandemError, exit_code
 from serving.local import emulated
-from serving.local.assemble import BACKENDS, backend_directory
 from serving.local.environments import ENGINES, ensure
-from serving.local.launch import Launch, Ports
-from serving.local.pool import PoolPlan
+from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
+from serving.local.pool_plan import PoolPlan
 from serving.local.triton import say, serve
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from serving.local.assemble import BACKEND
 from serving.local.environments import Environment
+from serving.local.launch import BACKEND
 
 pytestmark = pytest.mark.triton  # needs its environment, though no server
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from serving.decisions.engines import EnginePython
+from serving.decisions.files.curves import read_curves
 from serving.errors import UserError
 from serving.local import emulated
-from serving.local.assemble import BACKENDS, sources
-from serving.local.emulated import plan_emulated, read_curves
-from serving.local.limits import NOTHING_ASKED, Asked
-from serving.local.pool import PoolPlan
+from serving.local.emulated import plan_emulated
+from serving.local.instances import NO_OVERRIDES, TritonOverrides
+from serving.local.launch import BACKENDS, sources
+from serving.local.pool_plan import PoolPlan
 from serving.local.triton import prepare
 from serving.repository import Repository
 
@@ -27,10 +28,10 @@ PLAIN = {"cpu": EnginePython("cpu", Path("/e/bin/python3"), "9.9")}
 GOOD = 'version: 1\nname: t4\nvariants:\n  "*": [[1, 0.005], [9, 0.013]]\n'
 
 
-def plan(tmp_path: Path, text: str, asked: Asked = NOTHING_ASKED) -> PoolPlan:
+def plan(tmp_path: Path, text: str, overrides: TritonOverrides = NO_OVERRIDES) -> PoolPlan:
     (tmp_path / "t4.yaml").write_text(text)
     curves = read_curves(tmp_path / "t4.yaml")
-    return plan_emulated(Repository(ROOT / "model_repo"), "emulated-gpu", curves, PLAIN, lambda line: None, asked)
+    return plan_emulated(Repository(ROOT / "model_repo"), "emulated-gpu", curves, PLAIN, lambda line: None, overrides)
 
 
 def with_variants(**points: Any) -> str:
@@ -128,20 +129,20 @@ def test_the_name_of_the_pool_and_the_file_go_together(
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("asked", [Asked(instances=1), Asked(threads=2)])
-def test_what_would_change_the_times_of_the_file_is_an_error(tmp_path: Path, asked: Asked) -> None:
+@pytest.mark.parametrize("overrides", [TritonOverrides(instances=1), TritonOverrides(threads=2)])
+def test_what_would_change_the_times_of_the_file_is_an_error(tmp_path: Path, overrides: TritonOverrides) -> None:
     (tmp_path / "t4.yaml").write_text(GOOD)
     with pytest.raises(UserError, match="instances and threads do nothing for it"):
-        prepare("emulated-gpu", ROOT / "model_repo", print, emulate=tmp_path / "t4.yaml", asked=asked)
+        prepare("emulated-gpu", ROOT / "model_repo", print, emulate=tmp_path / "t4.yaml", overrides=overrides)
 
 
 def test_batches_that_are_asked_for_are_served_with_the_seconds_of_their_rows(tmp_path: Path) -> None:
-    config = json.loads(plan(tmp_path, GOOD, Asked(max_batch=4, queue_delay_us=7)).configs["digits-fp32"])
+    config = json.loads(plan(tmp_path, GOOD, TritonOverrides(max_batch=4, queue_delay_us=7)).configs["digits-fp32"])
     assert config["max_batch_size"] == 4
     assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 7}
     assert len(json.loads(config["parameters"]["tandem_emulated_curve"]["string_value"])["seconds"]) == 4
     with pytest.raises(UserError, match="max batch 64: digits-"):
-        plan(tmp_path, GOOD, Asked(max_batch=64))
+        plan(tmp_path, GOOD, TritonOverrides(max_batch=64))
 
 
 def test_where_the_test_tool_is_not_installed_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,7 @@ def test_where_the_test_tool_is_not_installed_it_says_so(tmp_path: Path, monkeyp
 def test_no_wheel_and_no_image_has_it() -> None:
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    for folder in (Path(emulated.__file__).parent, emulated.BACKEND.parent):
+    for folder in (Path(emulated.__file__), emulated.BACKEND.parent):
         assert f"/{folder.relative_to(ROOT)}" in hatch["exclude"]
         assert str(folder.relative_to(ROOT)) in ignored
         places = [entry.removeprefix("!") for entry in ignored if entry.startswith("!")]

@@ -16,7 +16,7 @@ import tritonclient.http as triton_http
 
 from serving.local.engines import installed
 from serving.local.environments import Environment
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 from serving.ports import free_ports
 from serving.repository import processor_key
 from tests.home import link

@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from serving.errors import EnvironmentFault, UserError
-from serving.local.assemble import assemble, backend_directory, sources
 from serving.local.environments import Environment
-from serving.local.launch import Launch, Ports, command, remove_shared_memory, variables
+from serving.local.launch import (
+    Launch,
+    Ports,
+    assemble,
+    backend_directory,
+    command,
+    remove_shared_memory,
+    sources,
+    variables,
+)
 from serving.ports import free_ports, require_free
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -25,7 +25,7 @@ from serving.errors import UserError
 from serving.keys import changes
 from serving.local import welcome
 from serving.local.devices import gpu_name
-from serving.local.runs import MAX_KEPT_RUNS, last_line, run_folder
+from serving.local.folders import MAX_KEPT_RUNS, last_line, run_folder
 from serving.local.up import Grpc, UpOptions
 from serving.ports import free_ports
 from serving.repository import Repository

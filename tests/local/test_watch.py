@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.local.watch import LONGEST_RETRY_S, POLL_S, STABLE_S, Recovery, Seen, retry_delay_s, what_happened
+from serving.local.watch import LONGEST_RETRY_S, POLL_S, STABLE_S, Finding, Recovery, retry_delay_s, what_happened
 
 
 @pytest.mark.parametrize(
@@ -24,27 +24,27 @@ def test_a_delay_never_shrinks_and_never_exceeds_the_longest(num_before: int) ->
 @pytest.mark.parametrize(
     ("rows", "has_others", "was_unloaded", "seen"),
     [
-        ([("READY", "")], False, False, Seen.DEAD),
-        ([("READY", "")], False, True, Seen.DEAD),  # loaded, and died before anybody looked
+        ([("READY", "")], False, False, Finding.DEAD),
+        ([("READY", "")], False, True, Finding.DEAD),  # loaded, and died before anybody looked
         ([("READY", "")], True, False, None),
         ([("READY", "")], True, True, None),
-        ([("UNAVAILABLE", "unloaded")], False, False, Seen.UNLOADED),
-        ([("UNAVAILABLE", "unloaded")], True, True, Seen.UNLOADED),
-        ([("UNLOADING", "")], True, False, Seen.UNLOADED),
-        ([("UNAVAILABLE", "unloaded"), ("READY", "")], False, False, Seen.DEAD),  # of two versions
-        ([("LOADING", "")], True, True, Seen.CHANGING),
-        ([("UNAVAILABLE", "Internal: no such file")], False, False, Seen.DEAD),
+        ([("UNAVAILABLE", "unloaded")], False, False, Finding.UNLOADED),
+        ([("UNAVAILABLE", "unloaded")], True, True, Finding.UNLOADED),
+        ([("UNLOADING", "")], True, False, Finding.UNLOADED),
+        ([("UNAVAILABLE", "unloaded"), ("READY", "")], False, False, Finding.DEAD),  # of two versions
+        ([("LOADING", "")], True, True, Finding.CHANGING),
+        ([("UNAVAILABLE", "Internal: no such file")], False, False, Finding.DEAD),
         (
             [("UNAVAILABLE", "Internal: no such file")],
             False,
             True,
-            Seen.UNLOADED,
+            Finding.UNLOADED,
         ),  # whoever unloaded it could not load it
-        ([], False, False, Seen.DEAD),
+        ([], False, False, Finding.DEAD),
     ],
 )
 def test_what_the_index_says_of_a_model_whose_processes_are_gone(
-    rows: list[tuple[str, str]], has_others: bool, was_unloaded: bool, seen: Seen | None
+    rows: list[tuple[str, str]], has_others: bool, was_unloaded: bool, seen: Finding | None
 ) -> None:
     assert what_happened(rows, has_others=has_others, was_unloaded=was_unloaded) is seen
 

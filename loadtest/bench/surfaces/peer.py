@@ -24,7 +24,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, Process, cpu_s, family, still_there
 from loadtest.processes import running as process_running
 from loadtest.stack import START_S, answers
-from serving.local.places import cache_dir
+from serving.local.folders import cache_dir
 from serving.measure.rounds import rotated, spread
 from serving.ports import free_ports
 

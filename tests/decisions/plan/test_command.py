@@ -12,8 +12,8 @@ import yaml
 
 from serving import cli
 from serving.decisions.profile import Settings
-from serving.local.pools import read_pools
-from serving.local.told import Told, asked_of
+from serving.local.config import UpConfig, overrides_of
+from serving.local.pool_options import read_pools
 from tests.decisions.plan.conftest import Files
 
 
@@ -155,11 +155,11 @@ def test_the_settings_are_read_by_tandem_up_with_all_that_was_planned(plan: Any,
     assert code == 0
     file = tmp_path / "planned" / "tandem.yaml"
     assert f"wrote {file}" in out
-    told = Told(file)
+    told = UpConfig(file)
     settings = told.settings(read_pools(told.values((), ()), has_gpu=False))
     (pool,) = settings.pools.values()
     assert (pool.min_replicas, pool.max_replicas, pool.price_per_hour, pool.cold_start_s) == (1, 1, 0.10264, 2.0)
-    asked = asked_of(settings, "cpu")
+    asked = overrides_of(settings, "cpu")
     assert Settings(asked.instances or 0, asked.threads or 0, asked.max_batch or 0, asked.queue_delay_us or 0) == Settings(2, 1, 16, 200)  # fmt: skip
     assert settings.models["digits"].variants == {"cpu": "int8"}
     assert settings.models["digits"].objective.latency_s == 0.02

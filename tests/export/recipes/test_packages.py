@@ -110,8 +110,8 @@ def test_a_cache_that_cannot_be_written_is_told(shelf: Path, tmp_path: Path, mon
 def test_the_cache_is_where_tandem_up_has_it(
     variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from serving.local import places
+    from serving.local import folders
 
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert packages.cache_dir() == Path(folder) == places.cache_dir()
+    assert packages.cache_dir() == Path(folder) == folders.cache_dir()

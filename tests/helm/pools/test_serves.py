@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.assemble import assemble
 from serving.local.environments import ENGINES
-from serving.local.launch import Launch, Ports, variables
+from serving.local.launch import Launch, Ports, assemble, variables
 from serving.ports import free_ports
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.test_chart_serves import START_S, environment_of, path_of, replaced, running, wait_until_200

@@ -13,9 +13,9 @@ import pytest
 
 from serving.decisions.engines import EnginePython
 from serving.errors import UserError
-from serving.local import pool as pooling
-from serving.local.limits import NOTHING_ASKED, Asked
-from serving.local.pool import loadable, plan_pool
+from serving.local import pool_plan as pooling
+from serving.local.instances import NO_OVERRIDES, TritonOverrides
+from serving.local.pool_plan import loadable, plan_pool
 from serving.repository import Repository, processor_key
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
@@ -142,9 +142,9 @@ def configs(
     pool: str = "cpu",
     num_cores: int = 6,
     say: Callable[[str], None] = lambda _: None,
-    asked: Asked = NOTHING_ASKED,
+    overrides: TritonOverrides = NO_OVERRIDES,
 ) -> dict[str, dict[str, Any]]:
-    plan = plan_pool(repository, pool, engines, num_cores, may_measure=False, say=say, asked=asked)
+    plan = plan_pool(repository, pool, engines, num_cores, may_measure=False, say=say, overrides=overrides)
     return {name: json.loads(config) for name, config in plan.configs.items()}
 
 
@@ -177,8 +177,8 @@ def test_a_variant_without_a_speed_here_is_unmeasured(repository: Repository) ->
 
 
 def test_each_thing_that_is_asked_for_is_what_every_model_is_loaded_with(repository: Repository) -> None:
-    asked = Asked(instances=2, threads=1, queue_delay_us=250, max_batch=8)
-    for config in configs(repository, asked=asked, num_cores=2).values():
+    overrides = TritonOverrides(instances=2, threads=1, queue_delay_us=250, max_batch=8)
+    for config in configs(repository, overrides=overrides, num_cores=2).values():
         assert config["instance_group"][0]["count"] == 2
         assert config["parameters"]["intra_op_thread_count"]["string_value"] == "1"
         assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 250}
@@ -196,8 +196,8 @@ def test_with_nothing_asked_for_a_model_is_loaded_as_it_was_exported(repository:
 
 def test_a_batch_larger_than_was_exported_is_an_error_that_says_both_numbers(repository: Repository) -> None:
     with pytest.raises(UserError, match="max batch 33: digits-fp32 was exported for batches of at most 32 rows"):
-        configs(repository, asked=Asked(max_batch=33))
-    assert configs(repository, asked=Asked(max_batch=32))
+        configs(repository, overrides=TritonOverrides(max_batch=33))
+    assert configs(repository, overrides=TritonOverrides(max_batch=32))
 
 
 def test_a_model_without_batches_takes_no_batch_and_says_that_a_delay_does_nothing(
@@ -207,25 +207,25 @@ def test_a_model_without_batches_takes_no_batch_and_says_that_a_delay_does_nothi
         record.update(max_batch_size=0, warmup_batch_sizes=[1])
 
     change_record(repository, "digits-fp32", unbatched)
-    configs(repository, asked=Asked(queue_delay_us=9), say=said.append)
+    configs(repository, overrides=TritonOverrides(queue_delay_us=9), say=said.append)
     assert said == ["digits-fp32 takes no batches, so that a queue delay does nothing for it"]
     for name in ("digits-int8", "digits-fp16"):
         change_record(repository, name, unbatched)
     with pytest.raises(UserError, match=r"max batch 1: digits-.* was exported without batches"):
-        configs(repository, asked=Asked(max_batch=1))
+        configs(repository, overrides=TritonOverrides(max_batch=1))
 
 
 def test_a_model_for_smaller_batches_beside_the_one_that_was_planned_is_served_as_it_was_exported(
     repository: Repository, said: list[str]
 ) -> None:
     change_record(repository, "digits-int8", lambda record: record.update(max_batch_size=8, warmup_batch_sizes=[1, 8]))
-    served = configs(repository, asked=Asked(max_batch=16), say=said.append)
+    served = configs(repository, overrides=TritonOverrides(max_batch=16), say=said.append)
     assert {name: config["max_batch_size"] for name, config in served.items()} == {"digits-fp32": 16, "digits-int8": 8}
     assert said == ["digits-int8 takes batches of 8 rows, as it was exported, where 16 were asked for"]
 
 
 def test_more_threads_than_cores_are_a_warning_and_served(repository: Repository, said: list[str]) -> None:
-    assert configs(repository, asked=Asked(instances=2, threads=4), num_cores=2, say=said.append)
+    assert configs(repository, overrides=TritonOverrides(instances=2, threads=4), num_cores=2, say=said.append)
     assert [line.partition(":")[0] for line in said] == ["warning"]
 
 

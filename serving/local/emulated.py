@@ -1,25 +1,28 @@
-"""What an emulated pool serves: variants as a plan of `serving.local.pool`, computed on the processor, timed by their curves.
+"""What does an emulated pool serve? A test tool that is in no wheel and in no image, for proofs without a GPU.
 
-Digests and gates count as on any pool. Keep: every configuration names the backend `emulated`, so that no Triton but one
-that was started for it can load it, and says `tandem_emulated`, so that no gateway takes it for a device.
+Its variants compute on the processor and answer when the file of curves says (serving/decisions/files/curves.py); what holds the answers back is
+backends/emulated/model.py. Digests and gates count as on any pool. Keep: every configuration names the backend `emulated`, so that no
+Triton but one that was started for it can load it, and says `tandem_emulated`, so that no gateway takes it for a device.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from serving.decisions.engines import BASELINE, EnginePython
 from serving.decisions.files.curves import Curves
 from serving.errors import UserError
 from serving.local.devices import processor_name
 from serving.local.environments import Say
-from serving.local.limits import NOTHING_ASKED, Asked
+from serving.local.instances import NO_OVERRIDES, TritonOverrides
 from serving.local.measure import place_here
-from serving.local.pool import UNMEASURED, PoolPlan, batched, require_batches, rows_at_most, runnable, whole
+from serving.local.pool_plan import UNMEASURED, PoolPlan, batched, require_batches, rows_at_most, runnable, whole
 from serving.repository import Repository, Variant
 from serving.scheduling.curve import Curve
 
+BACKEND = Path(__file__).parent / "backends" / "emulated" / "model.py"
 MAX_ROWS = 4096  # each number of rows has its seconds in the configuration: 100 kB of text at most
 
 
@@ -29,7 +32,7 @@ def plan_emulated(
     curves: Curves,
     engines: Mapping[str, EnginePython],
     say: Say,
-    asked: Asked = NOTHING_ASKED,
+    overrides: TritonOverrides = NO_OVERRIDES,
 ) -> PoolPlan:
     """Raises UserError where a curve is of nothing that is there, or nothing that is there has a curve."""
     curves.require_known(repository.readable()[0])
@@ -41,9 +44,9 @@ def plan_emulated(
             f"{curves.file} gives no curve for a variant of {repository.path} that this machine can compute; '*' means "
             "those that a CPU pool would serve"
         )
-    require_batches([variant for variant, _ in chosen.values()], asked)
+    require_batches([variant for variant, _ in chosen.values()], overrides)
     configs = {
-        name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())), asked, say)
+        name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())), overrides, say)
         for name, (variant, curve) in chosen.items()
     }
     return PoolPlan(pool, configs, lambda name: chosen[name][0].verify(), refused)
@@ -55,8 +58,10 @@ def _fp32(variant: Variant, chosen: Sequence[tuple[Variant, Curve]]) -> Curve | 
     return next((c for v, c in chosen if v.record.model == model and v.record.variant == BASELINE), None)
 
 
-def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None, asked: Asked, say: Say) -> str:
-    max_rows = max(1, rows_at_most(variant.record.max_batch_size, asked))
+def _config(
+    variant: Variant, curve: Curve, emulated: str, fp32: Curve | None, overrides: TritonOverrides, say: Say
+) -> str:
+    max_rows = max(1, rows_at_most(variant.record.max_batch_size, overrides))
     if max_rows > MAX_ROWS:
         raise UserError(f"{variant.name} takes {max_rows} rows at once; more than {MAX_ROWS} cannot be emulated")
     rows = range(1, max_rows + 1)
@@ -71,7 +76,7 @@ def _config(variant: Variant, curve: Curve, emulated: str, fp32: Curve | None, a
     # One thread: other pools compute on the same cores, and what is left of the time is slept through.
     gate_pool = "cpu" if "cpu" in variant.loadable_pools else variant.loadable_pools[0]
     config = variant.config(gate_pool, engine=f"emulated-{emulated}", num_instances=1, num_threads=1)
-    message = json.loads(batched(config.with_parameters(ours), asked, say).to_json())
+    message = json.loads(batched(config.with_parameters(ours), overrides, say).to_json())
     return json.dumps({**message, "backend": "emulated"})
 
 

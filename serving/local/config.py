@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import UserError
-from serving.local.limits import Asked
-from serving.local.pools import Pool
+from serving.local.instances import TritonOverrides
+from serving.local.pool_options import Pool
 from serving.settings import (
     OF_A_TRITON,
     GatewaySettings,
@@ -25,7 +25,7 @@ from serving.settings import (
 PLACE = "http://127.0.0.1:1"  # of a Triton that is not started yet: settings are checked before
 
 
-class Told:
+class UpConfig:
     """A tandem.yaml, or nothing."""
 
     def __init__(self, path: Path | None) -> None:
@@ -74,9 +74,9 @@ class Told:
         return settings
 
 
-def asked_of(settings: GatewaySettings, pool: str) -> Asked:
+def overrides_of(settings: GatewaySettings, pool: str) -> TritonOverrides:
     """How the Triton of this pool is to be started."""
-    return Asked(**{name: getattr(settings.pools[pool], name) for name in OF_A_TRITON})
+    return TritonOverrides(**{name: getattr(settings.pools[pool], name) for name in OF_A_TRITON})
 
 
 def for_gateway(settings: GatewaySettings) -> GatewaySettings:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import UserError
-from serving.local.pools import Pool, read_pools
+from serving.local.pool_options import Pool, read_pools
 
 CPU, GPU = Pool("cpu", is_local=True, urls=()), Pool("gpu", is_local=True, urls=())
 EMULATED = Pool("emulated-gpu", is_local=True, urls=(), curves=Path("/f"))

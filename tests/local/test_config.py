@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
-from serving.local.limits import Asked
-from serving.local.pools import read_pools
-from serving.local.told import Told, asked_of, for_gateway
+from serving.local.config import UpConfig, for_gateway, overrides_of
+from serving.local.instances import TritonOverrides
+from serving.local.pool_options import read_pools
 from serving.settings import GatewaySettings, read_settings
 
 
 def told(tmp_path: Path, pools: Any, given: tuple[str, ...] = (), **more: Any) -> GatewaySettings:
     file = tmp_path / "tandem.yaml"
     file.write_text(json.dumps({"version": 1, "pools": pools, **more}))
-    made = Told(file)
+    made = UpConfig(file)
     chosen = read_pools(made.values(given, ()), has_gpu=False)
     return made.settings(chosen, {"cpu": "http://127.0.0.1:7"})
 
@@ -42,7 +42,7 @@ def test_objectives_and_limits_of_the_file_reach_the_gateway(tmp_path: Path) -> 
 
 
 def test_without_a_file_there_are_the_pools_alone() -> None:
-    made = Told(None)
+    made = UpConfig(None)
     assert made.values((), ()) == []
     assert made.values(("cpu",), ()) == ["cpu"]
     assert made.settings(read_pools(["cpu"], has_gpu=False)).pools["cpu"].price_per_hour is None
@@ -82,9 +82,9 @@ TRITONS = {"instances": 2, "threads": 1, "queue_delay_us": 0, "max_batch": 8}
 
 def test_how_a_triton_is_started_is_for_the_triton_and_not_for_the_gateway(tmp_path: Path) -> None:
     settings = told(tmp_path, {"cpu": {"price_per_hour": 1, **TRITONS}})
-    assert asked_of(settings, "cpu") == Asked(**TRITONS)
+    assert overrides_of(settings, "cpu") == TritonOverrides(**TRITONS)
     gateway = for_gateway(settings)
-    assert asked_of(gateway, "cpu") == Asked()
+    assert overrides_of(gateway, "cpu") == TritonOverrides()
     file = tmp_path / "gateway.yaml"
     file.write_text(json.dumps(gateway.model_dump(mode="json", exclude_unset=True)))
     assert read_settings(file).pools["cpu"].price_per_hour == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.local.news import News
+from serving.local.pool_changes import PoolChanges
 from serving.settings import GatewaySettings
 
 SETTINGS = GatewaySettings.model_validate(
@@ -44,14 +44,14 @@ def pools(gpu: str = "ready", demand: float = 0.0) -> dict[str, Any]:
 
 
 def test_nothing_is_said_at_first_and_a_change_once() -> None:
-    news = News(SETTINGS)
+    news = PoolChanges(SETTINGS)
     said = [news.lines(told(state), float(now)) for now, state in enumerate(["ready", "ready", "waking", "waking"])]
     assert said == [[], [], ["gpu: waking"], []]
     assert news.lines(told("ready"), 9.0) == ["gpu: ready"]
 
 
 def test_more_or_fewer_servers_that_would_pay_are_said_with_the_reason() -> None:
-    news = News(SETTINGS)
+    news = PoolChanges(SETTINGS)
     lines = [line for now in range(400) for line in news.lines(told("waking", 0.8), float(now))]
     assert "gpu: 1 server would pay (demand 0.8 servers, break-even 0.35)" in lines
     assert sum("would pay" in line for line in lines) == 1
@@ -59,7 +59,7 @@ def test_more_or_fewer_servers_that_would_pay_are_said_with_the_reason() -> None
 
 def test_pools_of_one_kind_have_nothing_to_weigh() -> None:
     alone = GatewaySettings.model_validate({"version": 1, "pools": {"cpu": {"urls": ["http://h:2"], "device": "cpu"}}})
-    news, cpu = News(alone), {"pools": {"cpu": pools(demand=9.0)["cpu"]}, "models": {}}
+    news, cpu = PoolChanges(alone), {"pools": {"cpu": pools(demand=9.0)["cpu"]}, "models": {}}
     assert [news.lines(cpu, float(now)) for now in range(100)] == [[]] * 100
     assert news.lines({"pools": {"cpu": {**cpu["pools"]["cpu"], "state": "down"}}, "models": {}}, 101.0) == [
         "cpu: down"
@@ -73,7 +73,7 @@ def model(digest: str | None, reason: str | None = None) -> dict[str, Any]:
 
 
 def test_a_model_that_comes_changes_fails_or_goes_is_said_once() -> None:
-    news = News(SETTINGS)
+    news = PoolChanges(SETTINGS)
     looks = [{}, model("aa"), model("aa"), model("bb"), model("bb", "no room"), model(None, "no room"), {}]
     said = [news.lines(told(models=models), float(now)) for now, models in enumerate(looks)]
     assert said == [

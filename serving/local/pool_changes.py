@@ -1,6 +1,7 @@
-"""What happens to the pools while `tandem up` runs, a line for each change: states, and how many servers would pay.
+"""Prints what happens to the pools while `tandem up` runs, a line for each change: states, and how many servers would pay.
 
-It asks its gateway once a second. How many servers would pay is decided by `serving/decisions/demand.py`; nobody starts or stops one here.
+Asks the gateway for its status once a second. How many servers would pay is decided by `serving/decisions/demand.py`; nothing is started or
+stopped here. Requests of clients never come this way.
 """
 
 from __future__ import annotations
@@ -18,6 +19,32 @@ from urllib.parse import urlsplit
 from serving.decisions.demand import Demand, pair_of, sentences, wanted
 from serving.decisions.wake import Wanted
 from serving.settings import GatewaySettings, is_loopback
+
+PROBE_TIMEOUT_S = 2.0  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
+
+
+async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | None = None) -> int | None:
+    """HTTP status of a GET request, with an API key if there is one, None where nothing answers."""
+    try:
+        return await asyncio.wait_for(_get(url, key), timeout_s)
+    except (OSError, TimeoutError, ValueError, IndexError):
+        return None
+
+
+async def _get(url: str, key: str | None) -> int:
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+    try:
+        path = parts.path or "/"
+        sent = "" if key is None else f"Authorization: Bearer {key}\r\n"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n{sent}Connection: close\r\n\r\n".encode())
+        await writer.drain()
+        return int((await reader.readline()).split()[1])
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
 
 EVERY_S = 1.0  # how often `wake.want` is to be asked
 GIVE_UP_S = 5.0  # a gateway that is so busy has other news
@@ -47,7 +74,7 @@ def not_loaded(status: Mapping[str, Any]) -> list[NotLoaded]:
     return list(found.values())
 
 
-class News:
+class PoolChanges:
     """What was said last, so that only changes are said."""
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -114,12 +141,14 @@ def _opened(request: urllib.request.Request, timeout_s: float) -> Any:
     return opener(request, timeout=timeout_s)
 
 
-async def tell(url: str, settings: GatewaySettings, say: Callable[[str], None], key: str | None = None) -> None:
+async def print_changes(
+    url: str, settings: GatewaySettings, say: Callable[[str], None], key: str | None = None
+) -> None:
     """Until it is cancelled. `key`: an API key, if the gateway wants one."""
-    news = News(settings)
+    changes = PoolChanges(settings)
     while True:
         with contextlib.suppress(OSError, ValueError):  # its end is told by others
             status = await asyncio.to_thread(read_status, url, GIVE_UP_S, key)
-            for line in news.lines(status, time.monotonic()):
+            for line in changes.lines(status, time.monotonic()):
                 say(line)
         await asyncio.sleep(EVERY_S)

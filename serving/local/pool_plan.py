@@ -18,7 +18,7 @@ from serving.local import measure
 from serving.local.devices import device_name
 from serving.local.engines import of_pool
 from serving.local.environments import ENGINES, Say, find
-from serving.local.limits import NOTHING_ASKED, Asked, crowded, share
+from serving.local.instances import NO_OVERRIDES, TritonOverrides, crowded, share
 from serving.local.measure import Place
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp
@@ -123,13 +123,13 @@ def plan_pool(
     *,
     may_measure: bool,
     say: Say,
-    asked: Asked = NOTHING_ASKED,
+    overrides: TritonOverrides = NO_OVERRIDES,
     engine: str | None = None,
 ) -> PoolPlan:
     """`engines`: those of this pool that are installed here. `engine`: the one that computes everything, whatever is fastest."""
     if engine is not None:
         require_engine(engine, pool, engines)
-    each, device, configs = share(pool, num_cores, asked), device_name(pool), {}
+    each, device, configs = share(pool, num_cores, overrides), device_name(pool), {}
     if warning := crowded(each, num_cores):
         say(warning)
     place = measure.place_here(pool, engines, each.num_threads)
@@ -137,7 +137,7 @@ def plan_pool(
     variants = _some(runnable(proven, place, say), repository, pool)
     if engine is not None:
         variants = _some(on_engine(variants, engine, pool, say), repository, pool)
-    require_batches(variants, asked)
+    require_batches(variants, overrides)
     for model in dict.fromkeys(variant.record.model for variant in variants):
         members = {v.record.variant: v for v in variants if v.record.model == model}
         known = measure.speeds(members, place, may_measure=may_measure, say=say)
@@ -149,7 +149,7 @@ def plan_pool(
                 variant.config(
                     pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
                 ),
-                asked,
+                overrides,
                 say,
             )
             ours = {
@@ -181,31 +181,32 @@ def on_engine(variants: Iterable[Variant], engine: str, pool: str, say: Say) -> 
     return good
 
 
-def require_batches(variants: Iterable[Variant], asked: Asked) -> None:
+def require_batches(variants: Iterable[Variant], overrides: TritonOverrides) -> None:
     """Raises UserError where none was exported for batches of the size that is asked for; the others take what they can."""
     largest = max(variants, key=lambda variant: variant.record.max_batch_size)
     most = largest.record.max_batch_size
-    if asked.max_batch is not None and asked.max_batch > most:
+    if overrides.max_batch is not None and overrides.max_batch > most:
         how = f"was exported for batches of at most {most} rows" if most else "was exported without batches"
         raise UserError(
-            f"max batch {asked.max_batch}: {largest.name} {how}; ask for no more, or export it again with --max-batch {asked.max_batch}"
+            f"max batch {overrides.max_batch}: {largest.name} {how}; ask for no more, or export it again with "
+            f"--max-batch {overrides.max_batch}"
         )
 
 
-def rows_at_most(exported: int, asked: Asked) -> int:
+def rows_at_most(exported: int, overrides: TritonOverrides) -> int:
     """Rows of a batch, of a model that was exported for so many; 0 without batches."""
-    return exported if asked.max_batch is None else min(exported, asked.max_batch)
+    return exported if overrides.max_batch is None else min(exported, overrides.max_batch)
 
 
-def batched(config: ModelConfig, asked: Asked, say: Say) -> ModelConfig:
+def batched(config: ModelConfig, overrides: TritonOverrides, say: Say) -> ModelConfig:
     """With the batches that are asked for."""
-    if asked.queue_delay_us and config.max_batch_size == 0:
+    if overrides.queue_delay_us and config.max_batch_size == 0:
         say(f"{config.name} takes no batches, so that a queue delay does nothing for it")
-    max_batch_size = rows_at_most(config.max_batch_size, asked)
-    if asked.max_batch is not None and asked.max_batch > max_batch_size:
+    max_batch_size = rows_at_most(config.max_batch_size, overrides)
+    if overrides.max_batch is not None and overrides.max_batch > max_batch_size:
         how = f"batches of {max_batch_size} rows, as it was exported" if max_batch_size else "no batches"
-        say(f"{config.name} takes {how}, where {asked.max_batch} were asked for")
-    queue_delay_us = config.queue_delay_us if asked.queue_delay_us is None else asked.queue_delay_us
+        say(f"{config.name} takes {how}, where {overrides.max_batch} were asked for")
+    queue_delay_us = config.queue_delay_us if overrides.queue_delay_us is None else overrides.queue_delay_us
     return config.with_batching(max_batch_size, queue_delay_us)
 
 

@@ -1,4 +1,7 @@
-"""The folders of `tandem up`'s runs: logs of its children and the settings that the gateway got."""
+"""Which folders does Tandem use on this machine, and which does one run of `tandem up` get?
+
+Cache: may be deleted at any time, which costs time only. State: logs and the settings of each run; the oldest runs are removed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,25 @@ import time
 from pathlib import Path
 
 from serving.errors import EnvironmentFault
-from serving.local.places import state_dir
+
+
+def cache_dir() -> Path:
+    """Triton's environments and measured speeds."""
+    return _place("TANDEM_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def state_dir() -> Path:
+    """Logs and written settings of `tandem up`."""
+    return _place("TANDEM_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def _place(own: str, shared: str, under_home: str) -> Path:
+    if named := os.environ.get(own):
+        return Path(named).expanduser().absolute()
+    if base := os.environ.get(shared):
+        return Path(base).absolute() / "tandem"
+    return Path.home() / under_home / "tandem"
+
 
 MAX_KEPT_RUNS = 20  # folders of logs; a few hundred kB each (guess, not measured)
 

@@ -22,7 +22,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TritonOverrides:
     """What is asked of a Triton by hand, for every model that it serves; None is as without it. Threads are an instance's."""
 
     instances: int | None = None
@@ -36,13 +36,13 @@ class Asked:
         return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-NOTHING_ASKED = Asked()
+NO_OVERRIDES = TritonOverrides()
 
 
-def share(pool: str, num_cores: int, asked: Asked = NOTHING_ASKED) -> Share:
+def share(pool: str, num_cores: int, overrides: TritonOverrides = NO_OVERRIDES) -> Share:
     """On the CPU one instance that uses every core, more share them; on a GPU one thread, because the card computes."""
-    num_instances = asked.instances or 1
-    num_threads = asked.threads or (max(1, num_cores // num_instances) if pool == "cpu" else 1)
+    num_instances = overrides.instances or 1
+    num_threads = overrides.threads or (max(1, num_cores // num_instances) if pool == "cpu" else 1)
     return Share(num_instances, num_threads)
 
 
