@@ -1,8 +1,9 @@
 """What does an emulated pool serve? A test tool that is in no wheel and in no image, for proofs without a GPU.
 
-Its variants compute on the processor and answer when the file of curves says (serving/decisions/files/curves.py); what holds the answers back is
-backends/emulated/model.py. Digests and gates count as on any pool. Keep: every configuration names the backend `emulated`, so that no
-Triton but one that was started for it can load it, and says `tandem_emulated`, so that no gateway takes it for a device.
+Its variants compute on the processor and answer when the file of curves says (`serving/decisions/files/curves.py`); what holds the
+answers back is `backends/emulated/model.py`. Digests and gates count as on any pool. Keep: every configuration names the backend
+`emulated`, so that no Triton but one that was started for it can load it, and says `tandem_emulated`, so that no gateway takes it for a
+device.
 """
 
 from __future__ import annotations
