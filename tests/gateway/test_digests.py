@@ -81,9 +81,9 @@ def test_a_roll_out_moves_the_requests_once_and_a_rollback_moves_them_back(caplo
                 servers[number].digest = digest
                 servers[number].models = []
                 server = gateway.catalogue.pools["cpu"][number]
-                await until(lambda: not server.found, "it stops")
+                await until(lambda: not server.snapshot.served, "it stops")
                 servers[number].models = ["m-fp32"]
-                await until(lambda: server.found, "it is back")
+                await until(lambda: server.snapshot.served, "it is back")
                 told = {(await ask(gateway)).headers["tandem-model-digest"] for _ in range(6)}
                 [one] = told
                 return one.removeprefix("sha256:")

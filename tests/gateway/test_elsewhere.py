@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serving.gateway.app import Gateway
-from serving.gateway.fleet import catalogue
+from serving.gateway.fleet import catalogue, server
 from serving.local.environments import Environment
 from tests.gateway.conftest import digits_triton, gateway_before
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
@@ -76,7 +76,7 @@ def test_a_version_that_is_not_there_is_the_clients_mistake_and_is_asked_once() 
 def test_what_a_machine_that_is_gone_without_a_word_worked_on_is_done_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(catalogue, "POLL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server, "POLL_TIMEOUT_S", 0.2)
 
     async def run() -> None:
         servers = [OddTriton(), OddTriton()]

@@ -93,7 +93,7 @@ def kill_stub(triton: Program) -> None:
 @pytest.mark.campaigns
 def test_a_real_process_that_dies_under_short_deadlines_is_noticed(environment: Environment, tmp_path: Path) -> None:
     with (
-        emulated_triton(tmp_path / "cheap", CHEAP, [(1, 0.02), (32, 0.32)]) as (triton, cheap_url),
+        emulated_triton(tmp_path / "cheap", CHEAP, [(1, 0.02), (32, 0.55)]) as (triton, cheap_url),
         emulated_triton(tmp_path / "dear", DEAR, [(1, 0.005), (32, 0.05)]) as (_, dear_url),
         gateway_before(tmp_path, {CHEAP: [cheap_url], DEAR: [dear_url]}, prices={CHEAP: 1.0, DEAR: 10.0}) as gateway,
     ):
@@ -102,7 +102,7 @@ def test_a_real_process_that_dies_under_short_deadlines_is_noticed(environment: 
             return gateway.infer(SAMPLE, MODEL, {"Tandem-Pool": pool}).status == 200
 
         wait_until(lambda: serves(CHEAP) and serves(DEAR), "both serve")
-        here = {"Tandem-Pool": CHEAP, "Tandem-Deadline-Ms": "600"}
+        here = {"Tandem-Pool": CHEAP, "Tandem-Deadline-Ms": "850"}
         for _ in range(2):
             asked = Asked(gateway, FULL, here)
             # What the gateway asks for itself is over at the second look.

@@ -9,7 +9,7 @@ from time import perf_counter
 import pytest
 
 from serving.errors import UpstreamLost
-from serving.gateway.fleet.catalogue import Server
+from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Target
 from serving.gateway.metrics import Series
 from serving.gateway.request.dispatch import InferRequest, Lease

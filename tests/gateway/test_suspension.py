@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
-from serving.gateway.fleet.catalogue import SUSPEND_S, Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import SUSPEND_S, Server
 from serving.settings import GatewaySettings
 
 

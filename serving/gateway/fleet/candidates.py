@@ -10,16 +10,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from time import perf_counter, time
 from typing import Any
 
 from serving.decisions.prices import EQUAL_PER_HOUR
 from serving.gateway.fleet import curves
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.cold_pools import LEAST_S
 from serving.gateway.fleet.curves import Facts
-from serving.gateway.fleet.upstream import Answer
+from serving.gateway.fleet.server import Server
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
@@ -168,14 +169,14 @@ class Candidates:
         said: dict[str, Counter[tuple[str, Facts]]] = {}
         for server in servers:
             for name, variant in server.variants.items():
-                said.setdefault(name, Counter())[variant.digest, server.facts[name]] += 1
+                said.setdefault(name, Counter())[variant.digest, server.snapshot.facts[name]] += 1
         for name, counts in said.items():
             known = self._known.get((pool, name))
             most = max(counts.values())
             if known is not None and counts[known.digest, known.facts] == most:
                 continue
             digest, facts = counts.most_common(1)[0][0]
-            first = next(s for s in servers if name in s.variants and s.facts[name] == facts)
+            first = next(s for s in servers if name in s.variants and s.snapshot.facts[name] == facts)
             self._know(pool, name, digest, facts, first)
 
     def _tell_who_serves(self, pool: str, up: list[Server]) -> None:
@@ -244,11 +245,7 @@ class Candidates:
     async def _measure(self, known: _Known, server: Server) -> bool:
         """Whether it did not break off."""
         name = known.candidate.variant
-
-        async def ask(body: bytes, length: int, until: float) -> Answer:
-            return await self._catalogue.infer(server, name, body, length, until)
-
-        measured = await curves.measure(known.facts, ask)
+        measured = await curves.measure(known.facts, partial(server.infer, name))
         if measured.curve is not None:
             known.use(known.facts.service(measured.curve), known.candidate.service.without)
         return measured.is_whole

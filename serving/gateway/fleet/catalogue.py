@@ -1,9 +1,8 @@
-"""Which Tritons a pool has and what they serve right now: asked of Triton itself a few times a second, never read from disk.
+"""The pools, their servers, and the fleet that routing sees, kept up to date while the gateway runs.
 
-A variant is routable on a server when Triton says it is ready and its configuration allows it (`variants.py`). Whatever is not routable
-is kept with the reason, for `/admin/status`. Deciding between pools is not here (`serving/scheduling/`). Rule: a server that leaves its
-pool is `drained`: it gets nothing new, what it works on ends, and only then are its last connections closed. One whose name has no address
-any more may be leaving or may only have failed a probe: it stays for as long as it lets new connections in.
+Servers follow the addresses that the settings' URLs mean (`membership.py`), each is polled a few times a second (`server.py`), and
+whenever one says something new the fleet is made anew (`Catalogue.fleet`). Deciding between pools is not here (`serving/scheduling/`).
+Rule: a server that leaves its pool is `drained`: it gets nothing new, what it works on ends, and only then are its connections closed.
 """
 
 from __future__ import annotations
@@ -11,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-
-import orjson
 
 from serving import errors
 from serving.gateway.background import forever
 from serving.gateway.fleet import addresses
-from serving.gateway.fleet.addresses import LOOK_S, LookUp, NoAddress
+from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.cold_pools import ColdPools
-from serving.gateway.fleet.curves import Facts, read_facts
-from serving.gateway.fleet.liveness import TICK_S, Liveness
-from serving.gateway.fleet.upstream import Answer, Lost, Target
-from serving.gateway.fleet.variants import KINDS_NOT_SERVED, NotRoutable, read_failures, read_variant
+from serving.gateway.fleet.liveness import TICK_S
+from serving.gateway.fleet.membership import Membership
+from serving.gateway.fleet.server import Server
+from serving.gateway.fleet.upstream import Lost, Target
+from serving.gateway.fleet.variants import KINDS_NOT_SERVED
 from serving.scheduling.outliers import silent
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import (
@@ -45,57 +43,12 @@ from serving.settings import GatewaySettings
 
 POLL_S = 0.5  # how soon a model that was loaded or unloaded is noticed
 POLL_DOWN_S = 0.1  # a refused connection costs little, and somebody waits for the server to be back
-# For a server that nobody else stands in for; one that can be done without is given up sooner (`liveness.py`). Triton answers its index in
-# under 2 ms; one that is stopped by a debugger or a dying node does not.
-POLL_TIMEOUT_S = 5.0
 SILENT_POLLS = 2  # then what is in flight there is given up, too: one may be late; a guess, not measured
-CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
-SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
+LATE_TICK_S = (
+    2 * TICK_S
+)  # then this process stood still itself, and answers may have come meanwhile that nobody has read
 
 log = logging.getLogger("tandem")
-
-
-@dataclass(slots=True, eq=False)
-class Server:
-    """One Triton of a pool and what was last seen of it."""
-
-    target: Target
-    replica: Replica  # what was sent there, as scheduling sees it
-    alive: bool = False
-    is_known: bool = False  # it was asked, and answered or did not
-    found: dict[str, Variant] = field(default_factory=dict)  # by Triton's model name, all that it serves
-    variants: dict[str, Variant] = field(default_factory=dict)  # of these, those with the digest that requests go to
-    facts: dict[str, Facts] = field(default_factory=dict)  # of every variant, by Triton's model name
-    refused: dict[str, str] = field(default_factory=dict)  # Triton's model name -> why it is not routed to
-    failures: dict[str, LoadFailure] = field(default_factory=dict)  # by Triton's model name
-    loading: frozenset[str] = frozenset()  # Triton's model names
-    listed: frozenset[str] = frozenset()  # Triton's model names that its repository has, whatever their state
-    kept: dict[str, bytes] = field(
-        default_factory=dict
-    )  # Triton's model name -> the configuration (JSON) with which `tandem triton` last loaded it; empty: it does not keep this server
-    unloaded: frozenset[str] = frozenset()  # Triton's model names that somebody has unloaded
-    suspended: dict[str, float] = field(
-        default_factory=dict
-    )  # Triton's model name -> perf_counter until which it is left alone
-    died: dict[str, float] = field(
-        default_factory=dict
-    )  # Triton's model name -> perf_counter when that was last noticed
-    back: dict[str, float] = field(
-        default_factory=dict
-    )  # Triton's model name -> perf_counter when it was seen to serve after it had not
-    differing: dict[str, Variant] = field(
-        default_factory=dict
-    )  # by name, those of which a receipt has to say something else than what the pool's variant says
-    polls: int = 0
-    num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
-    triton: str | None = None  # its version
-    liveness: Liveness = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.liveness = Liveness(self.target)
-
-    def serves(self, name: str, now: float) -> bool:
-        return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +64,7 @@ class Conflict:
 
 
 class Catalogue:
-    """The pools, their servers and the fleet that routing sees. `on_change` is called whenever the fleet is another."""
+    """`on_change` is called whenever the fleet is another. `in_repository`: as `ColdPools` takes it."""
 
     def __init__(
         self,
@@ -121,43 +74,33 @@ class Catalogue:
         in_repository: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._settings = settings
-        self.cold_pools = ColdPools(settings, in_repository or {})
         self._on_change = on_change
-        self._look_up = look_up
+        self.cold_pools = ColdPools(settings, in_repository or {})
         self.pools: dict[str, list[Server]] = {name: [] for name in settings.pools}
         self.drained: dict[str, list[Server]] = {name: [] for name in settings.pools}  # that are not done yet
-        self.unknown: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # url -> why nobody can tell
         self._known: dict[str, dict[str, Variant]] = {name: {} for name in settings.pools}  # what each ever served
         self._digests: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # Triton's model name -> last
         self.conflicts: dict[str, dict[str, Conflict]] = {name: {} for name in settings.pools}  # by Triton's model name
-        self._meant: dict[tuple[str, str], list[str]] = {}  # pool and url of the settings -> addresses of servers
-        self._nameless: set[tuple[str, str]] = set()  # of these, names without an address by now
-        self._watching: dict[Server, asyncio.Task[None]] = {}
         self.fleet = _fleet([Pool(name, ready=False, asleep=self._asleep(name)) for name in settings.pools])
         self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
+        self._membership = Membership(settings.pools, look_up, self._answering, self._members_changed)
+        self._polling: dict[Server, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_started = False
-        self._names: list[tuple[str, str]] = []
-        for name, pool in settings.pools.items():
-            for url in pool.urls:
-                if addresses.is_literal(addresses.split(url)[0]):
-                    self._meant[name, url] = [url]
-                else:
-                    self._names.append((name, url))
-            self._gather(name)
+        for name in settings.pools:
+            self._reconcile(name)
 
     def start(self) -> None:
         self._is_started = True
-        for pool, servers in self.pools.items():
-            for server in servers:
-                self._begin_watch(pool, server)
-        for pool, url in self._names:
-            follow = forever(f"looking up {url}", partial(self._follow, pool, url))
-            self._tasks.append(asyncio.create_task(follow))
-        self._tasks.append(asyncio.create_task(forever("looking after connections", self._sweep)))
+        for pool in self.pools:
+            self._reconcile(pool)
+        self._tasks = [
+            *self._membership.start(),
+            asyncio.create_task(forever("looking after connections", self._sweep)),
+        ]
 
     async def stop(self) -> None:
-        tasks = [*self._tasks, *self._watching.values()]
+        tasks = [*self._tasks, *self._polling.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -165,6 +108,8 @@ class Catalogue:
             for server in servers:
                 server.liveness.stop()
                 server.target.close_idle()
+
+    # -- what is asked of it --------------------------------------------------------------------------------------
 
     def pick(self, pool: str, name: str, tried: Sequence[Server] = ()) -> Server | None:
         """The pool's server with the fewest requests in flight that serves Triton's model `name`, an untried one if there is one.
@@ -189,8 +134,8 @@ class Catalogue:
                 error.retry_after_s = self.cold_pools.retry_after_s(pools[0], perf_counter())
             if name in self.fleet.known:
                 raise
-            servers = (server for servers in self.pools.values() for server in servers if server.alive)
-            reason = next((server.refused[name] for server in servers if name in server.refused), None)
+            refused = (server.snapshot.refused for server in self._alive())
+            reason = next((reasons[name] for reasons in refused if name in reasons), None)
             if reason is None:
                 raise
         if reason in KINDS_NOT_SERVED:
@@ -201,8 +146,8 @@ class Catalogue:
         """Whether a name, public or a variant's, is away because somebody unloaded it, as far as anybody knows: all its pools answer."""
         away = [(pool.name, v.name) for pool in self.fleet.pools for v in pool.known if name in (v.model, v.name)]
         places = [(server, own) for pool, own in away for server in self.pools[pool]]
-        is_gone = all(server.alive and own not in server.found for server, own in places)
-        return is_gone and any(own in server.unloaded for server, own in places)
+        is_gone = all(server.alive and own not in server.snapshot.served for server, own in places)
+        return is_gone and any(own in server.snapshot.unloaded for server, own in places)
 
     def sleeping(self, name: str, pins: Pins = NO_PINS) -> list[str]:
         """Pools that would serve a name, public or a variant's, if they had a server, where no other pool has one that may.
@@ -231,8 +176,7 @@ class Catalogue:
     @property
     def is_loading(self) -> bool:
         """Whether some Triton is still loading what nobody has served yet."""
-        servers = (server for servers in self.pools.values() for server in servers if server.alive)
-        return any(name not in self.fleet.known for server in servers for name in server.loading)
+        return any(name not in self.fleet.known for server in self._alive() for name in server.snapshot.loading)
 
     @property
     def may_lack_models(self) -> bool:
@@ -244,9 +188,12 @@ class Catalogue:
         return self._settings.triton_words
 
     def is_known(self, pool: str) -> bool:
-        """Whether every server that its urls mean was asked once: until then nobody can tell whether it is away."""
-        named = all((pool, url) in self._meant or url in self.unknown[pool] for url in self._settings.pools[pool].urls)
-        return named and all(server.is_known for server in self.pools[pool])
+        """Whether every server that its URLs mean was asked once: until then nobody can tell whether it is away."""
+        return self._membership.is_known(pool) and all(server.is_known for server in self.pools[pool])
+
+    def unresolved(self, pool: str) -> dict[str, str]:
+        """URL of the settings -> why its name could not be looked up."""
+        return self._membership.unknown[pool]
 
     def digest_conflicts(self, pool: str) -> dict[tuple[str, str], bool]:
         """(model, variant) that the pool ever served -> whether its servers serve different files as it now."""
@@ -257,6 +204,15 @@ class Catalogue:
 
     def in_flight(self, pool: str) -> int:
         return sum(len(server.target.busy) for server in (*self.pools[pool], *self.drained[pool]))
+
+    def _alive(self) -> Iterator[Server]:
+        return (server for servers in self.pools.values() for server in servers if server.alive)
+
+    def objective_s(self, model: str) -> float | None:
+        settings = self._settings.models.get(model)
+        return settings.objective.latency_s if settings else None
+
+    # -- what happens to servers ----------------------------------------------------------------------------------
 
     def lost(self, server: Server) -> None:
         """Nothing answers there: no further request goes there until a poll succeeds."""
@@ -270,79 +226,49 @@ class Catalogue:
         Triton gives up on the requests that waited for a dead process batch by batch, a second each. One that was sent before the
         death was noticed, or before the model was back, says nothing new, and must not keep the process away that is back by now.
         """
-        now, never = perf_counter(), float("-inf")
-        if sent < server.died.get(name, never) or sent < server.back.get(name, never):
-            return
-        server.died[name] = now
-        server.suspended[name] = self.suspended_until = now + SUSPEND_S
+        self.suspended_until = max(self.suspended_until, server.suspend(name, sent))
 
-    # -- which servers --------------------------------------------------------------------------------------------
-
-    async def _follow(self, pool: str, url: str) -> None:
-        """Keeps the pool's servers to what a name means."""
-        host, port = addresses.split(url)
-        while True:
-            try:
-                found = await self._look_up(host, port)
-            except OSError as error:
-                self._unresolved(pool, url, error)
-            else:
-                self.unknown[pool].pop(url, None)
-                self._nameless.discard((pool, url))
-                self._now_means(pool, url, [addresses.url_of(address, port) for address in found])
-            await asyncio.sleep(LOOK_S)
-
-    def _unresolved(self, pool: str, url: str, error: OSError) -> None:
-        """What is known stays, because a resolver that fails must not empty a pool. Of a name that has no address, what answers stays."""
-        self.unknown[pool][url] = error.strerror or str(error)
-        if isinstance(error, NoAddress):
-            self._nameless.add((pool, url))
-            answering = {server.target.url for server in self.pools[pool] if server.alive}
-            self._now_means(pool, url, [one for one in self._meant.get((pool, url), ()) if one in answering])
-
-    def _now_means(self, pool: str, url: str, servers: list[str]) -> None:
-        if self._meant.get((pool, url)) != servers:
-            self._meant[pool, url] = servers
-            self._gather(pool)
+    async def poll(self, pool: str, server: Server) -> None:
+        """Asks a server now what it serves, because something was just changed there. Raises Lost."""
+        if await server.poll(self.device(pool)):
             self._publish()
 
-    def _gather(self, pool: str) -> None:
-        """The pool's servers are those that its urls mean: new ones are watched, the others drained."""
+    def _answering(self, pool: str) -> set[str]:
+        return {server.target.url for server in self.pools[pool] if server.alive}
+
+    def _members_changed(self, pool: str) -> None:
+        self._reconcile(pool)
+        self._publish()
+
+    def _reconcile(self, pool: str) -> None:
+        """Makes the pool's servers those that its URLs mean: new ones are polled, the others drained."""
         loop = asyncio.get_running_loop()
-        here = {server.target.url: server for server in self.pools[pool]}
-        wanted: dict[str, Server] = {}
-        for given in self._settings.pools[pool].urls:
-            for url in self._meant.get((pool, given), ()):
-                if url in wanted:
-                    continue
-                server = wanted[url] = here.pop(url) if url in here else Server(Target(url, loop), Replica(url))
-                server.target.host_header = b"Host: %b\r\n" % given.removeprefix("http://").encode()
-                if self._is_started and server not in self._watching:
-                    self._begin_watch(pool, server)
-        self.pools[pool] = list(wanted.values())
-        for server in here.values():
+        before = {server.target.url: server for server in self.pools[pool]}
+        self.pools[pool] = []
+        for address, url in self._membership.members(pool).items():
+            server = before.pop(address, None) or Server(Target(address, loop), Replica(address))
+            server.target.host_header = b"Host: %b\r\n" % url.removeprefix("http://").encode()
+            if self._is_started and server not in self._polling:
+                polling = forever(f"asking {address}", partial(self._keep_polling, pool, server))
+                self._polling[server] = asyncio.create_task(polling)
+            self.pools[pool].append(server)
+        for server in before.values():
             self._drain(pool, server)
 
     def _drain(self, pool: str, server: Server) -> None:
-        server.alive = server.replica.is_up = False
-        server.found = server.variants = {}  # so that what was just booked there goes elsewhere
-        if task := self._watching.pop(server, None):
+        server.drain()
+        if task := self._polling.pop(server, None):
             task.cancel()
         self.drained[pool].append(server)
 
-    # -- watching -------------------------------------------------------------------------------------------------
-
-    def _begin_watch(self, pool: str, server: Server) -> None:
-        watch = forever(f"asking {server.target.url}", partial(self._watch, pool, server))
-        self._watching[server] = asyncio.create_task(watch)
-
-    async def _watch(self, pool: str, server: Server) -> None:
-        is_news = (
-            True  # for the first poll, and for the first after a mistake of ours, which may have left things half done
-        )
+    async def _keep_polling(self, pool: str, server: Server) -> None:
+        is_news = True  # at first, and after a mistake of ours, which may have left things half done
         while True:
+            if not self._membership.is_named(pool, server.target.url):
+                # A Triton that stops goes on with those who are connected, and lets nobody else in: only a new connection tells.
+                server.target.close_idle()
             try:
-                is_news |= await self._poll(pool, server)
+                is_news |= await server.poll(self.device(pool))
                 server.num_silent = 0
             except Lost as lost:
                 server.num_silent += lost.timed_out or server.num_silent > 0
@@ -358,28 +284,30 @@ class Catalogue:
             await asyncio.sleep(POLL_S if server.alive else POLL_DOWN_S)
 
     async def _sweep(self) -> None:
+        """Ends what waits too long. How late that may be noticed is a tick; deadlines of clients have timers of their own."""
+        last, was_late = perf_counter(), False
         while True:
-            await asyncio.sleep(
-                TICK_S
-            )  # how late a time limit may be noticed; deadlines of clients have timers of their own
+            await asyncio.sleep(TICK_S)
             now = perf_counter()
-            self._listen(now)
+            was_late, last = not was_late and now - last > LATE_TICK_S, now
+            self._check_liveness(now)
             for servers in (*self.pools.values(), *self.drained.values()):
                 for server in servers:
-                    server.target.sweep(now)
+                    if not was_late:
+                        server.target.sweep(now)
             for pool, servers in self.drained.items():
                 for server in servers:
                     server.target.close_idle()
                 self.drained[pool] = [s for s in servers if s.target.busy or s.replica.num_in_flight]
 
-    def _listen(self, now: float) -> None:
+    def _check_liveness(self, now: float) -> None:
         """Gives up servers that fell silent, once for each silence, and what is in flight there with them."""
         servers = [server for servers in self.pools.values() for server in servers]
         for server in servers:
             server.liveness.tick()
         quiet_s = {server: server.liveness.quiet_s for server in servers}
         serves = {server: {v.model for v in server.variants.values()} for server in servers}
-        for server in silent(quiet_s, serves, {server for server in servers if server.alive}):
+        for server in silent(quiet_s, serves, set(self._alive())):
             if server.liveness.is_reported or not (server.alive or server.target.busy):
                 continue
             server.liveness.is_reported = True
@@ -388,101 +316,7 @@ class Catalogue:
             self.lost(server)
             server.target.give_up()
 
-    async def _poll(self, pool: str, server: Server) -> bool:
-        """Asks it what it serves. Returns whether that is another thing than before.
-
-        A Triton that stops goes on with those who are connected, and waits for them until its time is over; it lets nobody else in.
-        """
-        if not self._has_name(pool, server):
-            server.target.close_idle()
-        index = orjson.loads((await self.fetch(server, b"POST", "/v2/repository/index")).body)
-        if not server.alive:
-            server.triton = str(orjson.loads((await self.fetch(server, b"GET", "/v2")).body)["version"])
-        ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
-        again = not server.alive or server.polls % CONFIG_EVERY == 0
-        server.polls += 1
-        failures = read_failures(index)
-        loading = frozenset(entry["name"] for entry in index if entry.get("state") == "LOADING") - ready
-        unloaded = frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready
-        server.suspended = {name: until for name, until in server.suspended.items() if until > perf_counter()}
-        wanted = ready if again else ready - server.found.keys() - server.refused.keys()
-        variants = {name: v for name, v in server.found.items() if name in ready and name not in wanted}
-        facts = {name: f for name, f in server.facts.items() if name in variants}
-        refused = {name: r for name, r in server.refused.items() if name in ready and name not in wanted}
-        for name in sorted(wanted):
-            answer = await self.fetch(server, b"GET", f"/v2/models/{name}/config")
-            if answer.status != 200:
-                refused[name] = f"Triton answered {answer.status} for its configuration"
-                continue
-            config = orjson.loads(answer.body)
-            try:
-                variants[name] = read_variant(config, self._settings.pools[pool].device)
-                facts[name] = read_facts(config)
-                if facts[name].is_kept:
-                    server.kept[name] = answer.body
-            except NotRoutable as reason:
-                refused[name] = str(reason)
-        came = variants.keys() if not server.alive else variants.keys() - server.found.keys()
-        server.back |= dict.fromkeys(came, perf_counter())
-        listed = frozenset(entry["name"] for entry in index)
-        seen = (variants, facts, refused, unloaded, failures, loading, listed)
-        had = (
-            server.found,
-            server.facts,
-            server.refused,
-            server.unloaded,
-            server.failures,
-            server.loading,
-            server.listed,
-        )
-        if server.alive and seen == had:
-            return False
-        server.alive, server.found, server.facts, server.refused = True, variants, facts, refused
-        server.unloaded, server.failures, server.loading, server.listed = unloaded, failures, loading, listed
-        return True
-
-    def _has_name(self, pool: str, server: Server) -> bool:
-        """Whether anybody would still find it."""
-        urls = (url for url in self._settings.pools[pool].urls if (pool, url) not in self._nameless)
-        return any(server.target.url in self._meant.get((pool, url), ()) for url in urls)
-
-    async def look(self, pool: str, server: Server) -> None:
-        """Asks a server now what it serves, because something was just changed there. Raises Lost."""
-        if await self._poll(pool, server):
-            self._publish()
-
-    async def fetch(
-        self,
-        server: Server,
-        method: bytes,
-        path: str,
-        body: bytes = b"",
-        *,
-        patience_s: float = POLL_TIMEOUT_S,
-        fresh: bool = False,
-    ) -> Answer:
-        """A request beside the inference path, `fresh` on a connection that nobody else uses. Raises Lost."""
-        target = server.target
-        head = b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (
-            method,
-            path.encode(),
-            target.host_header,
-            len(body),
-        )
-        return await target.ask(head, (body,), perf_counter() + patience_s, fresh=fresh)
-
-    async def infer(self, server: Server, name: str, body: bytes, length: int, give_up_at: float) -> Answer:
-        """An inference beside the inference path, of a binary request whose JSON part has `length` bytes. Raises Lost."""
-        target = server.target
-        head = (
-            b"POST /v2/models/%b/infer HTTP/1.1\r\n%bContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n"
-        )
-        filled = head % (name.encode(), target.host_header, len(body), length)
-        return await target.ask(filled, (body,), give_up_at)
-
-    def objective_s(self, model: str) -> float | None:
-        settings = self._settings.models.get(model)
-        return settings.objective.latency_s if settings else None
+    # -- the fleet ------------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
         for name in self.pools:
@@ -501,8 +335,8 @@ class Catalogue:
             known = tuple(self._decided(v, name, spaces) for v in self._known[name].values())
             here = tuple(self._decided(v, name, spaces) for v in variants.values())
             for server in self.pools[name]:
-                told = server.variants.items()
-                server.differing = {n: v for n, v in told if n in variants and not v.is_told_like(variants[n])}
+                served = server.variants.items()
+                server.differing = {n: v for n, v in served if n in variants and not v.is_told_like(variants[n])}
             failures = tuple(sorted(self._failures(name), key=lambda failure: failure.name))
             pools.append(Pool(name, bool(here), here or known, known, failures, self._asleep(name)))
         self.fleet = _fleet(pools)
@@ -513,23 +347,25 @@ class Catalogue:
         servers = self.pools[pool]
         if not servers or not all(server.alive and server.kept for server in servers):
             return []
-        return [name for name in self._known[pool] if not any(name in server.listed for server in servers)]
+        return [name for name in self._known[pool] if not any(name in server.snapshot.listed for server in servers)]
 
     def _choose_digests(self, pool: str) -> None:
         """Of each variant one digest gets the requests, however many the pool's servers serve (`routing.chosen_digest`)."""
         alive = [server for server in self.pools[pool] if server.alive]
         serving: dict[str, Counter[str]] = {}
         for server in alive:
-            for name, variant in server.found.items():
+            for name, variant in server.snapshot.served.items():
                 serving.setdefault(name, Counter())[variant.digest] += 1
         chosen = {name: chosen_digest(num, self._digests[pool].get(name)) for name, num in serving.items()}
         if self.is_known(pool):  # before, whoever answered first would be the one that has the requests already
             self._digests[pool] |= chosen
         for server in alive:
-            server.variants = {n: v for n, v in server.found.items() if v.digest == chosen[n]}
+            server.variants = {n: v for n, v in server.snapshot.served.items() if v.digest == chosen[n]}
         was = self.conflicts[pool]
         self.conflicts[pool] = now = {
-            name: Conflict(chosen[name], {s.target.url: s.found[name].digest for s in alive if name in s.found})
+            name: Conflict(
+                chosen[name], {s.target.url: s.snapshot.served[name].digest for s in alive if name in s.snapshot.served}
+            )
             for name, num in serving.items()
             if len(num) > 1
         }
@@ -545,8 +381,8 @@ class Catalogue:
     def _failures(self, pool: str) -> Iterable[LoadFailure]:
         """What servers of the pool could not load. One that serves it, in that version or a later, makes up for the others."""
         alive = [server for server in self.pools[pool] if server.alive]
-        newest = {v.name: int(v.version) for server in alive for v in server.found.values()}
-        for failure in {f for server in alive for f in server.failures.values()}:
+        newest = {v.name: int(v.version) for server in alive for v in server.snapshot.served.values()}
+        for failure in {f for server in alive for f in server.snapshot.failures.values()}:
             if newest.get(failure.name, 0) < int(failure.version):
                 known = self._known[pool].get(failure.name)
                 yield failure if known is None else replace(failure, model=known.model)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from serving.gateway.fleet.server import Server
 from serving.repository import PRECISIONS
 from serving.scheduling.bridge import WINDOW_S
 from serving.scheduling.routing import RETRY_AFTER_S, LoadFailure, Variant
@@ -19,16 +19,6 @@ from serving.settings import EMULATED, GatewaySettings, PoolSettings, comes_and_
 LEAST_S = 0.001  # of one server, that a request counts for where nobody knows what it takes: enough to wake it, too little for two
 LATE_S = 10.0  # between tries once a cold start has taken longer than it should, or where nobody knows how long one takes; a guess
 PATIENCE_S = 3 * WINDOW_S  # after so long without a request the demand for it has faded: the next one begins anew
-
-
-class Server(Protocol):
-    """What is seen of a Triton, of all that the catalogue knows."""
-
-    alive: bool
-    variants: dict[str, Variant]
-    refused: dict[str, str]
-    failures: dict[str, LoadFailure]
-    loading: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -63,12 +53,13 @@ class ColdPools:
         if not alive and not servers and pool in self._coming:
             for v in known.values():
                 yield LoadFailure(v.name, v.model, v.variant, v.version, f"its pool {pool} has no server now")
-        is_settled = any(server.variants and not server.loading for server in alive)
+        is_settled = any(server.variants and not server.snapshot.loading for server in alive)
         if is_settled and not self._pools[pool].models:
             return  # it serves what it has of the repository
-        told = {name for server in alive for name in (*server.variants, *server.refused, *server.failures)}
+        snapshots = [server.snapshot for server in alive]
+        heard = {name for s in snapshots for name in (*s.served, *s.refused, *s.failures)}
         reason = f"its pool {pool} has {'not loaded it' if alive else 'no server'} yet"
-        for own in sorted(self._expected[pool] - known.keys() - told):
+        for own in sorted(self._expected[pool] - known.keys() - heard):
             model = model_of(own)
             yield LoadFailure(own, model, own[len(model) + 1 :], "1", reason)
 

@@ -14,7 +14,8 @@ from fastapi import Request, Response
 
 import serving
 from serving import errors
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import Server
 from serving.gateway.http.control import small_body
 from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
 from serving.gateway.models.loading import Loading
@@ -69,7 +70,7 @@ class Operator:
             "demand_only_replicas": round(pool.demand_only_replicas, 3),
             "demand_unseen_replicas": round(pool.demand_unseen_replicas, 3),
             "price_per_hour": pool.price_per_hour,
-            "unresolved": catalogue.unknown[pool.name],
+            "unresolved": catalogue.unresolved(pool.name),
             "digest_conflicts": {
                 name: {
                     "chosen": f"sha256:{conflict.chosen}",
@@ -130,6 +131,6 @@ def _server(server: Server, now: float) -> dict[str, Any]:
         "in_flight": len(server.target.busy),
         "triton": server.triton,
         "variants": sorted(server.variants),
-        "refused": server.refused,
-        "not_loaded": {name: failure.reason for name, failure in server.failures.items()},
+        "refused": server.snapshot.refused,
+        "not_loaded": {name: failure.reason for name, failure in server.snapshot.failures.items()},
     }

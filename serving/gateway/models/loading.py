@@ -17,7 +17,8 @@ import orjson
 
 from serving import errors
 from serving.gateway.assets import Assets, Exported
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.threads import Threads
 from serving.protocol.triton_reason import plain_reason
@@ -74,19 +75,19 @@ class Loading:
         _, server, name = place
         await self._preparing.run(partial(self._assets.prove, name, digest))
         began = perf_counter()
-        while (found := server.found.get(name)) is None or found.digest != digest:
+        while (found := server.snapshot.served.get(name)) is None or found.digest != digest:
             waited_s = perf_counter() - began
-            failure = server.failures.get(name)
+            failure = server.snapshot.failures.get(name)
             if failure is not None and waited_s > TAKEN_S / 2:
                 raise errors.Internal(f"Triton could not load '{name}': {failure.reason}")
-            if waited_s > TAKEN_S and name not in server.loading:
+            if waited_s > TAKEN_S and name not in server.snapshot.loading:
                 raise errors.NotReady(
                     f"'{name}' was exported again, and {server.target.url} has not taken it; its log says why",
                     retry_after_s=TAKEN_S,
                 )
             await asyncio.sleep(UNLOAD_POLL_S)
             try:
-                await self._catalogue.look(place.pool, server)
+                await self._catalogue.poll(place.pool, server)
             except Lost as lost:
                 raise errors.UpstreamLost(
                     f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
@@ -97,7 +98,7 @@ class Loading:
         kept = place.server.kept
         if not kept:
             return b"{}"
-        failure = place.server.failures.get(place.name)
+        failure = place.server.snapshot.failures.get(place.name)
         if place.name not in kept and failure is not None:
             raise errors.Forbidden(f"'{place.name}' is not loaded: {failure.reason}")
         if place.name not in kept:
@@ -150,7 +151,7 @@ async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Expor
     alive = [(pool, s) for pool, servers in catalogue.pools.items() for s in servers if s.alive]
     if not alive:
         raise errors.NotReady("no Triton answers; try again", retry_after_s=1.0)
-    held = await asyncio.gather(*(_held(catalogue, server) for _, server in alive))
+    held = await asyncio.gather(*(_held(server) for _, server in alive))
     places = [
         Place(pool, server, name)
         for (pool, server), names in zip(alive, held, strict=True)
@@ -164,9 +165,9 @@ async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Expor
     return places
 
 
-async def _held(catalogue: Catalogue, server: Server) -> set[str]:
+async def _held(server: Server) -> set[str]:
     try:
-        index = orjson.loads((await catalogue.fetch(server, b"POST", "/v2/repository/index")).body)
+        index = orjson.loads((await server.fetch(b"POST", "/v2/repository/index")).body)
     except Lost:
         return set()
     return {entry["name"] for entry in index}
@@ -176,10 +177,10 @@ async def _change(catalogue: Catalogue, place: Place, body: bytes, action: Actio
     path, server = f"/v2/repository/models/{place.name}/{action}", place.server
     try:
         # Of its own connection: Triton answers nothing else on it, and on those that share its thread, until it is done.
-        answer = await catalogue.fetch(server, b"POST", path, body, patience_s=PATIENCE_S, fresh=True)
+        answer = await server.fetch(b"POST", path, body, patience_s=PATIENCE_S, fresh=True)
         if answer.status == 200:
-            await _until_done(catalogue, place, action)
-        await catalogue.look(place.pool, server)
+            await _until_done(place, action)
+        await catalogue.poll(place.pool, server)
     except Lost as lost:
         raise errors.UpstreamLost(
             f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
@@ -188,12 +189,12 @@ async def _change(catalogue: Catalogue, place: Place, body: bytes, action: Actio
         raise errors.Internal(f"Triton could not {action} '{place.name}': {_reason(answer.body)}")
 
 
-async def _until_done(catalogue: Catalogue, place: Place, action: Action) -> None:
+async def _until_done(place: Place, action: Action) -> None:
     """Triton answers an unload when it begins; what is in flight is still worked on."""
     if action == "load":
         return
     for _ in range(int(PATIENCE_S / UNLOAD_POLL_S)):
-        index = orjson.loads((await catalogue.fetch(place.server, b"POST", "/v2/repository/index")).body)
+        index = orjson.loads((await place.server.fetch(b"POST", "/v2/repository/index")).body)
         states = {entry.get("state") for entry in index if entry["name"] == place.name}
         if not states & {"READY", "UNLOADING"}:
             return

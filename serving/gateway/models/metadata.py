@@ -15,7 +15,8 @@ import orjson
 import serving
 from serving import errors
 from serving.gateway.access import ANYBODY, Caller, is_allowed
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.models import statistics
 from serving.gateway.triton_words import SERVER_NAME
@@ -105,7 +106,7 @@ async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tu
             continue
         path = f"/v2/models/{decision.variant.name}" + (f"/versions/{version}" if version else "") + what
         try:
-            answer = await catalogue.fetch(server, b"GET", path)
+            answer = await server.fetch(b"GET", path)
         except Lost:
             continue
         if answer.status in (400, 404) and version:  # Triton 2.51 says 400 for a version that is not there

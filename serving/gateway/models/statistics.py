@@ -13,7 +13,8 @@ import orjson
 
 from serving import errors
 from serving.gateway.access import ANYBODY, Caller, is_allowed
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 
 Row = dict[str, Any]
@@ -53,16 +54,16 @@ def _variants_of(catalogue: Catalogue, model: str) -> set[str]:
 async def _all_rows(catalogue: Catalogue) -> list[Row]:
     """Of all servers, of what each may serve: another model of the same name is none of ours."""
     servers = [server for servers in catalogue.pools.values() for server in servers if server.alive]
-    return [row for rows in await asyncio.gather(*(_rows(catalogue, s) for s in servers)) for row in rows]
+    return [row for rows in await asyncio.gather(*(_rows(s) for s in servers)) for row in rows]
 
 
-async def _rows(catalogue: Catalogue, server: Server) -> list[Row]:
+async def _rows(server: Server) -> list[Row]:
     try:
-        answer = await catalogue.fetch(server, b"GET", "/v2/models/stats")
+        answer = await server.fetch(b"GET", "/v2/models/stats")
     except Lost:
         return []
     rows = orjson.loads(answer.body)["model_stats"] if answer.status == 200 else []
-    return [row for row in rows if row["name"] in server.found]
+    return [row for row in rows if row["name"] in server.snapshot.served]
 
 
 def _by_version(name: str, rows: list[Row]) -> list[Row]:

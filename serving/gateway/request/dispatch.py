@@ -18,7 +18,8 @@ from typing import NamedTuple
 from serving import errors
 from serving.gateway.background import forever
 from serving.gateway.fleet.candidates import Candidates
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import Server
 from serving.gateway.metrics import Series
 from serving.gateway.request.client import Client
 from serving.gateway.request.route import Choice, Route

@@ -11,7 +11,7 @@ import hashlib
 from time import perf_counter
 
 from serving import errors
-from serving.gateway.fleet.catalogue import Server
+from serving.gateway.fleet.server import Server
 from serving.gateway.request.dispatch import InferRequest, Lease
 from serving.scheduling.outliers import Deaths
 

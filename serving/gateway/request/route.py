@@ -10,7 +10,8 @@ from time import perf_counter
 from serving import errors
 from serving.gateway.access import ANYBODY, Caller, require_name
 from serving.gateway.fleet.candidates import Candidates
-from serving.gateway.fleet.catalogue import Catalogue, Server
+from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import Server
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.responses import Headers
 from serving.protocol import v2

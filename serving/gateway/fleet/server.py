@@ -1,0 +1,149 @@
+"""One Triton: what it serves, as it said when it was last polled, and the requests to it that are no client's.
+
+A variant is routable when Triton says that it is ready and its configuration allows it (`variants.py`). Everything else is kept with the
+reason, for `/admin/status`. Which servers there are and where requests go is not here (`catalogue.py`). Rule: nothing is read from disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from serving.gateway.fleet.curves import Facts, read_facts
+from serving.gateway.fleet.liveness import Liveness
+from serving.gateway.fleet.upstream import Answer, Target
+from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant
+from serving.scheduling.replica import Replica
+from serving.scheduling.routing import LoadFailure, Variant
+
+# For a server that nobody else stands in for; one that can be done without is given up sooner (`liveness.py`). Triton answers its index in
+# under 2 ms; one that is stopped by a debugger or a dying node does not.
+POLL_TIMEOUT_S = 5.0
+CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
+SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a Triton said when it was polled; everything by Triton's name of the model."""
+
+    served: Mapping[str, Variant] = field(default_factory=dict)
+    facts: Mapping[str, Facts] = field(default_factory=dict)  # of every variant that it serves
+    refused: Mapping[str, str] = field(default_factory=dict)  # why what is ready there gets no requests
+    failures: Mapping[str, LoadFailure] = field(default_factory=dict)
+    loading: frozenset[str] = frozenset()
+    unloaded: frozenset[str] = frozenset()  # by somebody
+    listed: frozenset[str] = frozenset()  # that its repository has, in whatever state
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """Times are by perf_counter, names Triton's."""
+
+    target: Target
+    replica: Replica  # what was sent there, as scheduling sees it
+    alive: bool = False
+    is_known: bool = False  # it was polled, and answered or did not
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    variants: dict[str, Variant] = field(default_factory=dict)  # served, with the digest that requests go to
+    differing: dict[str, Variant] = field(
+        default_factory=dict
+    )  # of these, whose receipt differs from the pool's variant
+    kept: dict[str, bytes] = field(
+        default_factory=dict
+    )  # configurations (JSON) with which `tandem triton` loaded them last
+    suspended: dict[str, float] = field(default_factory=dict)  # until when a model is left alone
+    died: dict[str, float] = field(default_factory=dict)  # when a model's death was last noticed
+    back: dict[str, float] = field(default_factory=dict)  # when it was seen to serve a model after it had not
+    polls: int = 0
+    num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
+    triton: str | None = None  # its version
+    liveness: Liveness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.liveness = Liveness(self.target)
+
+    def serves(self, name: str, now: float) -> bool:
+        return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
+
+    def suspend(self, name: str, sent: float) -> float:
+        """Leaves a model alone for a moment, and returns until when; see `Catalogue.suspend`."""
+        now, never = perf_counter(), float("-inf")
+        if sent < self.died.get(name, never) or sent < self.back.get(name, never):
+            return 0.0
+        self.died[name] = now
+        self.suspended[name] = now + SUSPEND_S
+        return self.suspended[name]
+
+    def drain(self) -> None:
+        """It gets nothing new, and what was just booked there goes elsewhere."""
+        self.alive = self.replica.is_up = False
+        self.snapshot, self.variants = Snapshot(), {}
+
+    async def poll(self, device: str) -> bool:
+        """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost."""
+        index = orjson.loads((await self.fetch(b"POST", "/v2/repository/index")).body)
+        if not self.alive:
+            self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
+        now = perf_counter()
+        self.suspended = {name: until for name, until in self.suspended.items() if until > now}
+        snapshot = await self._look(index, device)
+        came = snapshot.served.keys() if not self.alive else snapshot.served.keys() - self.snapshot.served.keys()
+        self.back |= dict.fromkeys(came, perf_counter())
+        is_news = not self.alive or snapshot != self.snapshot
+        self.alive, self.snapshot = True, snapshot
+        return is_news
+
+    async def _look(self, index: list[dict[str, Any]], device: str) -> Snapshot:
+        """Configurations are asked for where a model is new, and of all at every tenth poll."""
+        old = self.snapshot
+        ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
+        again = not self.alive or self.polls % CONFIG_EVERY == 0
+        self.polls += 1
+        asked = ready if again else ready - old.served.keys() - old.refused.keys()
+        served = {name: v for name, v in old.served.items() if name in ready - asked}
+        facts = {name: f for name, f in old.facts.items() if name in served}
+        refused = {name: reason for name, reason in old.refused.items() if name in ready - asked}
+        for name in sorted(asked):
+            answer = await self.fetch(b"GET", f"/v2/models/{name}/config")
+            if answer.status != 200:
+                refused[name] = f"Triton answered {answer.status} for its configuration"
+                continue
+            config = orjson.loads(answer.body)
+            try:
+                served[name] = read_variant(config, device)
+                facts[name] = read_facts(config)
+                if facts[name].is_kept:
+                    self.kept[name] = answer.body
+            except NotRoutable as reason:
+                refused[name] = str(reason)
+        return Snapshot(
+            served,
+            facts,
+            refused,
+            read_failures(index),
+            loading=frozenset(entry["name"] for entry in index if entry.get("state") == "LOADING") - ready,
+            unloaded=frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready,
+            listed=frozenset(entry["name"] for entry in index),
+        )
+
+    async def fetch(
+        self, method: bytes, path: str, body: bytes = b"", *, patience_s: float | None = None, fresh: bool = False
+    ) -> Answer:
+        """A request beside the inference path, `fresh` on a connection that nobody else uses. Raises Lost."""
+        head = b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n"
+        filled = head % (method, path.encode(), self.target.host_header, len(body))
+        give_up_at = perf_counter() + (POLL_TIMEOUT_S if patience_s is None else patience_s)
+        return await self.target.ask(filled, (body,), give_up_at, fresh=fresh)
+
+    async def infer(self, name: str, body: bytes, length: int, give_up_at: float) -> Answer:
+        """An inference beside the inference path, of a binary request whose JSON part has `length` bytes. Raises Lost."""
+        head = (
+            b"POST /v2/models/%b/infer HTTP/1.1\r\n%bContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n"
+        )
+        filled = head % (name.encode(), self.target.host_header, len(body), length)
+        return await self.target.ask(filled, (body,), give_up_at)
