@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from serving.decisions.engines import EnginePython
+from serving.export import pool_gates
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.gates.file import Interface
+from serving.export.progress import Progress
+from serving.export.speed.results import Entrant, Results
 from serving.local.environments import ENGINES
-from serving.repository import Repository
+from serving.repository import Repository, processor_key
 from tests.home import in_users_cache
 
 MODEL_FILE = "1/model.onnx"  # of every committed variant
@@ -38,6 +43,22 @@ def content() -> Callable[[Path], dict[str, bytes]]:
         return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
     return read
+
+
+def by_size(entrants: Sequence[Entrant], *, batch_sizes: Sequence[int], progress: Progress, **_: Any) -> Results:
+    """Stands in for the contest of files: each takes as long as it is large."""
+    progress("timing", 1, 1)
+    one_round = {entrant.key: np.full(3, entrant.model.stat().st_size * 1e-9) for entrant in entrants}
+    versions = {entrant.engine: "1.0" for entrant in entrants}
+    return Results(dict.fromkeys(batch_sizes, [one_round] * 2), versions, {"cpu": processor_key()}, 1, "2026-01-01")
+
+
+@pytest.fixture(scope="module")
+def untimed() -> Iterator[None]:
+    """Exports take no time for timing, which tests/export/speed is about and one export here and there does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool_gates, "contest", by_size)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto
 from onnx.helper import make_node, make_tensor_value_info
 
-from serving.errors import EnvironmentFault
+from serving import cli
+from serving.errors import EnvironmentFault, TandemError, exit_code
 from serving.export import pipeline
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
@@ -24,24 +26,34 @@ from serving.export.load_check import Load, LoadResult, NotServed
 from serving.export.pipeline import Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
+from serving.local import load_check
 from serving.local.engines import installed
 from serving.repository import DigestMismatch, Repository
 
-from .conftest import COMMITTED, MODEL_FILE, PAYLOAD, ROOT
+from .conftest import COMMITTED, MODEL_FILE, PAYLOAD
 from .sources import graphs
 
-pytestmark = [pytest.mark.slow, pytest.mark.triton]
+pytestmark = [pytest.mark.slow, pytest.mark.triton, pytest.mark.usefixtures("untimed")]
 
 FP32 = COMMITTED / "digits-fp32" / MODEL_FILE
 QUICK = ("--engine", "cpu", "--seconds", "0.01")
 
 
-def export(
-    words: Sequence[str], repository: Path, program: Sequence[str] = ("-m", "serving")
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *program, "export", *words, *QUICK, "--model-repository", str(repository)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
+@dataclass(frozen=True)
+class Done:
+    code: int
+    said: str
+
+
+def export(words: Sequence[str], repository: Path) -> Done:
+    """In this process. What it raises becomes the code that `main` would end with."""
+    given = ["export", *words, *QUICK, "--model-repository", str(repository)]
+    result = CliRunner().invoke(cli.cli, given, standalone_mode=False)
+    if isinstance(result.exception, TandemError):
+        return Done(exit_code(result.exception), f"{result.output}{result.exception}")
+    if isinstance(result.exception, Exception):
+        raise result.exception
+    return Done(result.exit_code, result.output)
 
 
 def pooled(path: Path) -> None:
@@ -77,7 +89,7 @@ def test_a_model_that_takes_neither_one_pixel_nor_an_empty_text_is_loaded_with_t
     np.savez(tmp_path / "example.npz", **rows)  # type: ignore[arg-type]
     words = (str(tmp_path / f"{name}.onnx"), "--example", str(tmp_path / "example.npz"), "--i-accept-ungated")
     done = export(words, tmp_path / "repository")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.said
     variant = Repository(tmp_path / "repository").variant(f"{name}-fp32")
     assert variant.record.load_check.startswith("triton 2.")
     [tensor] = variant.record.warmup
@@ -91,74 +103,74 @@ def test_a_model_that_takes_neither_one_pixel_nor_an_empty_text_is_loaded_with_t
         variant.verify()
 
 
-# The real Triton and the real export; only what Triton finds in the folder is not what was exported.
-SPOILING = """
-import sys
-from pathlib import Path
-from serving import cli
-from serving.local import load_check
+@pytest.fixture
+def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], None]:
+    """The real Triton and the real export; only what Triton finds in the folder is not what was exported."""
 
-load, wanted, content = load_check.load, sys.argv.pop(1), Path(sys.argv.pop(1)).read_bytes()
+    def spoil(variant: str, content: bytes) -> None:
+        load = load_check.load
 
-def spoilt(folder, rows, say):
-    file = folder / wanted / "1" / "model.onnx"
-    file.unlink()
-    file.write_bytes(content)
-    return load(folder, rows, say)
+        def spoilt(folder: Path, rows: Arrays, say: Any) -> LoadResult:
+            file = folder / variant / MODEL_FILE
+            file.unlink()
+            file.write_bytes(content)
+            return load(folder, rows, say)
 
-load_check.load = spoilt
-cli.main()
-"""
+        monkeypatch.setattr(load_check, "load", spoilt)
+
+    return spoil
+
+
 JUDGED = (str(FP32), "--model", "m", "--data", str(PAYLOAD), "--precision", "int8", "--calibration", str(PAYLOAD))
 
 
-def other_digits(path: Path) -> None:
+def other_digits() -> bytes:
     """The committed net with its weights of another sign: it loads, and answers otherwise."""
     model = onnx.load(FP32)
     weights = next(one for one in model.graph.initializer if len(one.dims) == 2)
     array = -onnx.numpy_helper.to_array(weights)
     weights.CopyFrom(onnx.numpy_helper.from_array(array, weights.name))
-    onnx.save(model, path)
+    return bytes(model.SerializeToString())
 
 
 @pytest.mark.parametrize(
-    ("is_file", "says"), [(False, "does not serve it"), (True, "gives other answers than the gate measured")]
+    ("content", "says"), [(b"no model", "does not serve it"), (other_digits(), "gives other answers")]
 )
 def test_a_variant_that_triton_does_not_load_or_answers_otherwise_is_refused_and_the_model_is_served(
-    tmp_path: Path, is_file: bool, says: str
+    tmp_path: Path, spoiling: Callable[[str, bytes], None], content: bytes, says: str
 ) -> None:
-    other_digits(tmp_path / "other") if is_file else (tmp_path / "other").write_bytes(b"no model")
-    (tmp_path / "spoiling.py").write_text(SPOILING)
-    program = (str(tmp_path / "spoiling.py"), "m-int8", str(tmp_path / "other"))
-    done = export(JUDGED, tmp_path / "repository", program)
-    assert done.returncode == 0, done.stderr
+    spoiling("m-int8", content)
+    done = export(JUDGED, tmp_path / "repository")
+    assert done.code == 0, done.said
     assert [variant.name for variant in Repository(tmp_path / "repository").variants()] == ["m-fp32"]
     record = Repository(tmp_path / "repository").variant("m-fp32").record
     assert says in record.not_made["int8"]
-    assert record.not_made["int8"] in done.stdout
+    assert record.not_made["int8"] in done.said
 
 
-def test_a_model_that_triton_does_not_load_is_not_published(tmp_path: Path) -> None:
-    (tmp_path / "spoiling.py").write_text(SPOILING)
-    (tmp_path / "other").write_bytes(b"no model")
-    program = (str(tmp_path / "spoiling.py"), "m-fp32", str(tmp_path / "other"))
-    done = export(JUDGED, tmp_path / "repository", program)
-    assert done.returncode == 1, done.stderr
-    assert "m-fp32 refused: triton 2." in done.stderr
+def test_a_model_that_triton_does_not_load_is_not_published(
+    tmp_path: Path, spoiling: Callable[[str, bytes], None]
+) -> None:
+    spoiling("m-fp32", b"no model")
+    done = export((*JUDGED[:5], "--precision", "fp32"), tmp_path / "repository")
+    assert done.code == 1, done.said
+    assert "m-fp32 refused: triton 2." in done.said
     assert not (tmp_path / "repository").exists()
 
 
-def test_a_ready_made_variant_that_triton_does_not_load_is_not_published(tmp_path: Path) -> None:
-    (tmp_path / "spoiling.py").write_text(SPOILING)
-    (tmp_path / "other").write_bytes(b"no model")
-    assert export((*JUDGED[:5], "--precision", "fp32"), tmp_path / "repository").returncode == 0
+def test_a_ready_made_variant_that_triton_does_not_load_is_not_published(
+    repository: Path, spoiling: Callable[[str, bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(repository / "digits-int8")
     int8 = str(COMMITTED / "digits-int8" / MODEL_FILE)
-    words = (int8, "--model", "m", "--variant", "int8", "--keep-slow")
-    done = export(words, tmp_path / "repository", (str(tmp_path / "spoiling.py"), "m-int8", str(tmp_path / "other")))
-    assert done.returncode == 1, done.stderr
-    assert "m-int8 refused: triton 2." in done.stderr
-    assert export(words, tmp_path / "repository").returncode == 0
-    both = [Repository(tmp_path / "repository").variant(name) for name in ("m-fp32", "m-int8")]
+    words = (int8, "--model", "digits", "--variant", "int8", "--keep-slow")
+    spoiling("digits-int8", b"no model")
+    done = export(words, repository)
+    assert done.code == 1, done.said
+    assert "digits-int8 refused: triton 2." in done.said
+    monkeypatch.undo()
+    assert export(words, repository).code == 0
+    both = [Repository(repository).variant(name) for name in ("digits-fp32", "digits-int8")]
     assert both[0].record.warmup == both[1].record.warmup
     assert both[1].record.load_check.startswith("triton 2.")
 

@@ -29,7 +29,7 @@ from . import spoil
 from .conftest import COMMITTED, MODEL_FILE
 from .variants import nets
 
-pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untimed")]  # computes for seconds: not in `make check`
 
 ENGINES = {"cpu": installed()["cpu"]}
 FP32 = COMMITTED / "digits-fp32" / MODEL_FILE

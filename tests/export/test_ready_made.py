@@ -23,7 +23,10 @@ from serving.repository import DigestMismatch, Repository, Variant, processor_ke
 from . import spoil
 from .conftest import MODEL_FILE, PAYLOAD
 
-pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("untimed"),
+]  # starts processes, or computes for seconds: not in `make check`
 
 ENGINES = {"cpu": installed()["cpu"]}
 ASKED = ExportSpec("digits", seconds=0.05)
