@@ -36,7 +36,7 @@ from tests.local.harness import Program
 from ..gateway.conftest import TANDEM, Running
 
 # The limit is of a test without its fixtures: those of the module would count for whichever test comes first. See `within`.
-pytestmark = [pytest.mark.models, pytest.mark.triton, pytest.mark.timeout(600, func_only=True)]
+pytestmark = [pytest.mark.models, pytest.mark.thorough, pytest.mark.triton, pytest.mark.timeout(600, func_only=True)]
 
 SECONDS = 0.1  # of timing: what wins is not asserted
 # The first INT8 file passes: which ones are tried, and how long that takes, is not asked here.

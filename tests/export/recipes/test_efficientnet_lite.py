@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.thorough]
 
 
 def test_the_published_weights_fit_strictly_and_see_what_is_on_the_photographs() -> None:

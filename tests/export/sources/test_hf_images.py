@@ -23,7 +23,7 @@ from serving.repository.preprocessing import ImagePreprocessing
 from . import tiny
 
 hf_images = pytest.importorskip("serving.export.sources.hugging_face.hf_images", exc_type=ImportError)
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.thorough]
 
 VIT = {
     "hidden_size": 32,

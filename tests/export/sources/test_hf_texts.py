@@ -79,6 +79,7 @@ def test_vectors_are_the_frameworks(mini: ExportedModel, num_rows: int, length: 
     assert want.shape == (num_rows, 32)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_rows", "length"), [(1, 7), (3, 33)])
 def test_other_encoders_with_other_poolings_are_the_frameworks(
     other: ExportedModel, num_rows: int, length: int
@@ -102,6 +103,7 @@ def test_the_pooling_is_what_sentence_transformers_computes(mini: ExportedModel,
     assert np.abs(answers(mini, inputs) - vectors).max() < 1e-5
 
 
+@pytest.mark.thorough
 def test_a_row_without_any_token_gives_zeros_and_never_nan(mini: ExportedModel, other: ExportedModel) -> None:
     for exported in (mini, other):
         inputs = tokens(exported, 3, 7)
@@ -141,6 +143,7 @@ def test_what_is_known_of_the_model_is_told(mini: ExportedModel, folder: Path) -
     assert len({tuple(row) for row in ids}) == len(ids)
 
 
+@pytest.mark.thorough
 def test_types_of_tokens_are_an_input_only_where_the_model_takes_them(other: ExportedModel) -> None:
     import onnx
 
@@ -164,6 +167,7 @@ def test_the_tokenizer_travels_as_a_file_that_gives_transformers_ids(mini: Expor
     assert np.array_equal(given["attention_mask"], want["attention_mask"])
 
 
+@pytest.mark.thorough
 def test_texts_that_sentence_transformers_puts_in_lower_case_are_so_by_the_file(tmp_path: Path) -> None:
     from serving.export.sources.hugging_face import hf_tokenizer
 
@@ -213,6 +217,7 @@ def test_a_text_classifier_has_its_labels_in_lines_of_their_own(classifier: Expo
     assert classifier.preprocessing.pooling == "none"
 
 
+@pytest.mark.thorough
 def test_a_model_that_gives_one_number_is_served_as_it_is_when_asked(tmp_path: Path) -> None:
     tiny.save("AutoModelForSequenceClassification", tiny.config("distilbert", num_labels=1), tmp_path)
     tiny.save_tokenizer(tmp_path)
@@ -226,6 +231,7 @@ def test_a_model_that_gives_one_number_is_served_as_it_is_when_asked(tmp_path: P
     assert exported.labels is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("problem", "sums_to_one"),
     [(None, True), ("single_label_classification", True), ("multi_label_classification", False)],
@@ -287,6 +293,7 @@ def test_code_that_came_with_the_model_runs_only_when_trusted(tmp_path: Path) ->
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.thorough
 def test_weights_in_a_pickle_are_read_when_trusted(folder: Path, tmp_path: Path, mini: ExportedModel) -> None:
     import torch
     import transformers

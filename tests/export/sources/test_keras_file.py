@@ -64,6 +64,7 @@ def test_an_image_classifier_is_exported_with_any_batch(keras: Any, tmp_path: Pa
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_several_inputs_and_outputs_keep_their_names_and_free_lengths_stay_free(keras: Any, tmp_path: Path) -> None:
     ids, extra = keras.Input((None,), dtype="int32", name="ids"), keras.Input((3,), name="extra")
     inner = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(10, 4)(ids))
@@ -82,6 +83,7 @@ def test_several_inputs_and_outputs_keep_their_names_and_free_lengths_stay_free(
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_a_sequential_recurrent_net_of_unnamed_layers_is_exported(keras: Any, tmp_path: Path) -> None:
     layers = [keras.Input((6, 3)), keras.layers.LSTM(4), keras.layers.Dense(1)]
     save(keras.Sequential(layers), tmp_path / "net.keras")
@@ -91,6 +93,7 @@ def test_a_sequential_recurrent_net_of_unnamed_layers_is_exported(keras: Any, tm
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_an_example_of_the_users_is_taken_and_checked(keras: Any, tmp_path: Path) -> None:
     save(keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(2)]), tmp_path / "net.keras")
     rows = np.random.default_rng(0).random((5, 4))
@@ -103,6 +106,7 @@ def test_an_example_of_the_users_is_taken_and_checked(keras: Any, tmp_path: Path
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_a_lambda_layer_needs_trust(keras: Any, tmp_path: Path) -> None:
     save(keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x * 2)]), tmp_path / "net.keras")
     with pytest.raises(UserError, match=r"net\.keras has a Lambda layer, which is code in the file: say --trust"):
@@ -113,6 +117,7 @@ def test_a_lambda_layer_needs_trust(keras: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_a_layer_of_the_users_own_is_named_with_the_way_to_bring_it(keras: Any, tmp_path: Path) -> None:
     class Doubling(keras.layers.Layer):  # type: ignore[misc, name-defined]
         def call(self, inputs: Any) -> Any:
@@ -125,6 +130,7 @@ def test_a_layer_of_the_users_own_is_named_with_the_way_to_bring_it(keras: Any, 
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_a_fixed_batch_is_refused(keras: Any, tmp_path: Path) -> None:
     save(keras.Sequential([keras.Input((4,), batch_size=2, name="x"), keras.layers.Dense(2)]), tmp_path / "net.keras")
     with pytest.raises(UserError, match="input 'x' has a fixed batch of 2: save it with any batch"):
@@ -132,6 +138,7 @@ def test_a_fixed_batch_is_refused(keras: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.models
+@pytest.mark.thorough
 def test_a_zip_of_something_else_is_refused(keras: Any, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "net.keras", "w") as archive:
         archive.writestr("hello.txt", "hello")

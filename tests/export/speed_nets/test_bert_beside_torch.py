@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from serving.export.speed_nets import bert
 from serving.export.speed_nets.alive import run
 
-pytestmark = [pytest.mark.models, pytest.mark.slow]
+pytestmark = [pytest.mark.models, pytest.mark.slow, pytest.mark.thorough]
 
 SHAPE = bert.Shape("small", 2, 64, 4, is_pooled=False, vocabulary=2000)
 

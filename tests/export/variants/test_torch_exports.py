@@ -18,7 +18,7 @@ from serving.export.variants.cleaning import MAX_IR_VERSION
 
 from . import nets
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.thorough]
 
 BATCH, LENGTH = "batch", "length"
 

@@ -20,7 +20,7 @@ from tests.gateway.classify.conftest import as_json, best, classify, png, triton
 from tests.gateway.conftest import Running, gateway_before
 from tests.local.harness import ROOT
 
-pytestmark = [pytest.mark.models, pytest.mark.triton]
+pytestmark = [pytest.mark.models, pytest.mark.thorough, pytest.mark.triton]
 
 
 @pytest.fixture(scope="module")

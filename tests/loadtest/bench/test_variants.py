@@ -55,7 +55,8 @@ def test_the_report_names_machine_command_date_and_the_losers_too() -> None:
     assert "beyond twice the aim" in text
 
 
-@pytest.mark.models  # a minute and a half of exporting, on every engine
+@pytest.mark.models
+@pytest.mark.thorough  # a minute and a half of exporting, on every engine
 @pytest.mark.timeout(300)
 def test_a_net_is_exported_and_served_with_every_engine_that_is_here(tmp_path: Path) -> None:
     file = tmp_path / "variants.json"
