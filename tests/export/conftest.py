@@ -50,7 +50,13 @@ def by_size(entrants: Sequence[Entrant], *, batch_sizes: Sequence[int], progress
     progress("timing", 1, 1)
     one_round = {entrant.key: np.full(3, entrant.model.stat().st_size * 1e-9) for entrant in entrants}
     versions = {entrant.engine: "1.0" for entrant in entrants}
-    return Results(dict.fromkeys(batch_sizes, [one_round] * pool_gates.MIN_ROUNDS), versions, {"cpu": processor_key()}, 1, "2026-01-01")
+    return Results(
+        dict.fromkeys(batch_sizes, [one_round] * pool_gates.MIN_ROUNDS),
+        versions,
+        {"cpu": processor_key()},
+        1,
+        "2026-01-01",
+    )
 
 
 @pytest.fixture(scope="module")
