@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from loadtest.claims import cells, judge, page, speeds, stored, trees
+from loadtest.claims import cells, judge, page, speeds, trees, values
 from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.experiments import Experiment, Here, experiments
 from loadtest.claims.values import Findings, Report, Result
@@ -183,7 +183,7 @@ def result(claim: Claim, found: Findings, machine: Machine) -> Result:
 
 
 def write(directory: Path, report: Report) -> None:
-    (directory / RESULTS).write_text(stored.to_json(report), encoding="utf-8")
+    (directory / RESULTS).write_text(values.to_json(report), encoding="utf-8")
     (directory / TEXT).write_text(f"# {report.name}\n\n{page.markdown(report)}", encoding="utf-8")
     (directory / PAGE).write_text(page.render(report), encoding="utf-8")
 

@@ -1,13 +1,18 @@
 """What the claims suite holds: numbers with intervals, or the reason why there is none, and what follows for each claim.
 
-Plain values that `stored.py` writes to JSON and reads again. Rule: a reading has a value or a reason, never both and never neither.
+Plain values, written to JSON and read again, where an unknown or a missing name is an error.
+Rule: a reading has a value or a reason, never both and never neither.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from loadtest.errors import ResultsError
+from serving.documents.reader import parse_document
 from serving.measure.machine import Machine
 
 NOT_MEASURED_HERE, NOT_RUN = "not measured here", "not run"
@@ -174,3 +179,21 @@ class Report:
     findings: Findings
     note: str | None = None  # what a reader must know, from the file
     version: int = 1
+
+
+def to_json(report: Report) -> str:
+    return json.dumps(_rounded(dataclasses.asdict(report)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_json(text: str, file: str) -> Report:
+    """What `to_json` wrote. Raises ResultsError."""
+    return parse_document(text, file, is_json=True, error=ResultsError).values(Report)
+
+
+def _rounded(value: Any) -> Any:
+    """Five significant digits: more of them are noise in a file that people compare."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from loadtest.claims import bandwidth, speeds, stored
+from loadtest.claims import bandwidth, speeds, values
 from loadtest.claims.claims_file import read_suite
 from loadtest.claims.command import ClaimsOptions, quick, run
 from loadtest.claims.experiments import names_of_nets
@@ -42,7 +42,7 @@ def test_a_tiny_suite_runs_from_the_file_to_the_report(tmp_path: Path, capsys: p
     file.write_text(TINY)
     out = tmp_path / "out"
     assert run(ClaimsOptions(file, out, engines={"cpu": THIS})) == 0
-    found = stored.from_json((out / "claims.json").read_text(), "claims.json")
+    found = values.from_json((out / "claims.json").read_text(), "claims.json")
     answers = {result.name: result.answer for result in found.results}
     assert answers == {"int8": "holds", "gpu": "not measured here", "weights": "holds", "batches": "holds"}
     assert {one.batch_size for one in found.findings.speeds if one.variant == "int8"} == {1, 4}
@@ -74,7 +74,7 @@ def test_what_comes_between_leaves_a_report_that_says_so(
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY)
     assert run(ClaimsOptions(file, tmp_path / "out", engines={"cpu": THIS})) == code
-    found = stored.from_json((tmp_path / "out" / "claims.json").read_text(), "claims.json")
+    found = values.from_json((tmp_path / "out" / "claims.json").read_text(), "claims.json")
     assert found.is_partial == (code == 130)
     assert found.findings.bandwidths[0].copy  # what ran before is kept
     by_name = {result.name: result for result in found.results}

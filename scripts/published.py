@@ -1,0 +1,155 @@
+"""Shows the results that were published: docs/reports.md, the pages in docs/reports/, the run in docs/claims.md, and a table of digests.
+
+    python -m scripts.published                    writes all of them anew from published-results/
+    python -m scripts.published results/FOLDER …   takes in the results of a campaign, a verdict or the claims first
+
+A result is taken in under its folder's name, without its raw rows. Rule: no number on a page that is not in a result, and no place of the
+machine that made it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from loadtest.claims import page as claims_page
+from loadtest.claims.values import Report as ClaimsReport
+from loadtest.errors import ResultsError
+from loadtest.report import page as campaign_page
+from loadtest.report.stored import FILE, read
+from loadtest.report.summaries import Report, milliseconds, number
+from loadtest.verdict import page as verdict_page
+from loadtest.verdict.report import VerdictReport
+from serving.documents.reader import parse_document
+from serving.documents.tables import markdown
+from serving.measure.intervals import Estimate
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ("digits", "minilm", "minilm-verdict")  # whose pages are in docs/reports/
+CLAIMS = "claims"
+PLACE = re.compile(r"(?<![\w/:.])[/~][\w.-]+/")  # the beginning of an absolute path; no URL's
+Result = Report | VerdictReport | ClaimsReport
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    results, docs = root / "published-results", root / "docs"
+    try:
+        for folder in arguments:
+            take(Path(folder), results)
+    except (ResultsError, OSError) as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        return 2
+    reports = {file.name.removesuffix(".json.gz"): load(file) for file in results.glob("*.json.gz")}
+    for file, text in pages(dict(sorted(reports.items())), docs, results).items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return 0
+
+
+def take(folder: Path, results: Path) -> None:
+    """Raises ResultsError for what is no result of this Tandem, and for one that names places of its machine."""
+    file = folder / "claims.json" if (folder / "claims.json").exists() else folder / FILE
+    if file.name == FILE:
+        read(file)
+    text = file.read_bytes()
+    if place := PLACE.search(_command(_parsed(text, str(file)))):
+        raise ResultsError(f"{folder}: its command names {place[0]}…; run it with paths that count from the checkout")
+    results.mkdir(exist_ok=True)
+    (results / f"{folder.resolve().name}.json.gz").write_bytes(gzip.compress(text, mtime=0))
+
+
+def load(file: Path) -> Result:
+    return _parsed(gzip.decompress(file.read_bytes()), str(file))
+
+
+def _parsed(text: bytes, file: str) -> Result:
+    document = parse_document(text.decode(), file, is_json=True, error=ResultsError)
+    keys = set(document.data)
+    return document.values(Report if "manifest" in keys else VerdictReport if "kind" in keys else ClaimsReport)
+
+
+def _command(result: Result) -> str:
+    return result.manifest.command if isinstance(result, Report) else result.command
+
+
+def _date(result: Result) -> str:
+    return (result.manifest.started if isinstance(result, Report) else result.date)[:10]
+
+
+def pages(reports: dict[str, Result], docs: Path, results: Path) -> dict[Path, str]:
+    """Every file that is made of the results, with its text. What stands before a page's results in docs/ is kept."""
+    shown = {name: result for name, result in reports.items() if not isinstance(result, ClaimsReport)}
+    made = {docs / "reports.md": _kept(docs / "reports.md", "\n## ") + "".join(_sections(shown))}
+    made[results / "README.md"] = _kept(results / "README.md", "\n| ") + "\n" + _digests(reports, results)
+    for name in EXAMPLES:
+        if isinstance(result := shown.get(name), Report):
+            made[docs / "reports" / f"{name}.html"] = campaign_page.render(result)
+        elif isinstance(result, VerdictReport):
+            made[docs / "reports" / f"{name}.html"] = verdict_page.render(result)
+    if isinstance(claims := reports.get(CLAIMS), ClaimsReport):
+        start = "\n## This run\n"
+        made[docs / "claims.md"] = _kept(docs / "claims.md", start) + start + "\n" + claims_page.markdown(claims)
+    return made
+
+
+def _kept(page: Path, start: str) -> str:
+    return page.read_text(encoding="utf-8").partition(start)[0].rstrip() + "\n" if page.exists() else ""
+
+
+def _digests(reports: dict[str, Result], results: Path) -> str:
+    rows = []
+    for name, result in reports.items():
+        file = results / f"{name}.json.gz"
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        rows.append((file.name, _date(result), f"`{_command(result)}`", f"`{digest}`"))
+    return markdown(("file", "made", "command", "SHA-256"), rows) + "\n"
+
+
+def _sections(reports: dict[str, Report | VerdictReport]) -> Iterator[str]:
+    for name, report in reports.items():
+        facts = [f"Made: {_date(report)}, by `{_command(report)}`"]
+        whole = f"[The whole report](reports/{name}.html) · " if name in EXAMPLES else ""
+        yield f"\n## {name}\n\n{report.sentence if isinstance(report, Report) else report.paragraph}\n\n"
+        yield f"{whole}[Its numbers](../published-results/{name}.json.gz)\n\n"
+        if isinstance(report, Report):
+            yield f"{_table(report)}\n\n"
+            facts += _circumstances(report)
+        yield from (f"- {fact}\n" for fact in dict.fromkeys((*facts, *report.caveats)))
+
+
+def _circumstances(report: Report) -> list[str]:
+    machine, payload = report.manifest.machine, report.manifest.payload
+    cards = ", ".join(machine.cards) or "no GPU"
+    return [
+        f"Machine: {machine.processor}, {machine.num_cores:g} cores, {cards}",
+        f"Sent: {payload.what or payload.data}, {payload.encoding}, {payload.batch_size} to a request",
+        *([report.manifest.note] if report.manifest.note else []),
+    ]
+
+
+def _table(report: Report) -> str:
+    load = report.manifest.load
+    in_time = "in time" if load.objective_s is None else f"within {milliseconds(load.objective_s)} ms"
+    unit = "requests/s due" if load.kind == "open" else "users"
+    rows = []
+    for arm in sorted(report.arms, key=lambda arm: arm.point):
+        row = [f"{arm.point:,g}", arm.name]
+        if arm.not_run:
+            rows.append([*row, f"not run: {arm.not_run}", "", "", "", ""])
+            continue
+        row += [_median(value, milliseconds) for value in (arm.latency_p50_s, arm.latency_p99_s)]
+        row += [_median(arm.within_objective_ratio, "{:.2%}".format), _median(arm.throughput_rps, number)]
+        rows.append([*row, f"{arm.num_runs}, {arm.num_void}"])
+    return markdown((unit, "arm", "p50 ms", "p99 ms", in_time, "good answers/s", "valid runs, void"), rows)
+
+
+def _median(value: Estimate | None, show: Callable[[float], str]) -> str:
+    return "–" if value is None else show(value.median)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""Published results: what is taken in, what the pages say of it, and that they are fresh."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from loadtest import records
+from loadtest.claims import values as claims_values
+from loadtest.report import build as report
+from loadtest.report import page
+from scripts import published
+from tests.loadtest import rows as make
+
+
+def results(folder: Path, command: str = "tandem campaign run loadtest/campaigns/digits.yaml") -> Path:
+    """Of one arm that ran, one that could not, and one with a void run."""
+    (folder / "runs").mkdir(parents=True)
+    runs = [make.run(repeat=repeat) for repeat in (1, 2, 3)]
+    runs += [make.run("int8-cpu", 1, state="failed", reason="no generator")]
+    for run in runs[:3]:
+        records.write_rows(folder / run.rows, make.rows(0.01))
+    records.write_manifest(folder, make.manifest(runs, command=command))
+    built = report.build(folder)
+    report.write(folder, built)
+    page.write(folder, built)
+    return folder
+
+
+def test_a_report_is_taken_in_with_its_numbers_machine_and_command(tmp_path: Path) -> None:
+    folder = results(tmp_path / "digits")
+    assert published.main([str(folder)], tmp_path) == 0
+    kept = tmp_path / "published-results" / "digits.json.gz"
+    assert gzip.decompress(kept.read_bytes()) == (folder / "report.json").read_bytes()
+    assert hashlib.sha256(kept.read_bytes()).hexdigest() in kept.with_name("README.md").read_text("utf-8")
+    assert (tmp_path / "docs" / "reports" / "digits.html").read_bytes() == (folder / "report.html").read_bytes()
+    text = (tmp_path / "docs" / "reports.md").read_text("utf-8")
+    assert json.loads((folder / "report.json").read_text("utf-8"))["sentence"] in text
+    assert "| 2 | fp32-cpu | 10.0 | – | – | 50.0 | 3, 0 |" in text
+    assert "| 2 | int8-cpu | – | – | – | – | 0, 1 |" in text
+    assert "fp16-gpu | not run: no GPU on this machine |" in text
+    assert "by `tandem campaign run loadtest/campaigns/digits.yaml`" in text
+    assert "A Processor, 2 cores, no GPU" in text
+    assert "(reports/digits.html)" in text
+
+
+def test_what_is_there_stays_in_order_and_so_does_what_a_person_wrote_above_it(tmp_path: Path) -> None:
+    assert published.main([str(results(tmp_path / "b")), str(results(tmp_path / "a"))], tmp_path) == 0
+    page = tmp_path / "docs" / "reports.md"
+    page.write_text(f"# Written by hand\n{page.read_text('utf-8')}", "utf-8")
+    assert published.main([], tmp_path) == 0
+    text = page.read_text("utf-8")
+    assert text.startswith("# Written by hand\n\n## a\n")
+    assert text.index("## a\n") < text.index("## b\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("tandem campaign run /home/me/mine.yaml", 2),
+        ("tandem campaign run x.yaml --model-repository ~/models/x", 2),
+        ("tandem campaign run loadtest/campaigns/digits.yaml --url http://127.0.0.1:8080/ --output results/x/", 0),
+    ],
+)
+def test_a_result_that_names_a_place_of_its_machine_is_refused(tmp_path: Path, command: str, code: int) -> None:
+    assert published.main([str(results(tmp_path / "digits", command))], tmp_path) == code
+    assert (tmp_path / "published-results").exists() == (code == 0)
+
+
+def test_what_is_no_result_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert published.main([str(tmp_path)], tmp_path) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+    assert not (tmp_path / "docs").exists()
+
+
+def test_what_is_published_is_what_the_stored_results_say() -> None:
+    """Also the digests: whoever changes a stored result must say so."""
+    folder = published.ROOT / "published-results"
+    stored = {file.name.removesuffix(".json.gz"): published.load(file) for file in sorted(folder.glob("*.json.gz"))}
+    assert set(published.EXAMPLES) | {published.CLAIMS} <= set(stored)
+    for file, text in published.pages(dict(sorted(stored.items())), published.ROOT / "docs", folder).items():
+        assert file.read_text("utf-8") == text, f"{file.name}: run python -m scripts.published"
+    claims = stored[published.CLAIMS]
+    assert isinstance(claims, claims_values.Report)
+    assert not claims.is_quick
+    assert not claims.is_partial
