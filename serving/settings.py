@@ -1,4 +1,4 @@
-"""What a gateway is told: `tandem.yaml`, and the TANDEM_… variables of the process.
+"""The settings of a gateway: `tandem.yaml`, and the TANDEM_… variables of the process.
 
 Every name is checked: an unknown one is an error that gives the nearest known name, because a misspelt option that is ignored
 turns a feature off in silence. Seconds inside, unit last in the name; None is unset, 0 is 0.
@@ -12,13 +12,13 @@ import os
 import re
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from serving.documents.nearest import nearest
-from serving.documents.reader import read_document
+from serving.documents.reader import Document, read_document
 from serving.errors import UserError
 
 # Name -> what it does. The settings table in docs/settings.md is generated from this and from the models below.
@@ -330,7 +330,7 @@ def comes_and_goes(name: str, pool: PoolSettings) -> bool:
 
 def read_settings(path: Path) -> GatewaySettings:
     """tandem.yaml as settings. Raises UserError with the place and the nearest known name."""
-    settings = settings_of(read_yaml(path), path)
+    settings = settings_of(read_document(path, "the configuration"))
     for name, pool in settings.pools.items():
         require_nothing_started(
             name, pool, path, "a gateway alone starts no Triton; `tandem triton` takes them as options"
@@ -338,76 +338,42 @@ def read_settings(path: Path) -> GatewaySettings:
     return settings
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """What stands in the file, unchecked but for being a mapping."""
-    raw = read_document(path, "the configuration").data
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: expected a mapping with 'version' and 'pools'")
-    return raw
-
-
-def settings_of(raw: dict[str, Any], path: Path) -> GatewaySettings:
-    """Checked. `path` is where it came from, for messages."""
-    try:
-        settings = GatewaySettings.model_validate(raw)
-    except ValidationError as error:
-        raise UserError(f"{path}: {_first_problem(error)}") from None
+def settings_of(document: Document) -> GatewaySettings:
+    """Checked. Raises UserError."""
+    settings = document.values(GatewaySettings, strict=False)
     for name, of_pool in settings.pools.items():
         if (of_pool.device == EMULATED) != name.startswith(EMULATED):
-            raise UserError(
-                f"{path}: pools.{name}: device '{of_pool.device}' does not go with this name; names that begin with "
-                f"'{EMULATED}' are for pools whose device is '{EMULATED}', and for no others"
+            raise document.wrong(
+                ("pools", name),
+                f"device '{of_pool.device}' does not go with this name; names that begin with '{EMULATED}' are for pools whose "
+                f"device is '{EMULATED}', and for no others",
             )
-    _require_all_prices_or_none(settings.pools, path)
-    _require_possible_replicas(settings.pools, path)
+    _require_all_prices_or_none(settings.pools, document)
+    _require_possible_replicas(settings.pools, document)
     for model, of_model in settings.models.items():
         for pool in of_model.variants:
             if pool not in settings.pools:
-                raise UserError(f"{path}: models.{model}.variants: no pool '{pool}'{nearest(pool, settings.pools)}")
+                raise document.wrong(("models", model, "variants"), f"no pool '{pool}'{nearest(pool, settings.pools)}")
     return settings
 
 
-def _require_all_prices_or_none(pools: Mapping[str, PoolSettings], path: Path) -> None:
+def _require_all_prices_or_none(pools: Mapping[str, PoolSettings], document: Document) -> None:
     without = [name for name, pool in pools.items() if pool.price_per_hour is None]
     if without and len(without) < len(pools):
         have = next(name for name in pools if name not in without)
-        raise UserError(
-            f"{path}: pools.{without[0]} has no price_per_hour and pools.{have} has one; give every pool a price, or none "
-            "(without prices all servers cost the same)"
+        raise document.wrong(
+            ("pools", without[0]),
+            f"it has no price_per_hour and pools.{have} has one; give every pool a price, or none (without prices all servers "
+            "cost the same)",
         )
 
 
-def _require_possible_replicas(pools: Mapping[str, PoolSettings], path: Path) -> None:
+def _require_possible_replicas(pools: Mapping[str, PoolSettings], document: Document) -> None:
     for name, pool in pools.items():
         if pool.min_replicas is not None and pool.max_replicas is not None and pool.min_replicas > pool.max_replicas:
-            raise UserError(
-                f"{path}: pools.{name}: min_replicas {pool.min_replicas} is more than max_replicas {pool.max_replicas}"
+            raise document.wrong(
+                ("pools", name), f"min_replicas {pool.min_replicas} is more than max_replicas {pool.max_replicas}"
             )
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors(include_url=False)  # a misspelt name before the one that is missing because of it
-    problem = min(problems, key=lambda p: p["type"] != "extra_forbidden")
-    path = [str(part) for part in problem["loc"]]
-    if problem["type"] == "extra_forbidden":
-        known = _model_at(path[:-1]).model_fields
-        return f"unknown setting '{'.'.join(path)}'{nearest(path[-1], known)}"
-    if problem["type"] == "missing":
-        return f"'{'.'.join(path)}' is missing"
-    return f"'{'.'.join(path)}': {problem['msg'].removeprefix('Value error, ')} (got {problem['input']!r})"
-
-
-def _model_at(path: list[str]) -> type[Strict]:
-    """The settings class that the keys of a place in the file belong to."""
-    if path[:1] == ["pools"]:
-        return PoolSettings
-    if path[:1] == ["models"] and path[2:] == ["objective"]:
-        return ObjectiveSettings
-    if path[:1] == ["models"]:
-        return ModelSettings
-    if path[:1] == ["limits"]:
-        return LimitSettings
-    return GatewaySettings
 
 
 def is_loopback(host: str) -> bool:

@@ -30,10 +30,10 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("pools: {}\n", "'version' is missing"),
-        (GOOD + "day: 2026-13-45\n", "unknown setting 'day'"),
+        (GOOD + "day: 2026-13-45\n", "line 4: unknown key 'day'"),
         (GOOD + f"deep: {'[' * 10_000}\n", "not valid YAML"),
-        ("version: 2\npools: {cpu: {urls: ['http://a:1'], device: cpu}}\n", "'version'"),
-        ("version: 1\npools: {}\n", "'pools'"),
+        ("version: 2\npools: {cpu: {urls: ['http://a:1'], device: cpu}}\n", "version: must be 1"),
+        ("version: 1\npools: {}\n", "pools: it must have at least 1 value"),
         (GOOD + "limts: {}\n", "did you mean 'limits'?"),
         (GOOD + "limits: {max_body_byte: 1}\n", "did you mean 'max_body_bytes'?"),
         (GOOD + "limits: {upstream_timeout_s: 0}\n", "limits.upstream_timeout_s"),
@@ -113,7 +113,7 @@ def test_prices_are_for_all_pools_or_for_none(tmp_path: Path) -> None:
     file = tmp_path / "tandem.yaml"
     file.write_text(text % "")
     with pytest.raises(
-        UserError, match=r"pools\.b has no price_per_hour and pools\.a has one; give every pool a price, or none"
+        UserError, match=r"pools\.b: it has no price_per_hour and pools\.a has one; give every pool a price, or none"
     ):
         settings.read_settings(file)
     file.write_text(text % ", price_per_hour: 2")
@@ -122,7 +122,11 @@ def test_prices_are_for_all_pools_or_for_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("objective", "said"),
-    [("latency: 1", "did you mean 'latency_s'?"), ("latency_s: 0", "greater than 0"), ("latency_s: .inf", "finite")],
+    [
+        ("latency: 1", "did you mean 'latency_s'?"),
+        ("latency_s: 0", "greater than 0"),
+        ("latency_s: .inf", "must be a number"),
+    ],
 )
 def test_an_objective_that_is_none_says_why(tmp_path: Path, objective: str, said: str) -> None:
     file = tmp_path / "tandem.yaml"

@@ -291,6 +291,10 @@ def _sentence(problem: Any, *, quote: bool) -> str:
     if kind.startswith("missing"):
         name = problem["loc"][-1]
         return f"{name!r} is missing" if isinstance(name, str) else f"it needs more than {len(value)} values"
+    if kind in ("too_short", "too_long"):
+        bound = "least" if kind == "too_short" else "most"
+        limit = problem["ctx"]["min_length" if bound == "least" else "max_length"]
+        return f"it must have at {bound} {limit} value{'s'[: limit != 1]}"
     said = _SENTENCES.get(kind) or problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
     if not quote or kind == "value_error" or isinstance(value, dict | list):
         return said

@@ -11,11 +11,13 @@ import json
 import os
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from serving.documents.nearest import nearest
+from serving.documents.reader import parse_document
 from serving.errors import UserError
 from serving.keys.key import DIGEST, ID, SCOPES, Key, hidden
 from serving.keys.permissions import require_ours_alone
@@ -24,7 +26,6 @@ from serving.scheduling.admission import HIGHEST, LOWEST
 
 VERSION = 1
 MAX_NAME = 100  # letters of a name, so that a line of a table stays one; a guess
-FIELDS = ("id", "name", "sha256", "scopes", "models", "highest_priority", "created", "expires", "revoked")
 A_TIME = "a time with its zone, as 2027-01-31T00:00:00Z"
 WAY_OUT = "put a copy back, or make a new file with `tandem keys add`"
 
@@ -77,36 +78,28 @@ def read(path: Path) -> Reading:
 def parse(text: bytes, where: str) -> tuple[Key, ...]:
     """`where` the text is from, for messages. Raises UserError."""
     try:
-        raw = json.loads(text.decode(), object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        why = error.msg if isinstance(error, json.JSONDecodeError) else "not JSON in UTF-8"
-        if isinstance(error, _Twice):
-            why = str(error)
-        raise UserError(f"{where}{place}: not a file of API keys: {why}; {WAY_OUT}") from None
-    if not isinstance(raw, dict) or "version" not in raw:
-        raise UserError(f"{where}: not a file of API keys: expected an object with 'version' and 'keys'; {WAY_OUT}")
-    version = raw["version"]
-    if type(version) is not int or version < 1:
-        raise UserError(f"{where}: 'version' must be {VERSION}; {WAY_OUT}")
-    if version > VERSION:
+        document = parse_document(text.decode(), where, is_json=True, error=_error)
+    except UnicodeDecodeError:
+        raise _error(f"{where}: not valid JSON: it is not in UTF-8") from None
+    version = document.data.get("version") if isinstance(document.data, dict) else None
+    if type(version) is int and version > VERSION:
         raise UserError(f"{where} has version {version} and this Tandem reads {VERSION}; use a newer Tandem")
-    try:
-        _require_fields(raw, ("version", "keys"))
-    except UserError as error:
-        raise UserError(f"{where}{error}") from None
-    if not isinstance(raw["keys"], list):
-        raise UserError(f"{where}: 'keys' must be a list; {WAY_OUT}")
+    document.version(VERSION, "a file of API keys", "it is an object with 'version' and 'keys'")
     keys: dict[str, Key] = {}
-    for number, entry in enumerate(raw["keys"]):
+    for number, entry in enumerate(document.values(_File, quote=False).keys):
         try:
             key = _key(entry)
             if key.id in keys:
-                raise UserError(f".id: '{key.id}' stands there twice; remove one")
-        except UserError as error:
-            raise UserError(f"{where}: keys[{number}]{error}") from None
+                raise _Problem("id", f"'{key.id}' stands there twice; remove one")
+        except _Problem as problem:
+            place: tuple[str | int, ...] = ("keys", number, problem.field) if problem.field else ("keys", number)
+            raise document.wrong(place, str(problem)) from None
         keys[key.id] = key
     return tuple(keys.values())
+
+
+def _error(message: str) -> UserError:
+    return UserError(message if message.endswith("?") else f"{message}; {WAY_OUT}")
 
 
 def render(keys: Iterable[Key]) -> bytes:
@@ -131,91 +124,79 @@ def check_name(name: str) -> str:
     return name
 
 
-class _Twice(ValueError):
-    pass
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A key as it stands in the file."""
+
+    id: str
+    name: str
+    sha256: str
+    scopes: tuple[str, ...]
+    models: tuple[str, ...] | None
+    highest_priority: int
+    created: str
+    expires: str | None
+    revoked: str | None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _Twice(f"the field '{twice[:40]}' stands twice in one object")
-    return made
+@dataclass(frozen=True, slots=True)
+class _File:
+    version: int
+    keys: tuple[_Entry, ...]
+
+
+class _Problem(Exception):
+    """What is wrong with a field of a key; with the whole key where `field` is empty."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(problem)
+        self.field = field
 
 
 def _stamp(found: os.stat_result) -> Stamp:
     return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _require_fields(raw: dict[str, Any], known: tuple[str, ...]) -> None:
-    """Raises UserError, whose message goes behind a place."""
-    if len(raw) == len(known) and all(name in raw for name in known):
-        return
-    if unknown := next((name for name in raw if name not in known), None):
-        raise UserError(f": unknown field '{unknown[:40]}'{nearest(unknown[:40], known)}")
-    missing = next(name for name in known if name not in raw)
-    raise UserError(f": '{missing}' is missing; {WAY_OUT}")
-
-
-def _key(raw: Any) -> Key:
-    """Raises UserError, whose message goes behind the place of the key."""
-    if not isinstance(raw, dict):
-        raise UserError(f": expected an object; {WAY_OUT}")
-    _require_fields(raw, FIELDS)
-    identity, name, digest, priority = raw["id"], raw["name"], raw["sha256"], raw["highest_priority"]
-    if not isinstance(identity, str) or ID.fullmatch(identity) is None:
-        raise UserError(".id: must be 12 lower-case hexadecimal digits")
-    if not isinstance(digest, str) or DIGEST.fullmatch(digest) is None:
-        raise UserError(".sha256: must be 64 lower-case hexadecimal digits")
-    if not isinstance(name, str):
-        raise UserError(".name: must be a text")
-    if type(priority) is not int or not HIGHEST <= priority <= LOWEST:
-        raise UserError(f".highest_priority: must be a number from {HIGHEST} to {LOWEST}")
-    created = _time(raw, "created")
-    if created is None:
-        raise UserError(f".created: must be {A_TIME}")
-    scopes = _names(raw, "scopes")
-    if unknown := next((scope for scope in scopes if scope not in SCOPES), None):
-        raise UserError(f".scopes: unknown scope '{unknown[:40]}'{nearest(unknown[:40], SCOPES)}")
-    models = None if raw["models"] is None else _names(raw, "models")
+def _key(entry: _Entry) -> Key:
+    """Raises _Problem."""
+    if ID.fullmatch(entry.id) is None:
+        raise _Problem("id", "must be 12 lower-case hexadecimal digits")
+    if DIGEST.fullmatch(entry.sha256) is None:
+        raise _Problem("sha256", "must be 64 lower-case hexadecimal digits")
+    if not HIGHEST <= entry.highest_priority <= LOWEST:
+        raise _Problem("highest_priority", f"must be a number from {HIGHEST} to {LOWEST}")
+    for field, names in (("scopes", entry.scopes), ("models", entry.models)):
+        if names is not None and not names:
+            raise _Problem(field, "must be a list of at least one name")  # a key that may do nothing is a mistake
+    if unknown := next((scope for scope in entry.scopes if scope not in SCOPES), None):
+        raise _Problem("scopes", f"unknown scope '{unknown[:40]}'{nearest(unknown[:40], SCOPES)}")
     try:
-        for model in models or ():
+        for model in entry.models or ():
             check_model_name(model)
-        check_name(name)
+        check_name(entry.name)
     except UserError as error:
-        raise UserError(f": {error}") from None
+        raise _Problem("", str(error)) from None
     return Key(
-        id=identity,
-        name=name,
-        digest=bytes.fromhex(digest),
-        scopes=frozenset(scopes),
-        created=created,
-        models=None if models is None else frozenset(models),
-        highest_priority=priority,
-        expires=_time(raw, "expires"),
-        revoked=_time(raw, "revoked"),
+        id=entry.id,
+        name=entry.name,
+        digest=bytes.fromhex(entry.sha256),
+        scopes=frozenset(entry.scopes),
+        created=_time("created", entry.created),
+        models=None if entry.models is None else frozenset(entry.models),
+        highest_priority=entry.highest_priority,
+        expires=None if entry.expires is None else _time("expires", entry.expires),
+        revoked=None if entry.revoked is None else _time("revoked", entry.revoked),
     )
 
 
-def _names(raw: dict[str, Any], field: str) -> list[str]:
-    """At least one: a key that may do nothing is a mistake."""
-    names = raw[field]
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UserError(f".{field}: must be a list of at least one name")
-    return names
-
-
-def _time(raw: dict[str, Any], field: str) -> datetime | None:
-    if raw[field] is None:
-        return None
+def _time(field: str, text: str) -> datetime:
     try:
-        at = datetime.fromisoformat(raw[field])
+        at = datetime.fromisoformat(text)
         if at.tzinfo is not None:
             return at.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         pass
-    raise UserError(f".{field}: must be {A_TIME}")
+    raise _Problem(field, f"must be {A_TIME}")
 
 
 def without_digest(key: Key) -> dict[str, Any]:

@@ -1,23 +1,22 @@
-"""What is a gateway told by `tandem up`: the addresses of the pools here, and whatever else stands in the user's tandem.yaml?
+"""The settings with which `tandem up` starts its gateway: the addresses of the pools here, and the user's tandem.yaml.
 
 In that file a pool without `urls` is one that is started here, and `device` may be left out. Checking is `serving/settings.py`'s, before
-anything is started. Rule: nothing that stands there is passed over in silence.
+anything is started. Rule: nothing in that file is passed over in silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from serving.errors import UserError
+from serving.documents.reader import Document, read_document
 from serving.local.instances import TritonOverrides
 from serving.local.pool_options import Pool
 from serving.settings import (
     OF_A_TRITON,
     GatewaySettings,
     PoolSettings,
-    read_yaml,
     require_nothing_started,
     settings_of,
 )
@@ -29,12 +28,16 @@ class UpConfig:
     """A tandem.yaml, or nothing."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
-        raw: dict[str, Any] = {"version": 1} if path is None else read_yaml(path)
-        pools = raw.get("pools") or {}
+        self._path = path or Path("tandem.yaml")
+        self._document = (
+            Document("tandem.yaml", {"version": 1}) if path is None else read_document(path, "the configuration")
+        )
+        if not isinstance(self._document.data, dict):
+            raise self._document.wrong((), "expected a mapping with version and pools")
+        pools = self._document.data.get("pools") or {}
         if not isinstance(pools, dict) or not all(isinstance(pool, dict) for pool in pools.values()):
-            raise UserError(f"{path}: pools: expected a mapping of names to what is said of each pool")
-        self._raw, self._pools = raw, pools
+            raise self._document.wrong(("pools",), "expected a mapping of names to the settings of each pool")
+        self._pools = pools
 
     def values(self, given: Sequence[str], emulate: Iterable[str]) -> list[str]:
         """`--pool` values: those that were given, else the pools of the file."""
@@ -49,28 +52,27 @@ class UpConfig:
 
     def settings(self, pools: Sequence[Pool], here: Mapping[str, str] | None = None) -> GatewaySettings:
         """`here`: the addresses of Tritons that are started here. Raises UserError for what cannot be."""
-        path = self._path or Path("tandem.yaml")
         names = {pool.name for pool in pools}
         for name in self._pools:
             if name not in names:
-                raise UserError(
-                    f"{path}: pools.{name} is not served here, where --pool names {', '.join(sorted(names))}; "
-                    f"add --pool {name}, or leave --pool away"
+                raise self._document.wrong(
+                    ("pools", name),
+                    f"it is not served here, where --pool names {', '.join(sorted(names))}; add --pool {name}, or leave --pool away",
                 )
         described = {}
         for pool in pools:
             of_file = self._pools.get(pool.name, {})
             if of_file.get("device", pool.device) != pool.device:
-                raise UserError(
-                    f"{path}: pools.{pool.name}: its device here is '{pool.device}', not '{of_file['device']}'"
+                raise self._document.wrong(
+                    ("pools", pool.name), f"its device here is '{pool.device}', not '{of_file['device']}'"
                 )
             started = [(here or {}).get(pool.name, PLACE)] if pool.is_local else []
             described[pool.name] = {**of_file, "urls": [*started, *pool.urls], "device": pool.device}
-        settings = settings_of({**self._raw, "pools": described}, path)
+        settings = settings_of(replace(self._document, data={**self._document.data, "pools": described}))
         for pool in pools:
             if not pool.is_local:
                 why = "its Tritons run already, by its urls; `tandem triton` takes them as options"
-                require_nothing_started(pool.name, settings.pools[pool.name], path, why)
+                require_nothing_started(pool.name, settings.pools[pool.name], self._path, why)
         return settings
 
 

@@ -34,7 +34,7 @@ def make(file: Path, *scopes: str) -> str:
         ({"keys": "broken"}, ["broken, line 1", "tandem keys add"]),
         ({"keys": "newer"}, ["version 2", "use a newer Tandem"]),
         ({"keys": "writable"}, ["others may write", "chmod go-w"]),
-        ({"keys": "misspelt"}, ["keys[0]: unknown field 'expire'", "did you mean 'expires'?"]),
+        ({"keys": "misspelt"}, ["keys[0]: unknown key 'expire'", "did you mean 'expires'?"]),
     ],
 )
 def test_a_gateway_that_would_be_open_or_has_no_good_keys_does_not_start(

@@ -54,14 +54,14 @@ def test_without_a_file_there_are_the_pools_alone() -> None:
         (
             {"cpu": {"price_per_hour": 1}, "gpu": {}},
             (),
-            "pools.gpu has no price_per_hour and pools.cpu has one; give every pool a price, or none",
+            "pools.gpu: it has no price_per_hour and pools.cpu has one; give every pool a price, or none",
         ),
         (
             {"cpu": {"price_per_hour": 1}},
             ("cpu", "gpu=http://far:1"),
-            "pools.gpu has no price_per_hour and pools.cpu has one",
+            "pools.gpu: it has no price_per_hour and pools.cpu has one",
         ),
-        ({"cpu": {}, "gpu": {}}, ("cpu",), "pools.gpu is not served here, where --pool names cpu; add --pool gpu"),
+        ({"cpu": {}, "gpu": {}}, ("cpu",), "pools.gpu: it is not served here, where --pool names cpu; add --pool gpu"),
         ({"cpu": {"device": "gpu"}}, (), "pools.cpu: its device here is 'cpu', not 'gpu'"),
         ({"cpu": {"prise_per_hour": 1}}, (), "did you mean 'price_per_hour'?"),
         ({"cpu": []}, (), "pools: expected a mapping"),
