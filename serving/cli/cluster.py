@@ -46,7 +46,7 @@ def cluster() -> None:
 @JSON
 def preflight(**options: Any) -> None:
     """Check that Tandem can be installed: exit code 1 if something required is missing."""
-    sys.exit(room("serving.cluster.command").preflight(**options))
+    sys.exit(room("serving.cluster.preflight.command").run(**options))
 
 
 @cluster.command()
@@ -56,7 +56,7 @@ def preflight(**options: Any) -> None:
 @JSON
 def status(**options: Any) -> None:
     """Say what serves now, what waits and why: exit code 1 if a release answers nothing."""
-    sys.exit(room("serving.cluster.command").status(**options))
+    sys.exit(room("serving.cluster.status.command").run(**options))
 
 
 @cluster.command()
@@ -123,7 +123,7 @@ def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
         )
     named = [it for it in (data if data.endswith(".npz") else None, load.trace) if it]
     num_runs = len(campaign.arms) * len(load.points) * load.repeats
-    return room("serving.cluster.campaign.manifests").Given(
+    return room("serving.cluster.campaign.manifests").CampaignFile(
         name=campaign.name,
         file=file.name,
         files={file.name: file.read_bytes(), **{it: (file.parent / it).read_bytes() for it in named}},

@@ -1,7 +1,6 @@
-"""Kubernetes, seen from a terminal: `tandem cluster …`. Can Tandem be installed, what serves, what waits; how many servers are wanted?
+"""Kubernetes: can Tandem be installed, what serves, what waits, how many servers are wanted? `tandem cluster …`.
 
-`connection` finds the API server and turns what goes wrong into our errors, `api` puts one question to it, `fields`, `gpus` and
-`taints` read answers (pure). `preflight/` and `status/` judge, `scaler/` tells autoscalers, `campaign/` runs a load test as a Job,
-`command` prints. Nothing but a campaign changes a cluster. Rule: only this room imports `kubernetes`, and only `connection` catches its
-errors.
+`client` is what is asked of an API server; `api` asks with a sign-in that `kubeconfig` finds. `objects/` parses the answers (pure) and
+`snapshot` holds one look at a cluster. `preflight/` and `status/` judge it, `scaler/` tells autoscalers, `campaign/` runs a load test as a
+Job. Nothing but a campaign changes a cluster. Rule: only this room imports `kubernetes`, and only `api` and `kubeconfig` catch its errors.
 """

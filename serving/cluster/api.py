@@ -1,83 +1,277 @@
-"""How is one question put to an API server, and what does "you may not see that" become? JSON in and out.
+"""Asks an API server with a kubeconfig's sign-in: reads, creates, deletes, follows a log. JSON in and out.
 
-Objects stay the plain JSON that the server sends (`Object`): its own models of 800 kinds differ between versions of the client and check
-what we do not read. Values are made of them in `fields` and in the rooms that ask. Rule: one try, and an end to each (`TIMEOUT_S`).
+Objects are read with `parse`, because the client's own models of 800 kinds differ between its versions and check what we do not read. The
+exceptions of the generated client and of urllib3 become ours here and nowhere else. Rule: one try per request and an end to each, because
+somebody waits at a terminal; who wants another try makes it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from urllib3 import Timeout
+from urllib3 import BaseHTTPResponse, Timeout
+from urllib3 import exceptions as http
 
-from serving.cluster.connection import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Connection, Refused
+from serving.cluster.client import MALFORMED, ApiError, UnknownAnswer, Unreachable, parsed
+from serving.cluster.objects.fields import Object, at, one_line
+from serving.errors import EnvironmentFault
 
-Object = Mapping[str, Any]
-
-PAGE_SIZE = 500  # kubectl's own chunk
+CONNECT_TIMEOUT_S = 5.0  # TLS handshake included; guess: one across an ocean takes under 1 s
+READ_TIMEOUT_S = 10.0  # guess: a page of 500 nodes (some 5 MB) over a slow line
 TIMEOUT_S = Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
+LOG_SILENCE_S = 15.0  # of a log, after which the state of the pod is looked at; a guess
+PAGE_SIZE = 500  # kubectl's own chunk
+JSON = "application/json"
 # Names and labels without the object itself: what a secret holds never leaves the server.
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+Value = TypeVar("Value")
 
 
-def ask(
-    connection: Connection,
-    path: str,
-    what: str,
-    query: Mapping[str, Any] | None = None,
-    body: Object | None = None,
-    accept: str = "application/json",
-    timeout: Timeout = TIMEOUT_S,
-) -> Object:
-    """The answer's object; raises Refused or Unreachable. `what` completes "when asked for …"."""
-    api = connection.api
-    headers = {"Accept": accept, "User-Agent": "tandem"}
-    if token := api.configuration.auth_settings().get("BearerToken"):
-        headers["Authorization"] = token["value"]
-    url = connection.server.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
-    with connection.asking(what):
-        answer = api.rest_client.pool_manager.request(
-            "POST" if body else "GET",
-            url,
-            headers={**headers, "Content-Type": "application/json"} if body else headers,
-            body=json.dumps(body) if body else None,
+class WriteError(EnvironmentFault):
+    """The server refused to make or take away an object; the text holds its words. `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a user may or may not do: create deployments of apps. `part` is a subresource: the log of pods."""
+
+    group: str
+    resource: str
+    verb: str = "create"
+    part: str = ""
+    is_namespaced: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{f'/{self.part}' if self.part else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One context of a kubeconfig, a `Client`. All methods raise ApiError or Unreachable; `what` completes "asked for …"."""
+
+    context: str
+    server: str
+    namespace: str
+    api: client.ApiClient
+
+    def __str__(self) -> str:
+        return f"context {self.context}, namespace {self.namespace}, {self.server}"
+
+    def document(self, body: Mapping[str, object]) -> str:
+        """What a verb prints as JSON, with where it was found."""
+        where = {"context": self.context, "server": self.server, "namespace": self.namespace}
+        return json.dumps({"version": 1, **where, **body}, indent=2)
+
+    def get(
+        self,
+        path: str,
+        what: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,
+        timeout: Timeout = TIMEOUT_S,
+        body: Object | None = None,
+    ) -> Object:
+        """The object at `path`. With a `body` it is a review, which is asked for by POST."""
+        with self.guard(what):
+            answer = self._send("POST" if body else "GET", path, query=query, body=body, accept=accept, timeout=timeout)
+            if answer.status not in (200, 201):
+                raise ApiException(status=answer.status, reason=answer.reason)
+            return _object(answer, path)
+
+    def find(self, path: str, what: str, parse: Callable[[Object], Value]) -> Value | None:
+        """None where there is no such object."""
+        return self._unless((404,), path, what, parse)
+
+    def one(self, path: str, what: str, parse: Callable[[Object], Value]) -> Value | None:
+        """None where it may not be seen, or is not there."""
+        return self._unless((403, 404), path, what, parse)
+
+    def _unless(
+        self, statuses: tuple[int, ...], path: str, what: str, parse: Callable[[Object], Value]
+    ) -> Value | None:
+        try:
+            found = self.get(path, what)
+        except ApiError as error:
+            if error.status in statuses:
+                return None
+            raise
+        with self.guard(what):
+            return parsed(found, parse)
+
+    def items(
+        self,
+        path: str,
+        what: str,
+        parse: Callable[[Object], Value],
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+    ) -> tuple[Value, ...] | None:
+        """All objects of a list, in pages; None where this user may not see them, nothing where the API is not served."""
+        found: list[Value] = []
+        pages: dict[str, Any] = {"limit": PAGE_SIZE}
+        try:
+            while True:
+                page = self.get(path, what, {**(query or {}), **pages}, accept=accept)
+                with self.guard(what):
+                    found.extend(parsed(it, parse) for it in page["items"] or ())
+                    pages["continue"] = at(page, "metadata", "continue", default="")
+                if not pages["continue"]:
+                    return tuple(found)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return None if error.status == 403 else ()
+            raise
+
+    def may(self, right: Right) -> bool:
+        """Whether this user may; raises ApiError for one who may not even ask, such as the anonymous user."""
+        attributes = {"group": right.group, "resource": right.resource, "verb": right.verb}
+        attributes |= {"namespace": self.namespace} if right.is_namespaced else {}
+        attributes |= {"subresource": right.part} if right.part else {}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        return bool(at(self.get(REVIEWS, "this user's own rights", body=review), "status", "allowed"))
+
+    def create(self, path: str, what: str, body: Object) -> Object:
+        """Raises WriteError too. `what` completes "refuses to create …"."""
+        return self._write("POST", path, f"to create {what}", body)
+
+    def delete(self, path: str, what: str) -> None:
+        """The object and what it owns; one that is gone is no error. Raises WriteError too."""
+        try:
+            self._write("DELETE", path, f"to delete {what}", {"propagationPolicy": "Background"})
+        except WriteError as error:
+            if error.status != 404:
+                raise
+
+    def _write(self, method: str, path: str, what: str, body: Object) -> Object:
+        with self.guard(what):
+            answer = self._send(method, path, body=body)
+            if answer.status >= 400:
+                raise WriteError(f"the API server refuses {what}: {_refusal(answer)}", answer.status)
+            return _object(answer, path)
+
+    def log_lines(self, path: str, query: Mapping[str, Any]) -> Iterator[str]:
+        """Lines as they come, until the log ends or is silent for LOG_SILENCE_S. Raises ApiError 400 where it has not begun."""
+        timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=LOG_SILENCE_S)
+        # A log that is silent is no server that is away: a run takes longer than that, and says nothing meanwhile.
+        with self.guard("the pod's log"), suppress(http.ReadTimeoutError):
+            answer = self._send("GET", path, query=query, accept=f"{JSON}, */*", timeout=timeout, preload_content=False)
+            try:
+                if answer.status != 200:
+                    raise ApiError(self.server, answer.status, "the pod's log")
+                yield from _lines(answer)
+            finally:
+                answer.close()  # what is still to come of it would block the next question
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Object | None = None,
+        accept: str = JSON,
+        timeout: Timeout = TIMEOUT_S,
+        preload_content: bool = True,
+    ) -> BaseHTTPResponse:
+        headers = {"Accept": accept, "User-Agent": "tandem"}
+        if token := self.api.configuration.auth_settings().get("BearerToken"):
+            headers["Authorization"] = token["value"]
+        if body is not None:
+            headers["Content-Type"] = JSON
+        answer: BaseHTTPResponse = self.api.rest_client.pool_manager.request(
+            method,
+            self.server.rstrip("/") + path + (f"?{urlencode(query)}" if query else ""),
+            headers=headers,
+            body=None if body is None else json.dumps(body),
             timeout=timeout,
             retries=False,
+            preload_content=preload_content,
         )
-        if answer.status not in (200, 201):
-            raise ApiException(status=answer.status, reason=answer.reason)
-        found = json.loads(answer.data)
-        if not isinstance(found, dict):
-            raise TypeError(path)
-        return found
+        return answer
+
+    @contextmanager
+    def guard(self, what: str) -> Iterator[None]:
+        """Around one request and its reading: raises ApiError or Unreachable for whatever the client or a parser raises."""
+        try:
+            yield
+        except ApiException as error:
+            if error.status:
+                raise ApiError(self.server, error.status, what) from None
+            raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
+        except http.HTTPError as error:
+            raise Unreachable(self.server, *_problem(error)) from None
+        except MALFORMED:
+            raise UnknownAnswer(self.server, what) from None
 
 
-def items(
-    connection: Connection,
-    path: str,
-    what: str,
-    query: Mapping[str, Any] | None = None,
-    accept: str = "application/json",
-) -> tuple[Object, ...] | None:
-    """All objects of a list, in pages; None where this user may not see them, nothing where the API is not served."""
-    found: list[Object] = []
-    more = ""
+def _object(answer: BaseHTTPResponse, path: str) -> Object:
+    found = json.loads(answer.data)
+    if not isinstance(found, dict):
+        raise TypeError(path)
+    return found
+
+
+def _refusal(answer: BaseHTTPResponse) -> str:
+    """The server's own words, because it refuses to write for reasons."""
     try:
-        while True:
-            asked = {**(query or {}), "limit": PAGE_SIZE, **({"continue": more} if more else {})}
-            page = ask(connection, path, what, asked, accept=accept)
-            with connection.asking(what):
-                found.extend(dict(it) for it in page["items"] or ())
-                more = str((page.get("metadata") or {}).get("continue") or "")
-            if not more:
-                return tuple(found)
-    except Refused as error:
-        if error.status == 403:
-            return None
-        if error.status == 404:
-            return ()
-        raise
+        return one_line(json.loads(answer.data)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {answer.status}"
+
+
+def _lines(answer: BaseHTTPResponse) -> Iterator[str]:
+    rest = b""
+    for chunk in answer.stream(2**16, decode_content=False):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _problem(error: Exception) -> tuple[str, str]:
+    """What happened and the way out, for an error of urllib3."""
+    reason = error.reason if isinstance(error, http.MaxRetryError) and error.reason else error
+    if isinstance(reason, http.SSLError):
+        return (
+            f"fails its TLS handshake ({first_line(reason)})",
+            "check `server:` and `certificate-authority` in the kubeconfig",
+        )
+    if isinstance(reason, http.NameResolutionError):
+        return "has a name that cannot be resolved", "check `server:` in the kubeconfig, and the VPN"
+    if isinstance(reason, http.ProxyError):
+        return f"is not reached through the proxy ({first_line(reason)})", "check HTTPS_PROXY and NO_PROXY"
+    if isinstance(reason, http.NewConnectionError):  # before the timeout, whose subclass it is
+        return f"cannot be reached ({first_line(reason)})", "is the cluster up, and the VPN?"
+    if isinstance(reason, http.ConnectTimeoutError):
+        return f"does not connect within {CONNECT_TIMEOUT_S:g} s", "is the cluster up, and the VPN?"
+    if isinstance(reason, http.ReadTimeoutError):
+        return (
+            "accepts the connection but does not answer in time",
+            "try again; is it overloaded, or is that port another's?",
+        )
+    return f"ends the connection ({first_line(reason)})", "is that port an API server's?"
+
+
+def first_line(error: BaseException) -> str:
+    """The message on one line and without urllib3's `HTTPSConnection(host=…): `."""
+    text = " ".join(str(error).split())
+    return re.sub(r"^\S*HTTPS?Connection\w*\(.*?\): ", "", text) or type(error).__name__

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from serving.cluster.status import reading
-from serving.cluster.status.snapshot import Seen
+from serving.cluster.snapshot import LISTINGS, Snapshot
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 SINCE = "2026-11-20T11:59:18Z"  # 42 s before
@@ -155,26 +154,18 @@ def endpoints(*pods: str, ready: bool | None = True, serving: bool | None = None
     return {"endpoints": [{"conditions": conditions, "targetRef": {"kind": "Pod", "name": it}} for it in pods]}
 
 
-def seen(deployments: list[Object], pods: list[Object], **more: list[Object] | None) -> Seen:
-    """As `collect` puts it together. Pods that are ready are behind their Services unless `slices` says otherwise."""
+def parsed(field: str, objects: Any) -> Any:
+    """As `look` reads a list of the snapshot; None stays what may not be seen."""
+    return None if objects is None else tuple(map(LISTINGS[field].parse, objects))
+
+
+def snapshot(deployments: list[Object], pods: list[Object], **more: list[Object] | None) -> Snapshot:
+    """Pods that are ready are behind their Services unless `endpoint_slices` says otherwise; `more` by field of the snapshot."""
     ready = [
         it["metadata"]["name"]
         for it in pods
         if any(each["type"] == "Ready" and each["status"] == "True" for each in it["status"]["conditions"])
     ]
-    slices = more.get("slices", [endpoints(*ready)])
-    return Seen(
-        namespace="serve",
-        workloads=tuple(map(reading.workload, deployments)),
-        pods=tuple(map(reading.pod, pods)),
-        answering=None if slices is None else reading.answering(slices),
-        claims=_each(reading.claim, more.get("claims", [])),
-        events=_each(reading.event, more.get("events", [])),
-        nodes=_each(reading.node, more.get("nodes", [node("cpu-0")])),
-        node_claims=_each(reading.node_claim, more.get("node_claims", [])),
-        scaled=_each(reading.scaled, more.get("scaled", [])),
-    )
-
-
-def _each(read: Any, objects: list[Object] | None) -> Any:
-    return None if objects is None else tuple(map(read, objects))
+    lists = {"endpoint_slices": [endpoints(*ready)], "nodes": [node("cpu-0")], **more}
+    lists |= {"deployments": deployments, "pods": pods}
+    return Snapshot("serve", **{field: parsed(field, it) for field, it in lists.items()})

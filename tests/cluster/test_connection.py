@@ -231,10 +231,10 @@ def test_an_answer_that_is_none_says_so(
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        pytest.param(401, b"{}", "answers 401 when asked for its deployments; sign in again", id="unknown user"),
+        pytest.param(401, b"{}", "answers 401 when asked for deployments; sign in again", id="unknown user"),
         pytest.param(403, b"{}", "answers 403 when asked for the deployments of namespace 'default'", id="no permission"),
-        pytest.param(503, b"", "answers 503 when asked for its deployments", id="overloaded"),
-        pytest.param(302, b"", "answers 302 when asked for its deployments", id="sent elsewhere"),
+        pytest.param(503, b"", "answers 503 when asked for deployments", id="overloaded"),
+        pytest.param(302, b"", "answers 302 when asked for deployments", id="sent elsewhere"),
         pytest.param(200, b"<html>", "does not answer as Kubernetes", id="a web page"),
         pytest.param(200, b"[]", "does not answer as Kubernetes", id="a list"),
         pytest.param(200, b'{"hello": "world"}', "does not answer as Kubernetes", id="another object"),

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from serving.cli import main
-from serving.cluster.api import METADATA_ONLY, items
-from serving.cluster.connection import connect
+from serving.cluster.api import METADATA_ONLY
+from serving.cluster.kubeconfig import connect
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import CHART, Nodes, SignIn, drop_namespace, new_namespace
@@ -325,7 +325,8 @@ def test_what_a_secret_holds_does_not_leave_the_server(
     bed.kubectl("create", "secret", "generic", "keys", "--from-literal=password=hidden", "-n", namespace)
     monkeypatch.setenv("KUBECONFIG", str(sign_in.admin()))
     with (connection := connect(None, None)).api:
-        (found,) = items(connection, f"/api/v1/namespaces/{namespace}/secrets", "secrets", accept=METADATA_ONLY) or ()
+        path = f"/api/v1/namespaces/{namespace}/secrets"
+        (found,) = connection.items(path, "secrets", lambda it: it, accept=METADATA_ONLY) or ()
     assert (found["kind"], found["metadata"]["name"]) == ("PartialObjectMetadata", "keys")
     assert "data" not in found
 

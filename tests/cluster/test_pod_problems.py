@@ -20,14 +20,14 @@ from tests.cluster.objects import (
     node,
     node_claim,
     pod,
-    seen,
+    snapshot,
     waiting,
 )
 
 
 def why(it: dict[str, Any], pool: str = "gpu", **more: Any) -> Waiting:
     """The reason of the one pod of a pool, beside a gateway that serves."""
-    found = seen([deployment(), deployment(pool, gpus=int(pool == "gpu"), ready=0)], [pod(), it], **more)
+    found = snapshot([deployment(), deployment(pool, gpus=int(pool == "gpu"), ready=0)], [pod(), it], **more)
     (only,) = [each for part in judge(found, NOW).releases[0].parts for each in part.waiting]
     return only
 
@@ -122,7 +122,7 @@ def test_more_cards_than_any_node_has_are_told() -> None:
 def test_a_volume_claim_that_is_not_bound_is_the_reason() -> None:
     message = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
     claim = {"metadata": {"name": "models"}, "spec": {"storageClassName": "gold"}, "status": {"phase": "Pending"}}
-    found = why(pod("cpu", unscheduled=message, claim="models"), pool="cpu", claims=[claim])
+    found = why(pod("cpu", unscheduled=message, claim="models"), pool="cpu", volume_claims=[claim])
     assert found.why == "its PersistentVolumeClaim 'models' is Pending (storage class 'gold')"
     assert "describe pvc models" in (found.way_out or "")
 
@@ -308,12 +308,15 @@ def test_a_pod_on_a_node_that_went_away_says_so() -> None:
 def test_a_pod_that_leaves_is_waiting_for_nothing() -> None:
     it = pod("cpu")
     it["metadata"]["deletionTimestamp"] = "2026-11-20T11:59:50Z"
-    assert why(it, pool="cpu", slices=[endpoints("tandem-gateway-1")]).why == "it is leaving: requests in flight end"
+    assert (
+        why(it, pool="cpu", endpoint_slices=[endpoints("tandem-gateway-1")]).why
+        == "it is leaving: requests in flight end"
+    )
 
 
 def test_a_gateway_that_is_not_ready_waits_for_models() -> None:
     it = pod("", container(RUNNING, name="gateway", started=True))
-    found = judge(seen([deployment(ready=0)], [it]), NOW).releases[0].parts[0].waiting[0]
+    found = judge(snapshot([deployment(ready=0)], [it]), NOW).releases[0].parts[0].waiting[0]
     assert found.why == "the gateway waits until every model that it must serve has answered"
 
 
@@ -332,7 +335,7 @@ def test_a_gateway_that_is_not_ready_waits_for_models() -> None:
 )  # fmt: skip
 def test_pods_that_the_server_refuses_to_make_are_told_of(message: str, says: str, way_out: str) -> None:
     failure = condition("ReplicaFailure", "True", "FailedCreate", message)
-    found = seen([deployment(), deployment("cpu", ready=0, status={"conditions": [failure]})], [pod()])
+    found = snapshot([deployment(), deployment("cpu", ready=0, status={"conditions": [failure]})], [pod()])
     (only,) = judge(found, NOW).releases[0].parts[1].waiting
     assert only.pod is None
     assert says in only.why
@@ -349,5 +352,5 @@ def test_pods_that_the_server_refuses_to_make_are_told_of(message: str, says: st
     ids=["paused", "no controller"],
 )
 def test_a_deployment_that_nobody_works_on_says_so(more: dict[str, Any], says: str) -> None:
-    found = seen([deployment(), deployment("cpu", ready=0, **more)], [pod()])
+    found = snapshot([deployment(), deployment("cpu", ready=0, **more)], [pod()])
     assert says in judge(found, NOW).releases[0].parts[1].waiting[0].why

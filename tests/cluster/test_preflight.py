@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import yaml
 
+from serving.cluster.objects.namespace import Event, Limit, LimitRange, Quota, StorageClass, VolumeClaim
+from serving.cluster.objects.nodes import Node, NodePool, Taint
+from serving.cluster.objects.pods import ContainerSpec, Pod, PodSpec
 from serving.cluster.preflight.checks import MIN_SERVER_VERSION, findings
 from serving.cluster.preflight.default import DEFAULT, OPTIONAL
 from serving.cluster.preflight.facts import (
@@ -20,18 +23,12 @@ from serving.cluster.preflight.facts import (
     SERVICE_MONITOR,
     Api,
     Facts,
-    FailedPull,
-    LimitRange,
     MetricsApi,
-    Node,
-    NodePool,
-    Quota,
     Secret,
-    StorageClass,
 )
 from serving.cluster.preflight.finding import Finding, State, exit_status
-from serving.cluster.preflight.requirements import Kind, VolumeClaim, Wanted, wanted, with_gpu_pool
-from serving.cluster.taints import Taint
+from serving.cluster.preflight.requirements import Kind, PodGroup, Requirements, requirements, with_gpu_pool
+from serving.cluster.snapshot import Snapshot
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"
@@ -41,41 +38,41 @@ GPU_NODE = replace(CPU_NODE, name="card", capacity={"nvidia.com/gpu": 4}, alloca
 SERVED = MetricsApi(Api.SERVED, "kube-system/metrics-server")
 GOOD = Facts(
     server_version="v1.35.0",
-    namespace="tandem",
     has_namespace=True,
     enforced="restricted",
-    denied=(),
-    denied_optional=(),
-    nodes=(CPU_NODE, GPU_NODE),
-    node_pools=(),
+    cluster=Snapshot(
+        "tandem",
+        nodes=(CPU_NODE, GPU_NODE),
+        storage_classes=(StorageClass("fast", is_default=True, provisioner="ebs.csi.aws.com"),),
+    ),
     kinds=dict.fromkeys((NODE_POOL, SCALED_OBJECT, SERVICE_MONITOR, HTTP_ROUTE), Api.SERVED),
     metrics=dict.fromkeys(METRICS, SERVED),
-    storage_classes=(StorageClass("fast", is_default=True, provisioner="ebs.csi.aws.com"),),
-    quotas=(),
-    limit_ranges=(),
-    own_use={},
-    pull_secrets={},
-    secrets={},
-    claims={},
-    failed_pulls=(),
 )
+IN_SNAPSHOT = {it.name for it in fields(Snapshot)}
 OK, MISSING, UNKNOWN = State.OK, State.MISSING, State.UNKNOWN
 GPU = with_gpu_pool(DEFAULT, "nvidia.com/gpu")
 MIG = with_gpu_pool(DEFAULT, "nvidia.com/mig-1g.10gb")
 GIB = Decimal(2**30)
 
 
-def of(name: str, asked: Wanted = DEFAULT, **changes: object) -> Finding:
-    (found,) = [it for it in findings(replace(GOOD, **changes), asked) if it.name == name]  # type: ignore[arg-type]
+def changed(**changes: object) -> Facts:
+    """The good facts with others, of the snapshot or beside it."""
+    cluster = {name: it for name, it in changes.items() if name in IN_SNAPSHOT}
+    beside = {name: it for name, it in changes.items() if name not in IN_SNAPSHOT}
+    return replace(GOOD, cluster=replace(GOOD.cluster, **cluster), **beside)  # type: ignore[arg-type]
+
+
+def of(name: str, asked: Requirements = DEFAULT, **changes: object) -> Finding:
+    (found,) = [it for it in findings(changed(**changes), asked) if it.name == name]
     return found
 
 
-def names(asked: Wanted = DEFAULT, **changes: object) -> list[str]:
-    return [it.name for it in findings(replace(GOOD, **changes), asked)]  # type: ignore[arg-type]
+def names(asked: Requirements = DEFAULT, **changes: object) -> list[str]:
+    return [it.name for it in findings(changed(**changes), asked)]
 
 
-def status(asked: Wanted = DEFAULT, **changes: object) -> int:
-    return exit_status(findings(replace(GOOD, **changes), asked))  # type: ignore[arg-type]
+def status(asked: Requirements = DEFAULT, **changes: object) -> int:
+    return exit_status(findings(changed(**changes), asked))
 
 
 def test_in_a_cluster_with_everything_only_policies_stay_unknown() -> None:
@@ -225,7 +222,7 @@ def test_a_gpu_node_that_is_down_is_named_rather_than_more_nodes_asked_for() -> 
     ],
 )  # fmt: skip
 def test_the_resource_that_is_asked_for_is_the_one_that_counts(
-    asked: Wanted, node: Node, state: State, says: str
+    asked: Requirements, node: Node, state: State, says: str
 ) -> None:
     found = of("GPU nodes", asked, nodes=(CPU_NODE, node))
     assert found.state is state
@@ -304,7 +301,7 @@ def test_taints_that_are_not_for_a_chart_to_tolerate_are_left_out(taint: Taint) 
 def test_one_gpu_node_that_lets_the_pool_in_is_enough() -> None:
     closed = replace(GPU_NODE, name="theirs", taints=(Taint("team", "ml", "NoSchedule"),))
     assert "GPU taints" not in [
-        it.name for it in findings(replace(GOOD, nodes=(closed, GPU_NODE)), GPU) if it.state is MISSING
+        it.name for it in findings(changed(nodes=(closed, GPU_NODE)), GPU) if it.state is MISSING
     ]
 
 
@@ -359,10 +356,11 @@ def test_a_quota_of_cards_counts_for_a_gpu_pool() -> None:
 def test_what_is_installed_already_does_not_count_twice() -> None:
     used = quota({"pods": 4}, {"pods": 4})
     assert of("quotas", quotas=used).state is MISSING
-    assert of("quotas", quotas=used, own_use={"pods": Decimal(3)}).state is OK
+    assert of("quotas", quotas=used, pods=(OWN_POD,) * 3).state is OK
 
 
-CARELESS = wanted(
+OWN_POD = Pod.parse({"metadata": {"name": "a"}, "status": {"phase": "Running"}})
+CARELESS = requirements(
     [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
       "spec": {"template": {"spec": {"containers": [{"name": "b"}]}}}}],
     "mine",
@@ -372,8 +370,8 @@ CARELESS = wanted(
 def test_a_quota_on_limits_refuses_a_container_that_states_none() -> None:
     found = of("quotas", CARELESS, quotas=quota({"limits.cpu": 100}))
     assert "team limits limits.cpu, and deployment a, container b does not state it" in found.found
-    given = LimitRange("defaults", "Container", {}, {}, {"cpu": Decimal(1)}, {})
-    assert of("quotas", CARELESS, quotas=quota({"limits.cpu": 100}), limit_ranges=(given,)).state is OK
+    given = limits(Limit("defaults", "Container", default={"cpu": Decimal(1)}))
+    assert of("quotas", CARELESS, quotas=quota({"limits.cpu": 100}), limit_ranges=given).state is OK
 
 
 @pytest.mark.parametrize("field", ["quotas", "limit_ranges"])
@@ -383,30 +381,32 @@ def test_quotas_and_limits_that_may_not_be_seen_are_unknown(field: str) -> None:
     assert status(**{field: None}) == 3
 
 
-NO: dict[str, Decimal] = {}
+def limits(*given: Limit) -> tuple[LimitRange, ...]:
+    return tuple(LimitRange(it.name, (it,)) for it in given)
 
 
 @pytest.mark.parametrize(
     ("limit", "says"),
     [
-        pytest.param(LimitRange("small", "Container", NO, {"cpu": Decimal(1)}, NO, NO),
+        pytest.param(Limit("small", "Container", max={"cpu": Decimal(1)}),
                      "container triton may have 2 of cpu, small allows 1", id="a largest limit"),
-        pytest.param(LimitRange("big", "Container", {"memory": 2 * GIB}, NO, NO, NO),
+        pytest.param(Limit("big", "Container", min={"memory": 2 * GIB}),
                      "asks for 64Mi of memory, big wants 2Gi", id="a smallest request"),
-        pytest.param(LimitRange("tight", "Container", NO, NO, NO, {"cpu": Decimal("1.5")}),
+        pytest.param(Limit("tight", "Container", max_ratio={"cpu": Decimal("1.5")}),
                      "has a limit of cpu over 1.5 times its request (tight)", id="a ratio"),
-        pytest.param(LimitRange("pods", "Pod", NO, {"memory": GIB}, NO, NO),
+        pytest.param(Limit("pods", "Pod", max={"memory": GIB}),
                      "deployment tandem-cpu may have 1.5Gi of memory, pods allows 1Gi", id="of whole pods"),
     ],
 )  # fmt: skip
-def test_a_limit_range_that_the_chart_does_not_keep_is_told(limit: LimitRange, says: str) -> None:
-    found = of("limit ranges", limit_ranges=(limit,))
+def test_a_limit_range_that_the_chart_does_not_keep_is_told(limit: Limit, says: str) -> None:
+    found = of("limit ranges", limit_ranges=limits(limit))
     assert (found.state, found.is_required) == (MISSING, True)
     assert says in found.found
 
 
 def test_a_limit_range_that_only_gives_defaults_is_no_hindrance() -> None:
-    assert of("limit ranges", limit_ranges=(LimitRange("d", "Container", NO, NO, {"cpu": Decimal(1)}, NO),)).state is OK
+    given = limits(Limit("d", "Container", default={"cpu": Decimal(1)}))
+    assert of("limit ranges", limit_ranges=given).state is OK
 
 
 VOLUME = replace(DEFAULT, claims_made=(VolumeClaim("models", None, 10 * GIB),))
@@ -422,12 +422,12 @@ VOLUME = replace(DEFAULT, claims_made=(VolumeClaim("models", None, 10 * GIB),))
         pytest.param(VOLUME, {"storage_classes": (StorageClass("slow", False, "x"),)}, MISSING, True, "there is slow", id="one, not default"),
         pytest.param(replace(DEFAULT, claims_made=(VolumeClaim("m", "gold", GIB),)), {}, MISSING, True, "no storage class 'gold'", id="another is named"),
         pytest.param(VOLUME, {"storage_classes": None}, UNKNOWN, True, "may not see", id="may not be seen"),
-        pytest.param(DEFAULT, {"claims": {"models": ""}}, MISSING, True, "no volume claim 'models'", id="a claim that is not there"),
-        pytest.param(DEFAULT, {"claims": {"models": None}}, UNKNOWN, True, "may not see volume claim", id="a claim that may not be seen"),
+        pytest.param(replace(DEFAULT, claims_used=frozenset({"models"})), {}, MISSING, True, "no volume claim 'models'", id="a claim that is not there"),
+        pytest.param(replace(DEFAULT, claims_used=frozenset({"models"})), {"volume_claims": None}, UNKNOWN, True, "may not see volume claim", id="a claim that may not be seen"),
     ],
 )  # fmt: skip
 def test_storage_is_required_where_a_volume_is(
-    asked: Wanted, changes: dict[str, object], state: State, is_required: bool, says: str
+    asked: Requirements, changes: dict[str, object], state: State, is_required: bool, says: str
 ) -> None:
     found = of("storage", asked, **changes)
     assert (found.state, found.is_required) == (state, is_required)
@@ -457,12 +457,12 @@ def test_a_secret_that_pods_name_is_there(secret: Secret | None, state: State) -
 
 
 def test_pulls_that_failed_lately_are_told_with_the_image_and_decide_nothing() -> None:
-    failed = (FailedPull("r.example.com/x:1", 'Failed to pull image "r.example.com/x:1": 401 Unauthorized', None),)
-    found = of("image pulls", failed_pulls=failed)
+    failed = Event("a", "Failed", 'Failed to pull image "r.example.com/x:1": 401 Unauthorized', "kubelet", None)
+    found = of("image pulls", events=(failed,))
     assert (found.state, found.is_required) == (MISSING, False)
     assert "r.example.com/x:1" in found.found
     assert "401" in found.found
-    assert of("image pulls", failed_pulls=None).state is UNKNOWN
+    assert of("image pulls", events=None).state is UNKNOWN
 
 
 @pytest.mark.parametrize("group", METRICS)
@@ -542,10 +542,10 @@ def test_with_a_gpu_pool_wanted_its_nodes_decide_too() -> None:
 # -- against the chart ------------------------------------------------------------------------------------------------
 
 
-def rendered() -> Wanted:
+def rendered() -> Requirements:
     files = sorted((ROOT / "k8s" / "rendered").glob("*.yaml"))
     documents = [each for it in files for each in yaml.safe_load_all(it.read_text(encoding="utf-8"))]
-    return wanted([it for it in documents if it["kind"] != "Kustomization"], DEFAULT.source)
+    return requirements([it for it in documents if it["kind"] != "Kustomization"], DEFAULT.source)
 
 
 def test_the_version_asked_for_is_the_charts() -> None:
@@ -553,20 +553,31 @@ def test_the_version_asked_for_is_the_charts() -> None:
     assert needed == ">={}.{}.0-0".format(*MIN_SERVER_VERSION)
 
 
+def amounts_of(it: ContainerSpec) -> ContainerSpec:
+    return ContainerSpec(it.name, it.is_init, it.requests, it.limits)
+
+
 def test_the_default_that_is_asked_for_is_what_the_chart_renders() -> None:
-    found = replace(rendered(), secrets_used=frozenset())  # the API keys', whose name the rendering chose
-    assert found == DEFAULT, "the chart's default has changed: serving/cluster/preflight/default.py is to say the same"
+    found = rendered()
+    asked = replace(
+        found,
+        secrets_used=frozenset(),  # the API keys', whose name the rendering chose
+        pods=tuple(
+            PodGroup(it.owner, it.count, PodSpec(tuple(map(amounts_of, it.spec.containers)))) for it in found.pods
+        ),
+    )
+    assert asked == DEFAULT, "the chart's default has changed: serving/cluster/preflight/default.py is to say the same"
 
 
 def test_the_gpu_pool_that_is_asked_for_is_the_charts() -> None:
     pool = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["pools"]["gpu"]
     spec = {"containers": [{"name": "triton", "resources": pool["resources"]}], "tolerations": pool["tolerations"]}
-    (read,) = wanted([{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "tandem-gpu"},
+    (read,) = requirements([{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "tandem-gpu"},
                        "spec": {"template": {"spec": spec}}}], "").pods  # fmt: skip
     asked = GPU.pods[-1]
-    assert asked.gpus == {"nvidia.com/gpu": 1}
+    assert asked.spec.gpus == {"nvidia.com/gpu": 1}
     assert {key: value for key, value in asked.sums().items() if "nvidia" not in key} == read.sums()
-    assert asked.tolerations == read.tolerations
+    assert asked.spec.tolerations == read.spec.tolerations
 
 
 def test_every_kind_that_the_chart_may_make_is_asked_a_right_for() -> None:
@@ -574,5 +585,5 @@ def test_every_kind_that_the_chart_may_make_is_asked_a_right_for() -> None:
     for it in (CHART / "templates").rglob("*.*"):
         made |= set(re.findall(r"(?m)^(?:kind: |.*?, kind: )(\w+)$", it.read_text(encoding="utf-8")))
     objects = [{"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}} for kind in made]
-    asked = {it.name for it in wanted(objects, "").resources}
+    asked = {it.name for it in requirements(objects, "").resources}
     assert asked <= {it.name for it in DEFAULT.resources} | {it.name for it, _ in OPTIONAL}

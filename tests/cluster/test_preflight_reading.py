@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.command import _wanted
-from serving.cluster.gpus import is_gpu, sign_of_gpu
-from serving.cluster.preflight import reading
+from serving.cluster.objects.fields import quantity
+from serving.cluster.objects.gpus import is_gpu, sign_of_gpu
+from serving.cluster.objects.namespace import Event, LimitRange, Quota
+from serving.cluster.objects.nodes import NodePool
+from serving.cluster.objects.pods import Pod
+from serving.cluster.preflight.command import requirements_of
 from serving.cluster.preflight.default import DEFAULT
-from serving.cluster.preflight.requirements import Kind, Resource, wanted
+from serving.cluster.preflight.images import failed_pulls
+from serving.cluster.preflight.quotas import own_use
+from serving.cluster.preflight.requirements import Kind, Resource, requirements
 from serving.errors import UserError
 
 Object = dict[str, Any]
@@ -52,7 +57,7 @@ def container(requests: Object | None = None, limits: Object | None = None, **mo
     ],
 )  # fmt: skip
 def test_what_pods_ask_for_is_summed_as_a_quota_counts(it: Object, sums: dict[str, str]) -> None:
-    assert wanted([it], "mine").sums() == {key: Decimal(value) for key, value in sums.items()}
+    assert requirements([it], "mine").sums() == {key: Decimal(value) for key, value in sums.items()}
 
 
 @pytest.mark.parametrize("kind", ["autoscaling/v2/HorizontalPodAutoscaler", "keda.sh/v1alpha1/ScaledObject"])
@@ -66,17 +71,17 @@ def test_what_begins_with_none_and_an_autoscaler_starts_counts_as_one(kind: str)
     }
     for replicas, gpus in ((0, 1), (3, 3)):
         pool = deployment(container(None, {"nvidia.com/gpu": "1"}), replicas=replicas)
-        assert wanted([pool, follower], "mine").gpus == {"nvidia.com/gpu": gpus}
+        assert requirements([pool, follower], "mine").gpus == {"nvidia.com/gpu": gpus}
 
 
 def test_a_rendered_volume_claim_counts_too() -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"},
              "spec": {"resources": {"requests": {"storage": "10Gi"}}}}  # fmt: skip
     user = deployment(container(), volumes=[{"name": "m", "persistentVolumeClaim": {"claimName": "models"}}])
-    found = wanted([claim, user], "mine")
+    found = requirements([claim, user], "mine")
     assert found.sums() == {"pods": 1, "persistentvolumeclaims": 1, "requests.storage": 10 * 1024 * MIB}
     assert (found.claims_made[0].storage_class, found.claims_used) == (None, frozenset())
-    assert wanted([user], "mine").claims_used == {"models"}
+    assert requirements([user], "mine").claims_used == {"models"}
 
 
 def test_secrets_that_pods_cannot_start_without_are_found() -> None:
@@ -100,11 +105,11 @@ def test_secrets_that_pods_cannot_start_without_are_found() -> None:
         ],
         imagePullSecrets=[{"name": "registry"}],
     )
-    found = wanted([it], "mine")
+    found = requirements([it], "mine")
     assert found.secrets_used == {"of-env", "of-all", "of-init", "of-volume", "projected"}
     assert found.pull_secrets == {"registry"}
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-env"}}
-    assert "of-env" not in wanted([it, made], "mine").secrets_used
+    assert "of-env" not in requirements([it, made], "mine").secrets_used
 
 
 def test_kinds_of_others_and_rights_follow_from_the_objects() -> None:
@@ -117,7 +122,7 @@ def test_kinds_of_others_and_rights_follow_from_the_objects() -> None:
             ("scheduling.k8s.io/v1", "PriorityClass"),
         ]
     ]
-    found = wanted(objects, "mine")
+    found = requirements(objects, "mine")
     assert found.kinds == {
         Kind("gateway.networking.k8s.io", "v1", "HTTPRoute"),
         Kind("monitoring.coreos.com", "v1", "ServiceMonitor"),
@@ -129,7 +134,7 @@ def test_kinds_of_others_and_rights_follow_from_the_objects() -> None:
         Resource("scheduling.k8s.io", "priorityclasses", is_namespaced=False),
         Resource("", "secrets"),
     }
-    assert not found.runs_policies
+    assert not found.has_policies
 
 
 @pytest.mark.parametrize(
@@ -149,12 +154,12 @@ def test_an_autoscaler_needs_the_api_that_has_its_metric(kind: str, group: str) 
         "metadata": {"name": "x"},
         "spec": {"metrics": [{"type": kind}]},
     }
-    assert wanted([it], "mine").metrics == {group}
+    assert requirements([it], "mine").metrics == {group}
 
 
 def test_what_helm_test_makes_later_is_not_counted() -> None:
     hook = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "t", "annotations": {"helm.sh/hook": "test"}}}
-    assert wanted([hook, None], "mine").resources == {Resource("", "secrets")}  # type: ignore[list-item]
+    assert requirements([hook, None], "mine").resources == {Resource("", "secrets")}  # type: ignore[list-item]
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -180,24 +185,24 @@ def test_a_file_that_holds_no_objects_is_the_users_to_mend(tmp_path: Path, text:
     path = tmp_path / "rendered.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="--rendered") as error:
-        _wanted(path, None, ())
+        requirements_of(path, None, ())
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.yaml cannot be read: No such file"):
-        _wanted(tmp_path / "none.yaml", None, ())
+        requirements_of(tmp_path / "none.yaml", None, ())
 
 
 def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\n"))
-    found = _wanted(Path("-"), None, ())
+    found = requirements_of(Path("-"), None, ())
     assert (found.source, Resource("", "services") in found.resources) == ("standard input", True)
 
 
 def test_a_gpu_pool_and_pull_secrets_come_on_top() -> None:
-    found = _wanted(None, "nvidia.com/mig-1g.10gb", ("b", "a"))
+    found = requirements_of(None, "nvidia.com/mig-1g.10gb", ("b", "a"))
     assert found.gpus == {"nvidia.com/mig-1g.10gb": 1}
     assert found.pull_secrets == {"a", "b"}
     assert found.resources == DEFAULT.resources
@@ -206,7 +211,7 @@ def test_a_gpu_pool_and_pull_secrets_come_on_top() -> None:
 @pytest.mark.parametrize("resource", ["gpu", "amd.com/gpu", "nvidia.com/hostdev", "cpu", ""])
 def test_what_is_no_gpu_resource_is_refused(resource: str) -> None:
     with pytest.raises(UserError, match=r"nvidia\.com/gpu is the usual one"):
-        _wanted(None, resource, ())
+        requirements_of(None, resource, ())
 
 
 @pytest.mark.parametrize(
@@ -266,7 +271,7 @@ def karpenter_pool(**spec: Any) -> Object:
     ],
 )  # fmt: skip
 def test_a_karpenter_pool_that_buys_cards_is_known_by_what_it_says(it: Object, sign: str | None) -> None:
-    found = reading.node_pool(it)
+    found = NodePool.parse(it)
     assert (found.sign_of_gpu, found.is_ready, found.trouble) == (sign, True, "")
 
 
@@ -284,8 +289,8 @@ def test_of_each_image_the_newest_failure_that_says_why_is_kept() -> None:
         event("Failed", "Error: ErrImagePull", "2026-11-20T10:00:00Z"),
         event("Pulled", 'Successfully pulled image "c:1"', "2026-11-20T10:00:00Z"),
     ]
-    found = reading.failed_pulls(events)
-    assert [(it.image, it.says) for it in found] == [
+    found = failed_pulls(map(Event.parse, events))
+    assert [(image, it.message) for image, it in found.items()] == [
         ("a:1", 'Failed to pull image "a:1": not found'),
         ("b:1", 'Back-off pulling image "b:1"'),
     ]
@@ -294,16 +299,51 @@ def test_of_each_image_the_newest_failure_that_says_why_is_kept() -> None:
 def test_pods_that_have_ended_take_nothing_of_a_quota() -> None:
     spec = {"containers": [container({"cpu": "1"}, {"cpu": "1"})]}
     pods = [{"spec": spec, "status": {"phase": phase}} for phase in ("Running", "Pending", "Succeeded", "Failed")]
-    assert reading.sums(pods) == {"requests.cpu": 2, "limits.cpu": 2, "pods": 2}
+    assert own_use(map(Pod.parse, pods)) == {"requests.cpu": 2, "limits.cpu": 2, "pods": 2}
 
 
 def test_a_quota_that_has_no_status_yet_counts_by_its_spec() -> None:
-    found = reading.quota({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "4"}, "scopes": ["BestEffort"]}})
+    found = Quota.parse({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "4"}, "scopes": ["BestEffort"]}})
     assert (found.hard, found.used, found.is_scoped) == ({"pods": 4}, {}, True)
 
 
 def test_a_limit_ranges_maximum_is_its_default() -> None:
-    (found,) = reading.limit_ranges(
+    found = LimitRange.parse(
         {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}
     )
-    assert found.default == {"cpu": 2}
+    assert found.limits[0].default == {"cpu": 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0",
+        "1",
+        "1.5",
+        "500m",
+        "250u",
+        "3n",
+        "12k",
+        "1M",
+        "2G",
+        "3T",
+        "1P",
+        "1E",
+        "64Ki",
+        "1.5Gi",
+        "1Ei",
+        "1e3",
+        "12E2",
+        4,
+    ],
+)
+def test_quantities_are_read_as_the_client_library_reads_them(text: str | int) -> None:
+    from kubernetes.utils import parse_quantity
+
+    assert quantity(text) == parse_quantity(text)
+
+
+@pytest.mark.parametrize("text", ["", "lots", "1.5.2", "1 Gi", "Gi", "1gi", "nan"])
+def test_what_is_no_quantity_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="quantity"):
+        quantity(text)

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.command import as_text
-from serving.cluster.status import reading
-from serving.cluster.status.autoscalers import autoscaler
+from serving.cluster.snapshot import Snapshot
+from serving.cluster.status.command import as_text
 from serving.cluster.status.judge import Release, Standing, Status, judge
 from serving.cluster.status.scheduling import duration
-from serving.cluster.status.snapshot import Seen
 from tests.cluster.objects import (
     GPU,
     NO_CARD,
@@ -25,7 +23,7 @@ from tests.cluster.objects import (
     node,
     node_claim,
     pod,
-    seen,
+    snapshot,
 )
 
 BRIDGED = (
@@ -35,7 +33,7 @@ BRIDGED = (
 
 
 def status(deployments: list[Any], pods: list[Any], **more: Any) -> Status:
-    return judge(seen(deployments, pods, **more), NOW)
+    return judge(snapshot(deployments, pods, **more), NOW)
 
 
 def only(deployments: list[Any], pods: list[Any], **more: Any) -> Release:
@@ -107,7 +105,9 @@ def test_one_of_two_pods_is_enough_to_serve_and_the_other_is_told_of() -> None:
 
 
 def test_a_pod_that_is_ready_but_behind_no_service_does_not_serve() -> None:
-    found = only([deployment(), deployment("cpu")], [pod(), pod("cpu")], slices=[endpoints("tandem-gateway-1")])
+    found = only(
+        [deployment(), deployment("cpu")], [pod(), pod("cpu")], endpoint_slices=[endpoints("tandem-gateway-1")]
+    )
     assert not found.is_serving
     assert found.parts[1].waiting[0].why == "it is ready, but no Service sends to it yet"
 
@@ -124,7 +124,7 @@ def test_a_pod_that_is_ready_but_behind_no_service_does_not_serve() -> None:
 )
 def test_an_endpoint_answers_if_it_is_ready_itself(ready: bool | None, serving: bool | None, serves: bool) -> None:
     slices = [endpoints("tandem-gateway-1", "tandem-cpu-1", ready=ready, serving=serving)]
-    assert only([deployment(), deployment("cpu")], [pod(), pod("cpu")], slices=slices).is_serving is serves
+    assert only([deployment(), deployment("cpu")], [pod(), pod("cpu")], endpoint_slices=slices).is_serving is serves
 
 
 def test_every_release_of_a_namespace_is_told_of_and_one_that_fails_is_enough() -> None:
@@ -138,18 +138,20 @@ def test_every_release_of_a_namespace_is_told_of_and_one_that_fails_is_enough() 
     found = status(deployments, pods)
     assert [(it.name, it.is_serving) for it in found.releases] == [("beta", False), ("tandem", True)]
     assert not found.is_serving
-    assert judge(seen(deployments, pods), NOW, "tandem").is_serving
+    assert judge(snapshot(deployments, pods), NOW, "tandem").is_serving
 
 
 def test_nothing_installed_does_not_serve() -> None:
-    assert not judge(Seen("serve"), NOW).is_serving
+    assert not judge(Snapshot("serve"), NOW).is_serving
 
 
 # -- what may not be seen ---------------------------------------------------------------------------------------------
 
 
 def test_without_a_look_at_pods_the_deployments_numbers_count() -> None:
-    found = judge(Seen("serve", seen(*BRIDGED).workloads, pods=None, answering=None, nodes=None, node_claims=None), NOW)
+    deployments = snapshot(*BRIDGED).deployments
+    whole = Snapshot("serve", deployments, pods=None, endpoint_slices=None, nodes=None, node_claims=None)
+    found = judge(whole, NOW)
     assert found.is_serving
     assert found.unseen == ("pods", "endpoint slices", "nodes", "Karpenter's node claims")
     assert all(not it.waiting for it in found.releases[0].parts)
@@ -227,10 +229,13 @@ PERCENT = {"type": "Utilization", "averageUtilization": 70}
 
 
 def scaler_of(it: dict[str, Any] | None, scaled: list[dict[str, Any]] | None = None) -> str | None:
-    found = seen([deployment(), deployment("cpu")], [pod(), pod("cpu")], scaled=scaled or [])
-    autoscalers = () if it is None else (autoscaler(it),)
-    whole = Seen("serve", found.workloads, found.pods, found.answering, autoscalers, found.scaled)
-    return judge(whole, NOW).releases[0].parts[1].autoscaler
+    found = snapshot(
+        [deployment(), deployment("cpu")],
+        [pod(), pod("cpu")],
+        scaled_objects=scaled or [],
+        autoscalers=[] if it is None else [it],
+    )
+    return judge(found, NOW).releases[0].parts[1].autoscaler
 
 
 @pytest.mark.parametrize(
@@ -303,11 +308,13 @@ def follower(pool: str, kind: str) -> dict[str, Any]:
 
 def warnings(pools: list[str], followers: list[dict[str, Any]]) -> tuple[str, ...]:
     gpu_pools = [deployment(name, gpus=1) for name in pools]
-    found = seen([deployment(), deployment("cpu"), *gpu_pools], [pod(), pod("cpu")])
-    scaled = tuple(reading.scaled(it) for it in followers if "triggers" in it["spec"])
-    autoscalers = tuple(autoscaler(it) for it in followers if "triggers" not in it["spec"])
-    whole = Seen("serve", found.workloads, found.pods, found.answering, autoscalers, scaled)
-    return judge(whole, NOW).releases[0].warnings
+    found = snapshot(
+        [deployment(), deployment("cpu"), *gpu_pools],
+        [pod(), pod("cpu")],
+        scaled_objects=[it for it in followers if "triggers" in it["spec"]],
+        autoscalers=[it for it in followers if "triggers" not in it["spec"]],
+    )
+    return judge(found, NOW).releases[0].warnings
 
 
 @pytest.mark.parametrize("kind", ["External", "keda"])
@@ -334,7 +341,9 @@ def test_nothing_is_warned_of_where_no_pool_follows_in_vain(pools: list[str], fo
 
 def test_a_warning_stands_under_its_release() -> None:
     found = status(
-        [deployment(), deployment("a10", gpus=1), deployment("h100", gpus=1)], [], scaled=[follower("h100", "keda")]
+        [deployment(), deployment("a10", gpus=1), deployment("h100", gpus=1)],
+        [],
+        scaled_objects=[follower("h100", "keda")],
     )
     *_, last = [
         line
@@ -356,6 +365,7 @@ def test_on_a_terminal_it_is_a_line_for_each_part_and_what_waits_under_it() -> N
         "  serves  pool cpu (cpu): 1 of 1 ready; example/image:1; loads digits-fp32, digits-int8; on cpu-0",
         "  waits   pool gpu (gpu): 0 of 1 ready; example/image:1; loads digits-fp32, digits-int8",
         "          - tandem-gpu-1: node gpu-x7k2p is on its way: it is bought and boots, asked for 42 s ago",
+        "          - newest pod, on its way, made 42 s ago: now node (the decision, warm-up and first answer only a scaler knows that saw them)",
         "",
         "nodes",
         "  ready     cpu-0: m5.large, 2 pods of Tandem",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from serving.cluster.command import as_text
-from serving.cluster.status.cold_starts import ColdLine, of_pool, servers, told_by_scaler
+from serving.cluster.snapshot import Snapshot
+from serving.cluster.status.cold_starts import ColdLine, of_pool, parse_report
+from serving.cluster.status.command import as_text
 from serving.cluster.status.judge import judge
-from serving.cluster.status.snapshot import Seen
 from serving.decisions.cold_start import ColdStart, Server
-from tests.cluster.objects import NOW, RUNNING, Object, condition, container, deployment, node, node_claim, pod, seen
+from tests.cluster.objects import NOW, Object, condition, container, deployment, node, node_claim, pod, snapshot
 
 AT = NOW.timestamp()
 SERVER = Server(
@@ -28,14 +29,41 @@ OVER = ColdStart("gpu", AT - 100, SERVER, warm_at=AT - 14, answered_at=AT - 10)
 GOES_ON = ColdStart("gpu", AT - 40, Server("tandem-gpu-2", created_at=AT - 39))
 
 
-def with_(told: Any = None, pods: list[Object] | None = None, servers: dict[str, Server] | None = None) -> Seen:
+def since(before_s: int) -> str:
+    return datetime.fromtimestamp(AT - before_s, UTC).isoformat().replace("+00:00", "Z")
+
+
+def gpu_pod(restarts: int = 0, *, is_coming: bool = False) -> Object:
+    """Its objects tell what SERVER holds; `is_coming`: its image is on the way."""
+    it = pod("gpu", node="n")
+    it["metadata"]["creationTimestamp"] = since(99)
+    scheduled, ready = condition("PodScheduled", "True"), condition("Ready", str(not is_coming))
+    it["status"]["conditions"] = [
+        {**scheduled, "lastTransitionTime": since(58)},
+        {**ready, "lastTransitionTime": since(16)},
+    ]
+    state = {"waiting": {"reason": "ContainerCreating"}} if is_coming else {"running": {"startedAt": since(28)}}
+    it["status"]["containerStatuses"] = [container(state, ready=not is_coming, restartCount=restarts)]
+    return it
+
+
+def bought_node() -> tuple[Object, Object]:
+    machine, claim = node("n"), node_claim(node="n")
+    machine["status"]["conditions"][0]["lastTransitionTime"] = since(60)
+    claim["metadata"]["creationTimestamp"] = since(98)
+    return machine, claim
+
+
+def cluster(pods: list[Object] | None = None, *, sees_nodes: bool = True) -> Snapshot:
     deployments = [deployment(), deployment("cpu"), deployment("gpu", gpus=1)]
-    base = seen(deployments, [pod(), pod("cpu"), *(pods or [])])
-    return dataclasses.replace(base, cold_starts={} if told is None else {"tandem": told}, servers=servers or {})
+    machine, claim = bought_node()
+    nodes = {"nodes": [machine], "node_claims": [claim]} if sees_nodes else {"nodes": None, "node_claims": None}
+    return snapshot(deployments, [pod(), pod("cpu"), *(pods or [])], **nodes)  # type: ignore[arg-type]
 
 
-def text(*given: Any, **more: Any) -> list[str]:
-    lines = as_text(judge(with_(*given, **more), NOW)).splitlines()
+def text(report: Any = None, pods: list[Object] | None = None) -> list[str]:
+    status = judge(cluster(pods), NOW, reports={} if report is None else {"tandem": report})
+    lines = as_text(status).splitlines()
     return [it.strip() for it in lines if "cold start" in it or "newest pod" in it]
 
 
@@ -75,68 +103,67 @@ def test_of_other_pools_and_of_a_scaler_without_cold_starts_nothing_is_told() ->
 
 
 def test_of_what_began_before_the_scaler_did_the_newest_pod_tells() -> None:
-    for told in ((), (dataclasses.replace(OVER, pool="other"),)):
-        (line,) = text(told, [pod("gpu")], {"tandem-gpu-1": SERVER})
+    for report in ((), (dataclasses.replace(OVER, pool="other"),)):
+        (line,) = text(report, [gpu_pod()])
         assert line.startswith("- newest pod, made 99 s ago: node 41 s")
 
 
 def test_without_a_scaler_the_newest_pod_tells_what_it_can() -> None:
-    found = with_(pods=[pod("gpu")], servers={"tandem-gpu-1": SERVER})
-    (line,) = [it for it in as_text(judge(found, NOW)).splitlines() if "newest pod" in it]
-    assert line.strip() == (
+    (line,) = text(pods=[gpu_pod()])
+    assert line == (
         "- newest pod, made 99 s ago: node 41 s (bought and booted in 38 s), image 30 s, load 12 s "
         "(the decision, warm-up and first answer only a scaler knows that saw them)"
     )
 
 
 def test_a_scaler_that_may_not_be_asked_is_told_with_what_the_pod_knows() -> None:
-    lines = text("this user lacks get services/proxy", [pod("gpu")], {"tandem-gpu-1": SERVER})
+    lines = text("this user lacks get services/proxy", [gpu_pod()])
     assert lines[0] == "- cold starts: this user lacks get services/proxy"
     assert lines[1].startswith("- newest pod, made 99 s ago")
 
 
 def test_a_cpu_pool_has_no_cold_starts() -> None:
-    parts = judge(with_((dataclasses.replace(OVER, pool="cpu"),)), NOW).releases[0].parts
+    reports = {"tandem": (dataclasses.replace(OVER, pool="cpu"),)}
+    parts = judge(cluster(), NOW, reports=reports).releases[0].parts
     assert [it.cold_starts for it in parts] == [(), (), ()]
 
 
 # -- off the objects ----------------------------------------------------------------------------------------------------------
 
 
-def gpu_pod(restarts: int = 0) -> Object:
-    it = pod("gpu", node="n")
-    it["status"]["containerStatuses"] = [container(RUNNING, ready=True, restartCount=restarts)]
-    it["status"]["conditions"] = [condition("PodScheduled", "True"), condition("Ready", "True")]
-    return it
+def server_of(it: Object, *, sees_nodes: bool = True) -> Server:
+    found = cluster([it], sees_nodes=sees_nodes)
+    assert found.pods is not None
+    return found.server(found.pods[-1])
 
 
 def test_the_moments_of_pod_node_and_claim_are_put_together() -> None:
-    (found,) = servers([gpu_pod()], [node("n")], [node_claim(node="n")]).values()
-    assert None not in dataclasses.astuple(found)
+    assert server_of(gpu_pod()) == SERVER
 
 
 def test_without_leave_to_see_nodes_the_pod_still_tells() -> None:
-    (found,) = servers([gpu_pod()], (), ()).values()
-    assert (found.node_created_at, found.node_ready_at) == (None, None)
-    assert found.ready_at is not None
+    assert server_of(gpu_pod(), sees_nodes=False) == dataclasses.replace(
+        SERVER, node_created_at=None, node_ready_at=None
+    )
+
+
+def line_of(it: Object) -> tuple[ColdLine, ...]:
+    found = cluster([it])
+    return of_pool("gpu", None, (found.pods or ())[-1:], found, NOW)
 
 
 def test_a_container_that_was_started_again_tells_nothing_of_the_first_start() -> None:
-    (found,) = servers([gpu_pod(restarts=1)], (), ()).values()
-    assert (found.started_at, found.ready_at) == (None, None)
+    (line,) = line_of(gpu_pod(restarts=1))
+    assert (line.state, line.phases_s) == ("goes on", {"node": 41.0})
 
 
-def test_a_pod_that_leaves_or_was_not_seen_tells_nothing() -> None:
-    assert of_pool("gpu", None, with_(pods=[pod("gpu")]).pods or (), {}, NOW) == ()
-    leaving = {**pod("gpu"), "metadata": {**pod("gpu")["metadata"], "deletionTimestamp": "2026-11-20T11:59:59Z"}}
-    of_it = [it for it in with_(pods=[leaving]).pods or () if it.pool == "gpu"]
-    assert of_pool("gpu", None, of_it, {"tandem-gpu-1": SERVER}, NOW) == ()
+def test_a_pod_that_leaves_tells_nothing() -> None:
+    leaving = {**gpu_pod(), "metadata": {**gpu_pod()["metadata"], "deletionTimestamp": "2026-11-20T11:59:59Z"}}
+    assert line_of(leaving) == ()
 
 
 def test_a_pod_on_its_way_says_in_which_phase_it_is() -> None:
-    coming = dataclasses.replace(SERVER, started_at=None, ready_at=None)
-    of_it = [it for it in with_(pods=[pod("gpu")]).pods or () if it.pool == "gpu"]
-    (found,) = of_pool("gpu", None, of_it, {"tandem-gpu-1": coming}, NOW)
+    (found,) = line_of(gpu_pod(is_coming=True))
     assert (found.state, found.phases_s, found.now_in) == ("goes on", {"node": 41.0}, "image")
 
 
@@ -145,22 +172,22 @@ def test_a_pod_on_its_way_says_in_which_phase_it_is() -> None:
 
 def test_what_the_scaler_publishes_is_read_back_whole() -> None:
     published = [{**dataclasses.asdict(it), "phases_s": it.phases} for it in (OVER, GOES_ON)]
-    assert told_by_scaler({"version": 1, "cold_starts": published}) == (OVER, GOES_ON)
+    assert parse_report({"version": 1, "cold_starts": published}) == (OVER, GOES_ON)
 
 
 def test_a_field_of_a_later_version_is_no_error() -> None:
     published = {**dataclasses.asdict(OVER), "more": 1, "server": {**dataclasses.asdict(SERVER), "more": 1}}
-    assert told_by_scaler({"cold_starts": [published]}) == (OVER,)
+    assert parse_report({"cold_starts": [published]}) == (OVER,)
 
 
 @pytest.mark.parametrize("answer", [{}, {"cold_starts": None}, {"cold_starts": [{}]}, {"cold_starts": ["x"]}])
 def test_what_is_no_answer_of_a_scaler_is_an_error(answer: Any) -> None:
     with pytest.raises((KeyError, TypeError)):
-        told_by_scaler(answer)
+        parse_report(answer)
 
 
 def test_a_line_becomes_json() -> None:
-    (line,) = of_pool("gpu", (OVER,), (), {}, NOW)
+    (line,) = of_pool("gpu", (OVER,), (), cluster(), NOW)
     assert isinstance(line, ColdLine)
     assert line.since == "2026-11-20T11:58:20+00:00"
     assert line.phases_s["total"] == 90.0

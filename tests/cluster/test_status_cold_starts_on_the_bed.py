@@ -10,20 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.connection import connect
+from serving.cluster.kubeconfig import connect
+from serving.cluster.objects.pods import Deployment
 from serving.cluster.scaler.http_server import Pages
 from serving.cluster.scaler.state import Answer, Told
-from serving.cluster.status.scalers import scalers
-from serving.cluster.status.snapshot import Workload
+from serving.cluster.snapshot import Snapshot
+from serving.cluster.status.collect import scaler_reports
 from serving.decisions.cold_start import ColdStart, Server
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import SignIn
+from tests.cluster.objects import labels
 
 pytestmark = pytest.mark.cluster
 COLD = ColdStart("gpu", 1000.0, Server("tandem-gpu-1", created_at=1001.0), warm_at=1090.0, answered_at=1091.0)
 LABELS = {"app.kubernetes.io/instance": "tandem", "app.kubernetes.io/component": "scaler"}
-SCALER = Workload("tandem-scaler", "tandem", "scaler", "", "0.1.0", 1, 1, "i", (), {}, ())
+SCALER = Deployment.parse({"metadata": {"name": "tandem-scaler", "labels": labels("scaler")}})
 
 
 def own_address() -> str:
@@ -79,7 +81,7 @@ def asked(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NO_PROXY", "*")
     connection = connect(None, namespace)
     with connection.api:
-        return dict(scalers(connection, [SCALER])).get("tandem")
+        return scaler_reports(connection, Snapshot(connection.namespace, deployments=(SCALER,))).get("tandem")
 
 
 def comes(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.cluster.campaign import manifests
-from serving.cluster.campaign.manifests import Given
+from serving.cluster.campaign.manifests import CampaignFile
 from serving.cluster.campaign.target import Target
 
 from .installs import writable
@@ -30,7 +30,7 @@ class Started:
 
 @contextlib.contextmanager
 def campaign(
-    pod: Pod, image: Image, target: Target, given: Given, secrets: Mapping[str, Mapping[str, str]], folder: Path
+    pod: Pod, image: Image, target: Target, given: CampaignFile, secrets: Mapping[str, Mapping[str, str]], folder: Path
 ) -> Iterator[Started]:
     """Runs the Job's container until the end of the block; its log and its volumes lie in `folder`."""
     job = manifests.job("j", target, given, timeout_s=900)

@@ -16,7 +16,7 @@ from loadtest.records import read_manifest
 from loadtest.report import build as report
 from serving.cluster.campaign.ending import bring_home
 from serving.cluster.campaign.framing import Frames
-from serving.cluster.campaign.manifests import GRACE_S, USER, Given
+from serving.cluster.campaign.manifests import GRACE_S, USER, CampaignFile
 from serving.cluster.campaign.target import Key, Target
 
 from .conftest import TIMEOUT_S
@@ -39,11 +39,11 @@ def running(gateway: Image, triton: Image, models: Path, tmp_path_factory: pytes
         yield it
 
 
-def given(load: dict[str, Any], *fail_if: str) -> Given:
+def given(load: dict[str, Any], *fail_if: str) -> CampaignFile:
     text = json.dumps({"version": 1, "name": "short", "model": "digits", "arms": ARMS, "load": load})
     trace = "".join(f"{at / 50}\n" for at in range(125))
     files = {"short.yaml": text.encode(), "traces/some.csv": trace.encode()}
-    return Given("short", "short.yaml", files, int(load.get("processes", 1)), 5.0, 2, fail_if)
+    return CampaignFile("short", "short.yaml", files, int(load.get("processes", 1)), 5.0, 2, fail_if)
 
 
 def target(image: Image, key: Key | None) -> Target:

@@ -14,21 +14,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from serving.cluster.api import Object, items
+from serving.cluster.api import Connection, Right, WriteError
 from serving.cluster.campaign import manifests
-from serving.cluster.campaign.attach import found_again
-from serving.cluster.campaign.ending import Left, Wanted, delete, line_of_the_pod, say, to_the_end
-from serving.cluster.campaign.follow import AWAY_S, Followed
-from serving.cluster.campaign.manifests import Given
-from serving.cluster.campaign.requests import TO_DELETE, TO_FOLLOW, TO_MAKE, NotTaken, Right, missing_rights, send
-from serving.cluster.campaign.target import Key, Objects, Target, target
-from serving.cluster.connection import Connection, Refused, connect
-from serving.cluster.status.collect import OURS
+from serving.cluster.campaign.attach import find_job
+from serving.cluster.campaign.ending import Delivery, JobCommands, delete, line_of_the_pod, say, to_the_end
+from serving.cluster.campaign.follow import AWAY_S, JobFollower
+from serving.cluster.campaign.manifests import CampaignFile
+from serving.cluster.campaign.target import Key, Target, target
+from serving.cluster.client import ApiError
+from serving.cluster.kubeconfig import connect
+from serving.cluster.objects.fields import Object
+from serving.cluster.snapshot import look
 from serving.errors import EnvironmentFault, TandemError, UserError
 
 START_S = 900  # for a node to be bought and an image to be pulled; a guess, not measured
 RUN_S = 30  # for each run beside its own seconds: a generator starts, and the report is written; a guess
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own for such names: no word comes of them
+TO_MAKE = (Right("", "configmaps"), Right("batch", "jobs"))
+TO_FOLLOW = (Right("batch", "jobs", "get"), Right("", "pods", "list"), Right("", "pods", "get", "log"))
+TO_DELETE = Right("batch", "jobs", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Options:
     keep: bool
 
 
-def run(options: Options, given: Given) -> int:
+def run(options: Options, given: CampaignFile) -> int:
     """Raises TandemError."""
     key = _key(options.key_secret)
     given.check()
@@ -53,13 +57,13 @@ def run(options: Options, given: Given) -> int:
         with connection.api, _sigterm_as_ctrl_c():
             to = _target(connection, options, key)
             name = manifests.job_name(to.release, given.name, "".join(secrets.choice(LETTERS) for _ in range(5)))
-            left = Left(name, connection.namespace, options.context)
-            say(f"context {connection.context}, namespace {connection.namespace}, {connection.server}")
+            left = JobCommands(name, connection.namespace, options.context)
+            say(str(connection))
             say(f"Job {name}: {to.image} against {to.url}, {given.num_runs} runs, at most {timeout_s} s in all")
             say(f"should this end before the Job does: {left.to_attach}")
             create(connection, left, to, given, timeout_s)
-            followed = Followed(connection, name, time.monotonic() + timeout_s + AWAY_S, line_of_the_pod)
-            return to_the_end(followed, Wanted(folder, timeout_s, options.keep, left))
+            follower = JobFollower(connection, name, time.monotonic() + timeout_s + AWAY_S, line_of_the_pod)
+            return to_the_end(follower, Delivery(folder, timeout_s, options.keep, left))
 
 
 def attach(options: Options, job: str) -> int:
@@ -69,17 +73,17 @@ def attach(options: Options, job: str) -> int:
         connection = connect(options.context, options.namespace)
         until_the_end.enter_context(connection.api)
         until_the_end.enter_context(_sigterm_as_ctrl_c())
-        it = found_again(connection, job)
+        it = find_job(connection, job)
         _check_rights(connection, TO_FOLLOW if options.keep else (*TO_FOLLOW, TO_DELETE))
         folder = folder or until_the_end.enter_context(_folder(_default_folder(it.campaign)))
-        say(f"context {connection.context}, namespace {connection.namespace}, {connection.server}")
-        say(f"Job {it.job} {'is over' if it.is_over else f'goes on, for at most {it.rest_s:.0f} s'}")
-        followed = Followed(connection, it.job, time.monotonic() + it.rest_s + AWAY_S, line_of_the_pod)
-        left = Left(it.job, connection.namespace, options.context)
-        return to_the_end(followed, Wanted(folder, it.timeout_s, options.keep, left))
+        say(str(connection))
+        say(f"Job {it.name} {'is over' if it.is_over else f'goes on, for at most {it.rest_s:.0f} s'}")
+        follower = JobFollower(connection, it.name, time.monotonic() + it.rest_s + AWAY_S, line_of_the_pod)
+        left = JobCommands(it.name, connection.namespace, options.context)
+        return to_the_end(follower, Delivery(folder, it.timeout_s, options.keep, left))
 
 
-def _timeout_s(asked_s: float | None, given: Given) -> int:
+def _timeout_s(asked_s: float | None, given: CampaignFile) -> int:
     if asked_s is None:
         return int(2 * given.planned_s + RUN_S * given.num_runs + START_S)
     if asked_s < given.planned_s:
@@ -90,27 +94,27 @@ def _timeout_s(asked_s: float | None, given: Given) -> int:
     return int(asked_s)
 
 
-def create(connection: Connection, left: Left, to: Target, given: Given, timeout_s: int) -> None:
-    """The Job first, because it owns the rest, whose absence a kubelet waits out. Raises NotTaken, Unreachable."""
+def create(connection: Connection, left: JobCommands, to: Target, given: CampaignFile, timeout_s: int) -> None:
+    """The Job first, because it owns the rest, whose absence a kubelet waits out. Raises WriteError, Unreachable."""
     inside, name = f"/namespaces/{connection.namespace}", left.job
     made: Object = {}
     try:
         job = manifests.job(name, to, given, timeout_s)
-        made = send(connection, "POST", f"/apis/batch/v1{inside}/jobs", f"to create Job {name}", job)
+        made = connection.create(f"/apis/batch/v1{inside}/jobs", f"Job {name}", job)
         owner = manifests.owner(made)
         rest = [(f"/api/v1{inside}/configmaps", manifests.config_map(name, to, given, owner))]
         if to.needs_policy:
             path = f"/apis/networking.k8s.io/v1{inside}/networkpolicies"
             rest.append((path, manifests.network_policy(name, to, owner)))
         for path, it in rest:
-            send(connection, "POST", path, f"to create {it['kind']} {name}", it)
+            connection.create(path, f"{it['kind']} {name}", it)
     except BaseException as error:
-        if made or not isinstance(error, NotTaken):  # without an answer it may have been made for all that
+        if made or not isinstance(error, WriteError):  # without an answer it may have been made for all that
             _undo(connection, left)
         raise
 
 
-def _undo(connection: Connection, left: Left) -> None:
+def _undo(connection: Connection, left: JobCommands) -> None:
     try:
         delete(connection, left.job)
     except TandemError:
@@ -118,28 +122,16 @@ def _undo(connection: Connection, left: Left) -> None:
 
 
 def _target(connection: Connection, options: Options, key: Key | None) -> Target:
-    inside = f"/namespaces/{connection.namespace}"
-
-    def ours(path: str, what: str) -> tuple[Object, ...] | None:
-        return items(connection, path, what, {"labelSelector": OURS})
-
-    deployments = ours(f"/apis/apps/v1{inside}/deployments", "its deployments")
-    if deployments is None:
-        raise Refused(connection.server, 403, f"the deployments of namespace '{connection.namespace}'")
-    seen = Objects(
-        deployments=deployments,
-        services=ours(f"/api/v1{inside}/services", "its services"),
-        jobs=ours(f"/apis/batch/v1{inside}/jobs", "its jobs"),
-        policies=ours(f"/apis/networking.k8s.io/v1{inside}/networkpolicies", "its network policies"),
-    )
-    with connection.asking("its objects"):
-        found = target(seen, connection.namespace, options.release, options.image, key)
+    found = look(connection, "deployments", "services", "jobs", "network_policies")
+    if found.deployments is None:
+        raise ApiError(connection.server, 403, f"the deployments of namespace '{connection.namespace}'")
+    it = target(found, options.release, options.image, key)
     _check_rights(connection, (*TO_MAKE, *TO_FOLLOW, TO_DELETE))
-    return found
+    return it
 
 
 def _check_rights(connection: Connection, needed: tuple[Right, ...]) -> None:
-    if missing := missing_rights(connection, needed):
+    if missing := [str(it) for it in needed if not connection.may(it)]:
         raise EnvironmentFault(
             f"this user may not {', '.join(missing)} in namespace '{connection.namespace}': have an administrator grant it; "
             "the role edit is enough"

@@ -13,16 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.cluster.api import Connection
 from serving.cluster.campaign import framing, manifests
-from serving.cluster.campaign.follow import Followed, Stuck
-from serving.cluster.campaign.job_status import Standing
-from serving.cluster.campaign.requests import NotTaken, send
-from serving.cluster.connection import Connection
+from serving.cluster.campaign.follow import JobFollower, Stuck
+from serving.cluster.campaign.job_status import JobStatus
 from serving.errors import EnvironmentFault, TandemError
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class JobCommands:
     """A Job. `context`: as it was given, None for the kubeconfig's current one."""
 
     job: str
@@ -54,74 +53,76 @@ class Left:
 INTERRUPTED = 130
 
 
-class NotWritten(EnvironmentFault):
+class WriteFailure(EnvironmentFault):
     """The results came, and the disk did not take them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Delivery:
     """Of a campaign that is followed. `timeout_s`: of the Job, from its start."""
 
     folder: Path
     timeout_s: int
     keep: bool
-    left: Left
+    left: JobCommands
 
 
-def to_the_end(it: Followed, wanted: Wanted) -> int:
+def to_the_end(it: JobFollower, delivery: Delivery) -> int:
     """The exit code. Raises EnvironmentFault where the campaign never came to its end, or its results not home."""
     try:
         found = it.to_the_end()
     except KeyboardInterrupt:
         if it.is_over or it.frames.head is not None:  # deleted now, it would take its results along
-            return _left_at_the_end(wanted)
-        if not wanted.keep:
-            return _interrupted(it, wanted)
-        say(f"Job {it.job} goes on, and ends by itself {wanted.timeout_s} s after its start; {wanted.left.ways}")
+            return _left_at_the_end(delivery)
+        if not delivery.keep:
+            return _interrupted(it, delivery)
+        say(f"Job {it.job} goes on, and ends by itself {delivery.timeout_s} s after its start; {delivery.left.ways}")
         return INTERRUPTED
     except Stuck as error:
-        is_gone = _tidied(it, wanted)
-        told = "is deleted" if is_gone else f"is left; {wanted.left.ways}"
+        is_gone = _tidied(it, delivery)
+        told = "is deleted" if is_gone else f"is left; {delivery.left.ways}"
         raise EnvironmentFault(f"{error}; Job {it.job} {told}") from None
     except TandemError as error:  # it cannot be seen any more, and may well go on
-        raise EnvironmentFault(f"{error}; Job {it.job} is left; {wanted.left.ways}") from None
+        raise EnvironmentFault(f"{error}; Job {it.job} is left; {delivery.left.ways}") from None
     try:
-        return _concluded(it, found, wanted)
+        return _concluded(it, found, delivery)
     except KeyboardInterrupt:
-        return _left_at_the_end(wanted)
+        return _left_at_the_end(delivery)
 
 
-def _left_at_the_end(wanted: Wanted) -> int:
-    say(f"left before its results were home; Job {wanted.left.job} is over, and may be there still; {wanted.left.ways}")
+def _left_at_the_end(delivery: Delivery) -> int:
+    say(
+        f"left before its results were home; Job {delivery.left.job} is over, and may be there still; {delivery.left.ways}"
+    )
     return INTERRUPTED
 
 
-def _concluded(it: Followed, found: Standing, wanted: Wanted) -> int:
+def _concluded(it: JobFollower, found: JobStatus, delivery: Delivery) -> int:
     try:
-        code = bring_home(it.frames, wanted.folder)
+        code = bring_home(it.frames, delivery.folder)
     except framing.Incomplete as error:
-        raise EnvironmentFault(f"{_how_it_ended(found, wanted)}; {error}{_whats_left(it, found, wanted)}") from None
-    except NotWritten as error:
+        raise EnvironmentFault(f"{_how_it_ended(found, delivery)}; {error}{_whats_left(it, found, delivery)}") from None
+    except WriteFailure as error:
         with_room = "; to bring them home to a folder with room for them"
-        raise EnvironmentFault(f"{error}{with_room}: {wanted.left.to_attach} --output FOLDER") from None
-    if not _tidied(it, wanted):
-        say(f"Job {it.job} is kept for a day; {wanted.left.ways}")
+        raise EnvironmentFault(f"{error}{with_room}: {delivery.left.to_attach} --output FOLDER") from None
+    if not _tidied(it, delivery):
+        say(f"Job {it.job} is kept for a day; {delivery.left.ways}")
     if found.is_timeout:
-        raise EnvironmentFault(f"{_how_it_ended(found, wanted)}; what ran is in {wanted.folder}")
+        raise EnvironmentFault(f"{_how_it_ended(found, delivery)}; what ran is in {delivery.folder}")
     # Somebody who deletes a campaign that is over takes nothing from it.
     if found.says and not (found.is_gone and code < INTERRUPTED):
-        raise EnvironmentFault(f"{found.says}; what ran is in {wanted.folder}")
+        raise EnvironmentFault(f"{found.says}; what ran is in {delivery.folder}")
     return code
 
 
-def _how_it_ended(found: Standing, wanted: Wanted) -> str:
+def _how_it_ended(found: JobStatus, delivery: Delivery) -> str:
     if found.is_timeout:
-        return f"it was not over after {wanted.timeout_s} s (--timeout): give it more"
+        return f"it was not over after {delivery.timeout_s} s (--timeout): give it more"
     return found.says or f"the campaign ended{'' if found.code is None else f' with exit code {found.code}'}"
 
 
-def _whats_left(it: Followed, found: Standing, wanted: Wanted) -> str:
-    left = wanted.left
+def _whats_left(it: JobFollower, found: JobStatus, delivery: Delivery) -> str:
+    left = delivery.left
     if found.is_gone:
         return (
             "" if found.is_deleted else f", and went with its pod; Job {it.job} is left; to delete it: {left.to_delete}"
@@ -132,7 +133,7 @@ def _whats_left(it: Followed, found: Standing, wanted: Wanted) -> str:
     )
 
 
-def _interrupted(it: Followed, wanted: Wanted) -> int:
+def _interrupted(it: JobFollower, delivery: Delivery) -> int:
     """The pod is told to stop, writes the report of what ran, and is heard to its end; a second Ctrl-C leaves at once."""
     say("stopping: waiting for what ran until now; Ctrl-C again leaves without it")
     is_told = False
@@ -141,18 +142,18 @@ def _interrupted(it: Followed, wanted: Wanted) -> int:
         is_told = True
         it.give_up = time.monotonic() + manifests.GRACE_S
         it.to_the_end()
-        bring_home(it.frames, wanted.folder)
+        bring_home(it.frames, delivery.folder)
     except KeyboardInterrupt:
         say(
-            f"left; Job {it.job} {'is deleted, and what ran goes with it' if is_told else f'is left; {wanted.left.ways}'}"
+            f"left; Job {it.job} {'is deleted, and what ran goes with it' if is_told else f'is left; {delivery.left.ways}'}"
         )
     except TandemError as error:
-        say(f"no partial results: {error}{'' if is_told else f'; Job {it.job} is left; {wanted.left.ways}'}")
+        say(f"no partial results: {error}{'' if is_told else f'; Job {it.job} is left; {delivery.left.ways}'}")
     return INTERRUPTED
 
 
-def _tidied(it: Followed, wanted: Wanted) -> bool:
-    if wanted.keep:
+def _tidied(it: JobFollower, delivery: Delivery) -> bool:
+    if delivery.keep:
         return False
     with suppress(TandemError):
         delete(it.connection, it.job)
@@ -161,23 +162,18 @@ def _tidied(it: Followed, wanted: Wanted) -> bool:
 
 
 def delete(connection: Connection, name: str) -> None:
-    """The Job with its pod and its files. Raises NotTaken, Unreachable."""
-    path = f"/apis/batch/v1/namespaces/{connection.namespace}/jobs/{name}"
-    try:
-        send(connection, "DELETE", path, f"to delete Job {name}", {"propagationPolicy": "Background"})
-    except NotTaken as error:
-        if error.status != 404:
-            raise
+    """The Job with its pod and its files. Raises WriteError, Unreachable."""
+    connection.delete(f"/apis/batch/v1/namespaces/{connection.namespace}/jobs/{name}", f"Job {name}")
 
 
 def bring_home(frames: framing.Frames, folder: Path) -> int:
-    """Writes the results and says where the report is; the campaign's exit code. Raises Incomplete, NotWritten."""
+    """Writes the results and says where the report is; the campaign's exit code. Raises Incomplete, WriteFailure."""
     archive = frames.archive()
     assert frames.head is not None  # or there would be no archive
     try:
         names = framing.unpack(archive, folder)
     except OSError as error:
-        raise NotWritten(f"the results cannot be written to {folder}: {error.strerror or error}") from None
+        raise WriteFailure(f"the results cannot be written to {folder}: {error.strerror or error}") from None
     if frames.head.left_out:
         rest = f"{len(frames.head.left_out)} files were too large for a log and went with the pod"
         named = f"{', '.join(frames.head.left_out[:5])}{' …' if len(frames.head.left_out) > 5 else ''}"

@@ -1,23 +1,25 @@
 """Stays with a Job until it is over: its state, its log as it grows, its results. Goes on when the API server was away.
 
-What a state means is `standing`'s, what results are `framing`'s. Rule: nothing here knows a campaign; who interrupts it gets what has come.
+What a state means is for `job_status`, what results are for `framing`. Rule: nothing here knows a campaign; who interrupts
+it gets what has come.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from serving.cluster.api import Object, ask, items
+from serving.cluster.api import Connection
 from serving.cluster.campaign.framing import Frames
-from serving.cluster.campaign.job_status import Phase, Standing, standing
+from serving.cluster.campaign.job_status import JobStatus, Phase, job_status
 from serving.cluster.campaign.manifests import CONTAINER
-from serving.cluster.campaign.requests import log_lines
-from serving.cluster.connection import Connection, Refused, Unreachable
+from serving.cluster.client import ApiError, Unreachable
+from serving.cluster.objects.pods import Job
+from serving.cluster.snapshot import look
 from serving.errors import EnvironmentFault, TandemError
 
 LOOK_S = 1.0  # between two looks at a Job that does not run yet, or an API server that is away
@@ -37,7 +39,7 @@ class OutOfTime(EnvironmentFault):
 
 
 @dataclass(slots=True)
-class Followed:
+class JobFollower:
     """One Job. `say` is told each line for the user once."""
 
     connection: Connection
@@ -52,8 +54,8 @@ class Followed:
     _is_away: bool = False
     _stuck_since: float | None = None
 
-    def to_the_end(self) -> Standing:
-        """Raises Stuck, OutOfTime, Refused (a token that ran out, rights that were taken)."""
+    def to_the_end(self) -> JobStatus:
+        """Raises Stuck, OutOfTime, ApiError (a token that ran out, rights that were taken)."""
         while True:
             found = self._kept(self._look)
             if found is not None:
@@ -80,9 +82,9 @@ class Followed:
         path = f"/api/v1/namespaces/{self.connection.namespace}/pods/{self.pod}/log"
         before = self.last
         try:
-            for line in log_lines(self.connection, path, query):
+            for line in self.connection.log_lines(path, query):
                 self._take(line, before)
-        except Refused as error:
+        except ApiError as error:
             if error.status not in (400, 404):  # not begun, or gone with its node
                 raise
 
@@ -103,26 +105,21 @@ class Followed:
             if not self.frames.is_complete:
                 time.sleep(LOOK_S)
 
-    def _look(self) -> Standing:
-        namespace = self.connection.namespace
-        job = _one(self.connection, f"/apis/batch/v1/namespaces/{namespace}/jobs/{self.job}", "its job")
-        of_job = {"labelSelector": f"batch.kubernetes.io/job-name={self.job}"}
-        pods = items(self.connection, f"/api/v1/namespaces/{namespace}/pods", "its pod", of_job)
-        if pods is None:
-            raise Refused(self.connection.server, 403, "the job's pod")
-        waits = not any(it.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed") for it in pods)
-        named = pods[-1]["metadata"]["name"] if pods else self.job
-        events = list(self._events(named)) if waits else []
-        nodes = items(self.connection, "/api/v1/nodes", "its nodes") if waits and pods else ()
-        with self.connection.asking("its job"):
-            return standing(job, pods, events, nodes or (), datetime.now(UTC))
+    def _look(self) -> JobStatus:
+        connection, namespace = self.connection, self.connection.namespace
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{self.job}"
+        job = connection.find(path, "its job", Job.parse)
+        found = look(connection, pods={"labelSelector": f"batch.kubernetes.io/job-name={self.job}"})
+        if found.pods is None:
+            raise ApiError(connection.server, 403, "the job's pod")
+        if not any(it.phase == "Running" or it.has_ended for it in found.pods):  # why does it wait?
+            about = found.pods[-1].name if found.pods else self.job
+            lists = ["nodes"] if found.pods else []
+            beside = look(connection, *lists, events={"fieldSelector": f"involvedObject.name={about}"})
+            found = replace(found, events=beside.events, nodes=beside.nodes)
+        return job_status(job, found, datetime.now(UTC))
 
-    def _events(self, name: str) -> Iterator[Object]:
-        path = f"/api/v1/namespaces/{self.connection.namespace}/events"
-        found = items(self.connection, path, "its events", {"fieldSelector": f"involvedObject.name={name}"})
-        yield from found or ()
-
-    def _tell(self, found: Standing) -> None:
+    def _tell(self, found: JobStatus) -> None:
         if found.says and found.says != self._said:
             self._said = found.says
             self.say(f"tandem: {found.says}")
@@ -152,17 +149,8 @@ class Followed:
 
 def _will_pass(error: TandemError) -> bool:
     return isinstance(error, Unreachable) or (
-        isinstance(error, Refused) and (error.status >= 500 or error.status == 429)
+        isinstance(error, ApiError) and (error.status >= 500 or error.status == 429)
     )
-
-
-def _one(connection: Connection, path: str, what: str) -> Object | None:
-    try:
-        return ask(connection, path, what)
-    except Refused as error:
-        if error.status == 404:
-            return None
-        raise
 
 
 def stamped(line: str) -> tuple[tuple[int, str] | None, str]:

@@ -1,22 +1,25 @@
-"""How far is a Job's pod, and is it over? Pure: the Job, its pods and what was said of them in, Standing out.
+"""How far is a Job's pod, and is it over? Pure: the Job and a snapshot of its pods, their events and nodes in, JobStatus out.
 
-Why a pod waits is `status.why`'s; here is only what is different of a Job. Rule: what may pass by itself is told and waited for; what
-will not (an image that is not there, a secret that lacks) ends the campaign after a minute.
+Why a pod waits is for `status.pod_problems`; here is only what is different of a Job. Rule: what may pass by itself is said and waited
+for; what will not (an image that is not there, a missing secret) ends the campaign after a minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
-from serving.cluster.api import Object
 from serving.cluster.campaign.manifests import CONTAINER
-from serving.cluster.fields import at, condition, conditions, name_of, one_line
-from serving.cluster.status import reading
+from serving.cluster.objects.fields import Condition, condition, is_true
+from serving.cluster.objects.namespace import Event
+from serving.cluster.objects.pods import Container, Job, Pod
+from serving.cluster.snapshot import Snapshot
 from serving.cluster.status.pod_problems import PULL, reason
-from serving.cluster.status.snapshot import Container, Pod, Seen
+
+BY_ITS_NODE = ("Evicted", "NodeShutdown", "Terminated", "Preempting", "NodeAffinity", "UnexpectedAdmissionError")
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Phase(StrEnum):
@@ -27,7 +30,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStatus:
     phase: Phase
     pod: str | None = None
     says: str = ""  # one sentence, or nothing new
@@ -37,33 +40,24 @@ class Standing:
     is_deleted: bool = False  # nor is the Job
 
 
-def standing(
-    job: Object | None, pods: Sequence[Object], events: Sequence[Object], nodes: Sequence[Object], now: datetime
-) -> Standing:
-    """`events` of the pod or, without one, of the Job."""
-    found = sorted(pods, key=lambda it: str(at(it, "metadata", "creationTimestamp", default="")))
-    ended = _end_of_job(job)
-    if not found:
-        return _without_pod(job, ended, events)
-    it = found[-1]
-    pod, name = reading.pod(it), name_of(it)
-    main = next((each for each in pod.containers if each.name == CONTAINER), None)
-    if pod.phase in ("Succeeded", "Failed"):
-        return Standing(Phase.OVER, name, _how_it_ended(pod, main), main.exit_code if main else None, _is_late(ended))
+def job_status(job: Job | None, snapshot: Snapshot, now: datetime) -> JobStatus:
+    """The snapshot's events are of the pod or, without one, of the Job."""
+    failure = _failure(job)
+    pod = max(snapshot.pods or (), key=lambda it: it.created_at or LONG_AGO, default=None)
+    if pod is None:
+        return _without_pod(job, failure, snapshot.events or ())
+    main, is_late = pod.container(CONTAINER), _is_late(failure)
+    if pod.has_ended:
+        return JobStatus(Phase.OVER, pod.name, _how_it_ended(pod, main), main.exit_code if main else None, is_late)
     if main is not None and main.is_running:
-        return Standing(Phase.RUNS, name, is_timeout=_is_late(ended))
+        return JobStatus(Phase.RUNS, pod.name, is_timeout=is_late)
     if main is not None and main.exit_code is not None and not main.waits:  # ended; its pod's phase lags behind
-        return Standing(Phase.OVER, name, code=main.exit_code, is_timeout=_is_late(ended))
+        return JobStatus(Phase.OVER, pod.name, code=main.exit_code, is_timeout=is_late)
     if pod.is_leaving:
-        return Standing(Phase.COMING, name, "its pod is leaving")
-    seen = Seen(
-        str(at(it, "metadata", "namespace", default="")),
-        events=tuple(map(reading.event, events)),
-        nodes=tuple(map(reading.node, nodes)),
-    )
-    why = reason(pod, seen, now)
+        return JobStatus(Phase.COMING, pod.name, "its pod is leaving")
+    why = reason(pod, snapshot, now)
     is_stuck = main is not None and (main.waits in PULL or main.waits.endswith("Error"))
-    return Standing(Phase.STUCK if is_stuck else Phase.COMING, name, _waits(pod, main, why.why if why else ""))
+    return JobStatus(Phase.STUCK if is_stuck else Phase.COMING, pod.name, _waits(pod, main, why.why if why else ""))
 
 
 def _waits(pod: Pod, main: Container | None, why: str) -> str:
@@ -74,61 +68,42 @@ def _waits(pod: Pod, main: Container | None, why: str) -> str:
 
 
 def _how_it_ended(pod: Pod, main: Container | None) -> str:
-    if pod.reason in (
-        "Evicted",
-        "NodeShutdown",
-        "Terminated",
-        "Preempting",
-        "NodeAffinity",
-        "UnexpectedAdmissionError",
-    ):
+    if pod.reason in BY_ITS_NODE:
         return f"pod {pod.name} was ended by its node ({pod.reason}{': ' + pod.message if pod.message else ''})"
-    if condition(pod.conditions, "DisruptionTarget") is not None:
-        return f"pod {pod.name} was taken off its node ({_words(pod)})"
+    if disruption := condition(pod.conditions, "DisruptionTarget"):
+        words = ": ".join(filter(None, (disruption.reason, disruption.message)))
+        return f"pod {pod.name} was taken off its node ({words})"
     if main is not None and main.ended == "OOMKilled":
         return f"pod {pod.name} was killed for memory: fewer requests a second, or fewer processes"
     return ""
 
 
-def _words(pod: Pod) -> str:
-    found = condition(pod.conditions, "DisruptionTarget")
-    return "" if found is None else ": ".join(filter(None, (found.reason, found.message)))
+def _failure(job: Job | None) -> Condition | None:
+    """The Failed condition of a Job, or what is set before its pods are gone."""
+    if job is None:
+        return None
+    failed = condition(job.conditions, "Failed") or condition(job.conditions, "FailureTarget")
+    return failed if failed is not None and failed.is_true else None
 
 
-def _end_of_job(job: Object | None) -> tuple[str, str] | None:
-    """Reason and message of a Job that has failed."""
-    failed = None if job is None else condition(conditions(job), "Failed")
-    if failed is None and job is not None:
-        failed = condition(conditions(job), "FailureTarget")  # before its pods are gone
-    return (failed.reason, failed.message) if failed is not None and failed.is_true else None
+def _is_late(failure: Condition | None) -> bool:
+    return failure is not None and failure.reason == "DeadlineExceeded"
 
 
-def _is_late(ended: tuple[str, str] | None) -> bool:
-    return ended is not None and ended[0] == "DeadlineExceeded"
-
-
-def _without_pod(job: Object | None, ended: tuple[str, str] | None, events: Sequence[Object]) -> Standing:
+def _without_pod(job: Job | None, failure: Condition | None, events: Sequence[Event]) -> JobStatus:
     if job is None:
         why = "the Job is gone: somebody deleted it, perhaps who followed it as well and has its results"
-        return Standing(Phase.OVER, says=why, is_gone=True, is_deleted=True)
-    if ended is not None or _is_complete(job):
-        why = "no pod is left of it: its node went, or somebody deleted it"
-        late = _is_late(ended)
-        return Standing(Phase.OVER, says="" if late else why, is_timeout=late, is_gone=True)
-    refused = [one_line(it.get("message")) for it in events if it.get("reason") == "FailedCreate"]
-    if refused:
-        return Standing(Phase.STUCK, says=_refused(refused[-1]))
-    return Standing(Phase.COMING)
+        return JobStatus(Phase.OVER, says=why, is_gone=True, is_deleted=True)
+    if failure is not None or is_true(job.conditions, "Complete"):
+        is_late = _is_late(failure)
+        why = "" if is_late else "no pod is left of it: its node went, or somebody deleted it"
+        return JobStatus(Phase.OVER, says=why, is_timeout=is_late, is_gone=True)
+    refusals = [it.message for it in events if it.reason == "FailedCreate"]
+    return JobStatus(Phase.STUCK, says=_refusal(refusals[-1])) if refusals else JobStatus(Phase.COMING)
 
 
-def _is_complete(job: Object) -> bool:
-    found = condition(conditions(job), "Complete")
-    return found is not None and found.is_true
-
-
-def _refused(said: str) -> str:
+def _refusal(message: str) -> str:
     """Why no pod is made, in the server's words, and the way out."""
-    why = said.partition("is forbidden: ")[2] or said
-    if "quota" in why:
-        return f"no pod can be made: {why}; have the quota raised, or let the campaign have fewer `processes`"
-    return f"no pod can be made: {why}"
+    why = message.partition("is forbidden: ")[2] or message
+    more = "; have the quota raised, or let the campaign have fewer `processes`" if "quota" in why else ""
+    return f"no pod can be made: {why}{more}"

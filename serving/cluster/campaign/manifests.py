@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from serving.cluster.api import Object
-from serving.cluster.campaign.target import LOADTEST, VARIABLE, Target
-from serving.cluster.status.reading import COMPONENT, RELEASE
-from serving.cluster.status.snapshot import GATEWAY
+from serving.cluster.campaign.target import VARIABLE, Target
+from serving.cluster.objects.fields import COMPONENT, GATEWAY, LOADTEST, MANAGED_BY, NAME, PART_OF, RELEASE, Object
+from serving.cluster.objects.pods import CAMPAIGN
 from serving.errors import UserError
 
 FOLDER, RESULTS = "/campaign", "/results"
 CONTAINER = "campaign"
-MANAGED_BY, OURS = "app.kubernetes.io/managed-by", "tandem"  # what the chart makes is Helm's
-CAMPAIGN = "tandem-campaign"  # annotation of the Job: the name in the campaign's file
+MANAGER = "tandem"  # of what is made here; what the chart makes is Helm's
 MAX_FILES_BYTES = 2**20  # of a ConfigMap's data, by the API server
 GRACE_S = 90  # to end a run, write the report and send what there is
 KEPT_S = 86400  # a Job that is over, and its log: a day to look at it, as the chart's load test
@@ -28,7 +26,7 @@ USER = 1000  # of Tandem's images
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CampaignFile:
     """A campaign file that was read. `files`: it, and what it names, by path relative to it. `planned_s`: how long its runs last."""
 
     name: str
@@ -61,15 +59,15 @@ def job_name(release: str, campaign: str, suffix: str) -> str:
 
 def labels(it: Target) -> dict[str, str]:
     return {
-        "app.kubernetes.io/name": it.name,
+        NAME: it.name,
         RELEASE: it.release,
         COMPONENT: LOADTEST,
-        "app.kubernetes.io/part-of": "tandem",
-        MANAGED_BY: OURS,
+        PART_OF: "tandem",
+        MANAGED_BY: MANAGER,
     }
 
 
-def job(name: str, target: Target, given: Given, timeout_s: int) -> Object:
+def job(name: str, target: Target, given: CampaignFile, timeout_s: int) -> Object:
     template = {
         "metadata": {
             "labels": labels(target),
@@ -94,7 +92,7 @@ def job(name: str, target: Target, given: Given, timeout_s: int) -> Object:
     }
 
 
-def _pod(name: str, target: Target, given: Given) -> Object:
+def _pod(name: str, target: Target, given: CampaignFile) -> Object:
     keys = _keys(given)
     return {
         "restartPolicy": "Never",
@@ -122,7 +120,7 @@ def _pod(name: str, target: Target, given: Given) -> Object:
     }
 
 
-def _container(target: Target, given: Given) -> Object:
+def _container(target: Target, given: CampaignFile) -> Object:
     # One core for each of Locust's processes, and one for the process that leads several; a limit, because some quotas ask for one.
     num_cores = str(given.num_processes + (given.num_processes > 1))
     amount = {"cpu": num_cores, "memory": f"{512 + 256 * given.num_processes}Mi"}
@@ -150,7 +148,7 @@ def _container(target: Target, given: Given) -> Object:
     }
 
 
-def command(target: Target, given: Given) -> list[str]:
+def command(target: Target, given: CampaignFile) -> list[str]:
     program = resources.files("serving.cluster.campaign").joinpath("pod_program.py").read_text(encoding="utf-8")
     run = ["tandem", "campaign", "run", f"{FOLDER}/{given.file}", f"--url={target.url}", f"--output={RESULTS}"]
     return ["python", "-c", program, RESULTS, target.url, *run, *(f"--fail-if={it}" for it in given.fail_if)]
@@ -171,12 +169,12 @@ def _away_from_servers(target: Target) -> Object:
     return {"preferredDuringSchedulingIgnoredDuringExecution": terms}
 
 
-def _keys(given: Given) -> dict[str, str]:
+def _keys(given: CampaignFile) -> dict[str, str]:
     """A ConfigMap's key for each path: keys hold no slash."""
     return {path: f"{number}-{re.sub(r'[^-._a-zA-Z0-9]', '-', path)}"[:253] for number, path in enumerate(given.files)}
 
 
-def config_map(name: str, target: Target, given: Given, owner: Object) -> Object:
+def config_map(name: str, target: Target, given: CampaignFile, owner: Object) -> Object:
     keys = _keys(given)
     return {
         "apiVersion": "v1",
@@ -189,7 +187,7 @@ def config_map(name: str, target: Target, given: Given, owner: Object) -> Object
 
 def network_policy(name: str, target: Target, owner: Object) -> Object:
     """Out to the gateway and to name servers, as the chart's own load test."""
-    gateway = {"app.kubernetes.io/name": target.name, RELEASE: target.release, COMPONENT: GATEWAY}
+    gateway = {NAME: target.name, RELEASE: target.release, COMPONENT: GATEWAY}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

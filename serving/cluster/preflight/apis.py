@@ -15,7 +15,7 @@ from serving.cluster.preflight.facts import (
     MetricsApi,
 )
 from serving.cluster.preflight.finding import Finding, State
-from serving.cluster.preflight.requirements import Kind, Wanted
+from serving.cluster.preflight.requirements import Kind, Requirements
 
 METRICS_FOR = {
     "metrics.k8s.io": "install metrics-server if a pool is to scale by CPU use (autoscaling.enabled)",
@@ -34,7 +34,7 @@ KNOWN = {
 }
 
 
-def apis(facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+def apis(facts: Facts, wanted: Requirements) -> Iterator[Finding]:
     for group in METRICS:
         yield _metrics(group, facts.metrics[group], is_required=group in wanted.metrics)
     for kind, (name, purpose) in KNOWN.items():
@@ -62,17 +62,18 @@ def _kind(name: str, kind: Kind, api: Api, purpose: str, *, is_required: bool) -
     return Finding(name, State.MISSING, f"{kind} {is_not}", purpose, is_required)
 
 
-def storage(facts: Facts, wanted: Wanted) -> Finding:
+def storage(facts: Facts, wanted: Requirements) -> Finding:
     """Optional unless a volume is made; a volume that is only used is told of instead."""
     name, is_required = "storage", bool(wanted.claims_made or wanted.claims_used)
-    for claim, phase in facts.claims.items():
-        if phase is None:
+    claims = facts.cluster.volume_claims
+    for claim in sorted(wanted.claims_used):
+        if claims is None:
             fix = f"have an administrator look: kubectl --namespace {facts.namespace} get pvc {claim}"
             return Finding(name, State.UNKNOWN, f"this user may not see volume claim '{claim}'", fix)
-        if not phase:
+        if claim not in {it.name for it in claims}:
             fix = "make it, or name another: modelRepository.claimName"
             return Finding(name, State.MISSING, f"there is no volume claim '{claim}'", fix)
-    classes = facts.storage_classes
+    classes = facts.cluster.storage_classes
     if classes is None:
         fix = "have an administrator look: kubectl get storageclass"
         return Finding(name, State.UNKNOWN, "this user may not see storage classes", fix, bool(wanted.claims_made))
@@ -92,10 +93,10 @@ def storage(facts: Facts, wanted: Wanted) -> Finding:
     )
 
 
-def network_policies(wanted: Wanted) -> Finding:
+def network_policies(wanted: Requirements) -> Finding:
     """Nothing in the API says whether a network plugin enforces policies: it is not even asked for."""
     name = "network policies"
-    if not wanted.runs_policies:
+    if not wanted.has_policies:
         return Finding(name, State.OK, "none is wanted", is_required=False)
     return Finding(
         name,

@@ -1,4 +1,4 @@
-"""Do these facts allow this installation, and what is the fix where they do not? Pure: Facts and Wanted in, findings out.
+"""Do these facts allow this installation, and what is the fix where they do not? Pure: Facts and Requirements in, findings out.
 
 Required is what the installation needs as it is wanted; the rest is optional and says what it is for. What is about one subject stands in
 `gpus`, `quotas`, `apis` and `images`; here are the order and what every cluster is asked first.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 
+from serving.cluster.objects.nodes import Node
 from serving.cluster.preflight.apis import apis, network_policies, storage
-from serving.cluster.preflight.facts import Facts, Node
+from serving.cluster.preflight.facts import Facts
 from serving.cluster.preflight.finding import Finding, State
 from serving.cluster.preflight.gpus import gpu_findings, gpu_sizes
 from serving.cluster.preflight.images import images
 from serving.cluster.preflight.quotas import limit_ranges, quotas
-from serving.cluster.preflight.requirements import Wanted
+from serving.cluster.preflight.requirements import Requirements
 
 MIN_SERVER_VERSION = (1, 30)  # kubeVersion of helm/tandem/Chart.yaml, which says why; a test compares them
 IN_EDIT = {
@@ -24,14 +25,14 @@ IN_EDIT = {
 # what Kubernetes' own role `edit` may create; definitions that others install bring roles of their own, or none
 
 
-def findings(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
+def findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
     """In the order in which somebody would mend them."""
     return (
         _server_version(facts.server_version),
         _namespace(facts),
         *_rights(facts),
         *_pod_security(facts),
-        _nodes(facts.nodes),
+        _nodes(facts.cluster.nodes),
         *gpu_findings(facts, wanted),
         *gpu_sizes(wanted),
         quotas(facts, wanted),
@@ -118,7 +119,7 @@ def _nodes(nodes: tuple[Node, ...] | None) -> Finding:
         return Finding("nodes", State.MISSING, "there is none", "add one; an autoscaler's group may stand at zero")
     num_ready, num_cordoned = sum(it.is_ready for it in nodes), sum(it.is_cordoned for it in nodes)
     found = f"{num_ready} of {len(nodes)} ready" + (f", {num_cordoned} cordoned" if num_cordoned else "")
-    if any(it.is_ready and not it.is_cordoned for it in nodes):
+    if any(it.is_usable for it in nodes):
         return Finding("nodes", State.OK, found)
     fix = "kubectl uncordon NAME" if num_ready else "kubectl describe nodes says why"
     return Finding("nodes", State.MISSING, found, fix)

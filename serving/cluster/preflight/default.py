@@ -7,40 +7,31 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from serving.cluster.preflight.requirements import SECRETS, Container, Pods, Resource, Wanted
+from serving.cluster.objects.pods import ContainerSpec, PodSpec
+from serving.cluster.preflight.requirements import SECRETS, PodGroup, Requirements, Resource
 
 MIB = Decimal(2**20)
 
 
-def _container(where: str, name: str, *, is_init: bool, cpu: tuple[str, str], mib: tuple[int, int]) -> Container:
+def _container(name: str, *, cpu: tuple[str, str], mib: tuple[int, int], is_init: bool = False) -> ContainerSpec:
     """`cpu` and `mib`: request and limit."""
-    return Container(
-        f"{where}, container {name}",
+    return ContainerSpec(
+        name,
         is_init,
         requests={"cpu": Decimal(cpu[0]), "memory": mib[0] * MIB},
         limits={"cpu": Decimal(cpu[1]), "memory": mib[1] * MIB},
     )
 
 
-def _pool(where: str) -> Pods:
-    return Pods(
-        where,
-        1,
-        (
-            *(
-                _container(where, name, is_init=True, cpu=("0.05", "0.5"), mib=(64, 256))
-                for name in ("copy-models", "verify-models")
-            ),
-            _container(where, "triton", is_init=False, cpu=("1", "2"), mib=(768, 1536)),
-        ),
+POOL = PodSpec(
+    (
+        _container("copy-models", cpu=("0.05", "0.5"), mib=(64, 256), is_init=True),
+        _container("verify-models", cpu=("0.05", "0.5"), mib=(64, 256), is_init=True),
+        _container("triton", cpu=("1", "2"), mib=(768, 1536)),
     )
-
-
-def _gateway(where: str) -> Pods:
-    return Pods(where, 2, (_container(where, "gateway", is_init=False, cpu=("0.5", "2"), mib=(512, 2048)),))
-
-
-DEFAULT = Wanted(
+)
+GATEWAY = PodSpec((_container("gateway", cpu=("0.5", "2"), mib=(512, 2048)),))
+DEFAULT = Requirements(
     source="the chart's default",
     resources=frozenset(
         {
@@ -53,7 +44,7 @@ DEFAULT = Wanted(
             SECRETS,
         }
     ),
-    pods=(_pool("deployment tandem-cpu"), _gateway("deployment tandem-gateway")),
+    pods=(PodGroup("deployment tandem-cpu", 1, POOL), PodGroup("deployment tandem-gateway", 2, GATEWAY)),
 )
 # (resource, what of the chart makes it) of everything that only other values make; a test compares both with the chart's templates.
 OPTIONAL = (

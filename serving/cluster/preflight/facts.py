@@ -1,15 +1,21 @@
-"""What a cluster says of itself: values only. None is "this user may not see it", never "there is none"."""
+"""What a cluster says of itself before an installation: its objects, this user's rights, the APIs that are served.
+
+Only reading, and only what an ordinary user may ask. Of a secret nothing is asked for but whether it is there and of which type. None is
+"this user may not see it", never "there is none".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from serving.cluster.preflight.requirements import Kind
-from serving.cluster.taints import Taint
+from serving.cluster.api import METADATA_ONLY, Connection, Right
+from serving.cluster.client import ApiError
+from serving.cluster.objects.fields import at, condition, conditions, label, name_of
+from serving.cluster.preflight.default import OPTIONAL
+from serving.cluster.preflight.requirements import Kind, Requirements, Resource
+from serving.cluster.snapshot import Snapshot, look
 
 NODE_POOL = Kind("karpenter.sh", "v1", "NodePool")
 SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject")
@@ -33,61 +39,6 @@ class MetricsApi:
     trouble: str = ""  # the aggregator's own words
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    name: str
-    is_ready: bool
-    is_cordoned: bool
-    capacity: Mapping[str, int]  # GPU resources that the device plugin once announced
-    allocatable: Mapping[str, int]  # of those, the healthy ones; some may be in use
-    sign_of_gpu: str | None = None  # a label that says it has a card
-    taints: tuple[Taint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodePool:
-    """Of Karpenter. Whether it buys cards follows from its limits, taints and requirements, not from what clouds sell."""
-
-    name: str
-    is_ready: bool
-    sign_of_gpu: str | None
-    trouble: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StorageClass:
-    name: str
-    is_default: bool
-    provisioner: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    name: str
-    hard: Mapping[str, Decimal]
-    used: Mapping[str, Decimal]
-    is_scoped: bool = False  # counts only some pods, by priority or deadline
-
-
-@dataclass(frozen=True, slots=True)
-class LimitRange:
-    """One line of a LimitRange, by resource."""
-
-    name: str
-    kind: str  # Container, Pod, PersistentVolumeClaim
-    least: Mapping[str, Decimal]
-    most: Mapping[str, Decimal]
-    default: Mapping[str, Decimal]
-    ratio: Mapping[str, Decimal]  # most that a limit may be, in requests
-
-
-@dataclass(frozen=True, slots=True)
-class FailedPull:
-    image: str
-    says: str
-    at: datetime | None
-
-
 class Secret(StrEnum):
     THERE = "there"
     OTHER_TYPE = "other type"  # only where a type is asked for
@@ -97,20 +48,128 @@ class Secret(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Facts:
     server_version: str  # as the server writes it: v1.35.0, v1.31.4-gke.1256000
-    namespace: str
     has_namespace: bool | None
     enforced: str | None  # label pod-security.kubernetes.io/enforce, empty without one
-    denied: tuple[str, ...]  # resources that the installation makes and this user may not
-    denied_optional: tuple[str, ...]  # the same of what other values make, with what for
-    nodes: tuple[Node, ...] | None
-    node_pools: tuple[NodePool, ...] | None
+    cluster: Snapshot
     kinds: Mapping[Kind, Api]
     metrics: Mapping[str, MetricsApi]
-    storage_classes: tuple[StorageClass, ...] | None
-    quotas: tuple[Quota, ...] | None
-    limit_ranges: tuple[LimitRange, ...] | None
-    own_use: Mapping[str, Decimal] | None  # of the quotas, by a Tandem that is installed there already
-    pull_secrets: Mapping[str, Secret | None]
-    secrets: Mapping[str, Secret | None]
-    claims: Mapping[str, str | None]  # name -> phase, empty if there is none
-    failed_pulls: tuple[FailedPull, ...] | None
+    denied: tuple[str, ...] = ()  # resources that the installation makes and this user may not
+    denied_optional: tuple[str, ...] = ()  # the same of what other values make, with what for
+    pull_secrets: Mapping[str, Secret | None] = field(default_factory=dict)
+    secrets: Mapping[str, Secret | None] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        return self.cluster.namespace
+
+
+LISTS = ("nodes", "node_pools", "storage_classes", "quotas", "limit_ranges", "pods", "events")
+DOCKER = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")  # the second is old, and kubelets accept it
+
+
+def collect(connection: Connection, wanted: Requirements) -> Facts:
+    """Raises ApiError or Unreachable where there is no answer to go on with."""
+    version = connection.get("/version", "its version")
+    with connection.guard("its version"):
+        server_version = str(version["gitVersion"])
+    has_namespace, enforced = _namespace(connection)
+    kinds = {NODE_POOL, SCALED_OBJECT, SERVICE_MONITOR, HTTP_ROUTE, *wanted.kinds}
+    optional = [(it, purpose) for it, purpose in OPTIONAL if it not in wanted.resources]
+    with connection.guard("its objects"):
+        return Facts(
+            server_version=server_version,
+            has_namespace=has_namespace,
+            enforced=enforced,
+            cluster=look(connection, *LISTS, *(["volume_claims"] if wanted.claims_used else [])),
+            kinds=_kinds(connection, kinds),
+            metrics={group: _metrics_api(connection, group) for group in METRICS},
+            denied=tuple(it.name for it in sorted(wanted.resources) if not _may_create(connection, it)),
+            denied_optional=tuple(
+                f"{it.name} ({purpose})" for it, purpose in optional if not _may_create(connection, it)
+            ),
+            pull_secrets={it: _secret(connection, it, DOCKER) for it in sorted(wanted.pull_secrets)},
+            secrets={it: _secret(connection, it) for it in sorted(wanted.secrets_used)},
+        )
+
+
+def _namespace(connection: Connection) -> tuple[bool | None, str | None]:
+    """Whether it is there, and the pod security level that it enforces."""
+    name = connection.namespace
+    try:
+        found = connection.get(f"/api/v1/namespaces/{name}", f"the namespace '{name}'")
+    except ApiError as error:
+        if error.status == 403:
+            return None, None
+        if error.status == 404:
+            return False, ""
+        raise
+    return True, label(found, "pod-security.kubernetes.io/enforce")
+
+
+def _may_create(connection: Connection, it: Resource) -> bool:
+    return connection.may(Right(it.group, it.name, is_namespaced=it.is_namespaced))
+
+
+def _kinds(connection: Connection, kinds: Iterable[Kind]) -> dict[Kind, Api]:
+    """By discovery, which every signed-in user may read; reading CustomResourceDefinitions takes more rights."""
+    served = {
+        (group, version): _discovered(connection, group, version)
+        for group, version in {(it.group, it.version) for it in kinds}
+    }
+    found = {}
+    for it in kinds:
+        names = served[it.group, it.version]
+        found[it] = names if isinstance(names, Api) else Api.SERVED if it.name in names else Api.ABSENT
+    return found
+
+
+def _discovered(connection: Connection, group: str, version: str) -> frozenset[str] | Api:
+    try:
+        found = connection.get(f"/apis/{group}/{version}", f"the API {group}/{version}")
+    except ApiError as error:
+        if error.status in (404, 503):
+            return Api.ABSENT if error.status == 404 else Api.BROKEN
+        raise
+    return frozenset(str(it.get("kind")) for it in found["resources"])
+
+
+def _metrics_api(connection: Connection, group: str) -> MetricsApi:
+    """The aggregator's own word, which names the server behind it; for who may not read that, discovery."""
+    versions = ("v1beta2", "v1beta1") if group.startswith("custom") else ("v1beta1",)
+    broken = None
+    for version in versions:
+        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{version}.{group}"
+        state = server = None
+        trouble = ""
+        try:
+            found = connection.get(path, f"who serves {group}")
+            of = at(found, "spec", "service", default={})
+            server = f"{of.get('namespace')}/{of.get('name')}" if of else None
+            available = condition(conditions(found), "Available")
+            state = Api.SERVED if available and available.is_true else Api.BROKEN
+            trouble = f"{available.reason}: {available.message}" if available and not available.is_true else ""
+        except ApiError as error:
+            if error.status == 403:
+                names = _discovered(connection, group, version)
+                state = names if isinstance(names, Api) else Api.SERVED
+            elif error.status != 404:
+                raise
+        if state is Api.SERVED:
+            return MetricsApi(state, server)
+        if state is Api.BROKEN:
+            broken = MetricsApi(state, server, trouble)
+    return broken or MetricsApi(Api.ABSENT)
+
+
+def _secret(connection: Connection, name: str, kinds: tuple[str, ...] = ()) -> Secret | None:
+    path = f"/api/v1/namespaces/{connection.namespace}/secrets"
+
+    def named(selector: str) -> tuple[str, ...] | None:
+        return connection.items(path, "its secrets' names", name_of, {"fieldSelector": selector}, accept=METADATA_ONLY)
+
+    there = named(f"metadata.name={name}")
+    if not there:
+        return None if there is None else Secret.ABSENT
+    if not kinds:
+        return Secret.THERE
+    return Secret.THERE if any(named(f"metadata.name={name},type={it}") for it in kinds) else Secret.OTHER_TYPE

@@ -4,43 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from serving.cluster.gpus import GPU, told, total, unweighed
-from serving.cluster.preflight.facts import Facts, Node, NodePool
+from serving.cluster.gpu_pools import unweighed
+from serving.cluster.objects.gpus import GPU, listed, total
+from serving.cluster.objects.nodes import Node, NodePool, closed
+from serving.cluster.preflight.facts import Facts
 from serving.cluster.preflight.finding import Finding, State
-from serving.cluster.preflight.requirements import Wanted
-from serving.cluster.taints import closed
+from serving.cluster.preflight.requirements import Requirements
 
 POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
 SHOWN = 3  # names in one line
 
 
-def gpu_findings(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
+def gpu_findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
     """Required where a wanted pod asks for a card; one finding about cards, and others only where something is to be said."""
     is_required = bool(wanted.gpus)
-    if facts.nodes is None:
+    if facts.cluster.nodes is None:
         fix = "have an administrator run this, too; only a GPU pool needs it"
         return (Finding("GPU nodes", State.UNKNOWN, "this user may not see nodes", fix, is_required),)
-    found = _cards(facts.nodes, facts.node_pools, wanted)
-    return (found, *_device_plugin(facts.nodes, is_required and found.state is not State.OK), *_taints(facts, wanted))
+    found = _cards(facts.cluster.nodes, facts.cluster.node_pools, wanted)
+    return (
+        found,
+        *_device_plugin(facts.cluster.nodes, is_required and found.state is not State.OK),
+        *_taints(facts, wanted),
+    )
 
 
-def gpu_sizes(wanted: Wanted) -> tuple[Finding, ...]:
+def gpu_sizes(wanted: Requirements) -> tuple[Finding, ...]:
     """Nothing to say unless a GPU pool follows the scaler that weighs another one."""
     it = unweighed(wanted.gpu_pools)
     return () if it is None else (Finding("GPU pools", State.MISSING, it.found, it.fix, is_required=False),)
 
 
-def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wanted: Wanted) -> Finding:
+def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wanted: Requirements) -> Finding:
     name, is_required = "GPU nodes", bool(wanted.gpus)
     asked = wanted.gpus or {GPU: 1}
-    all_there = total(it.allocatable for it in nodes if _is_usable(it))
+    all_there = total(it.allocatable for it in nodes if it.is_usable)
     lacking = {resource: count for resource, count in asked.items() if all_there.get(resource, 0) < count}
-    carrying = [it for it in nodes if it.capacity and _is_usable(it)]
+    carrying = [it for it in nodes if it.capacity and it.is_usable]
     if not wanted.gpus and any(all_there.values()):
         lacking = {}  # any card will do for who has not said which
     if not lacking:
         there = {key: count for key, count in all_there.items() if count}
-        found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} cards, allocatable: {told(there)}"
+        found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} cards, allocatable: {listed(there)}"
         return Finding(name, State.OK, found, is_required=is_required)
     if not carrying and (pool := _buyer(node_pools)):
         found = f"none now; Karpenter's NodePool '{pool.name}' buys them ({pool.sign_of_gpu})"
@@ -71,14 +76,14 @@ def _lack(
         )
     if others:
         return (
-            f"none has {resource} allocatable, but there are {told(others)}",
+            f"none has {resource} allocatable, but there are {listed(others)}",
             f"name one of those (pools.gpu.gpu.resource={next(iter(others))}), or have the device plugin announce it: k8s/gpu-sharing/",
         )
     if carrying:
         announced = ", ".join(sorted({key for it in carrying for key in it.capacity}))
         found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} {announced}, 0 allocatable"
         return found, "the device plugin has stopped or calls the cards unhealthy: read its log on these nodes"
-    if waiting := [it.name for it in nodes if it.capacity and not _is_usable(it)]:
+    if waiting := [it.name for it in nodes if it.capacity and not it.is_usable]:
         return "none with a card is ready and not cordoned", f"kubectl describe node {waiting[0]} says why"
     if broken := next((it for it in node_pools or () if it.sign_of_gpu), None):
         return (
@@ -105,10 +110,10 @@ def _device_plugin(nodes: tuple[Node, ...], is_required: bool) -> tuple[Finding,
     return (Finding("GPU device plugin", State.MISSING, found, fix, is_required),)
 
 
-def _taints(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
+def _taints(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
     """Taints of GPU nodes that the pools do not tolerate; nothing to say where there is no such node."""
-    nodes = [it for it in facts.nodes or () if it.capacity or it.sign_of_gpu]
-    pods = [it for it in wanted.pods if it.gpus]
+    nodes = [it for it in facts.cluster.nodes or () if it.capacity or it.sign_of_gpu]
+    pods = [it.spec for it in wanted.pods if it.spec.gpus]
     tolerations = [it.tolerations for it in pods] or [POOL_TOLERATIONS]
     barred = {it.name: [taint for each in tolerations for taint in closed(it.taints, each)] for it in nodes}
     if not nodes or any(not taints for taints in barred.values()):
@@ -120,10 +125,6 @@ def _taints(facts: Facts, wanted: Wanted) -> tuple[Finding, ...]:
     found = f"no GPU node lets the pool in: {name} has {', '.join(map(str, taints))}"
     fix = f"add to pools.gpu.tolerations: {taints[0].toleration}"
     return (Finding("GPU taints", State.MISSING, found, fix, is_required=bool(pods)),)
-
-
-def _is_usable(node: Node) -> bool:
-    return node.is_ready and not node.is_cordoned
 
 
 def _names(names: list[str]) -> str:

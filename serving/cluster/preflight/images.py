@@ -5,11 +5,14 @@ Only a pull shows that a registry lets the cluster in; what is seen here are the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
-from serving.cluster.preflight.facts import Facts, FailedPull, Secret
+from serving.cluster.objects.namespace import Event
+from serving.cluster.preflight.facts import Facts, Secret
 from serving.cluster.preflight.finding import Finding, State
 
+IMAGE = re.compile(r'"([^"\s]+)"')  # the kubelet quotes it: Failed to pull image "x", Back-off pulling image "x"
 SHOWN = 3  # images in one line
 SAYS_MAX_CHARS = 200  # a registry's error page may be long
 
@@ -19,7 +22,7 @@ def images(facts: Facts) -> Iterator[Finding]:
         yield _pull_secret(name, secret, facts.namespace)
     for name, secret in facts.secrets.items():
         yield _secret(name, secret, facts.namespace)
-    yield _pulls(facts.failed_pulls, facts.namespace)
+    yield _pulls(facts.cluster.events, facts.namespace)
 
 
 def _pull_secret(name: str, secret: Secret | None, namespace: str) -> Finding:
@@ -49,18 +52,36 @@ def _unseen(title: str, namespace: str, name: str) -> Finding:
     return Finding(title, State.UNKNOWN, "this user may not see secrets", fix)
 
 
-def _pulls(failed: tuple[FailedPull, ...] | None, namespace: str) -> Finding:
+def _pulls(events: tuple[Event, ...] | None, namespace: str) -> Finding:
     title = "image pulls"
-    if failed is None:
+    if events is None:
         fix = f"have an administrator look: kubectl --namespace {namespace} get events"
         return Finding(title, State.UNKNOWN, "this user may not see events", fix, is_required=False)
+    failed = failed_pulls(events)
     if not failed:
         found = "no event of the namespace tells of one that failed"
         return Finding(title, State.OK, found, is_required=False)
-    told = [f"{it.image} ({it.says[:SAYS_MAX_CHARS]}{_when(it)})" for it in failed[:SHOWN]]
+    named = [f"{image} ({it.message[:SAYS_MAX_CHARS]}{_when(it)})" for image, it in list(failed.items())[:SHOWN]]
     fix = "is the name right, is it pushed, and do imagePullSecrets let the cluster in? Events stay for an hour or so"
-    return Finding(title, State.MISSING, f"failed lately: {'; '.join(told)}", fix, is_required=False)
+    return Finding(title, State.MISSING, f"failed lately: {'; '.join(named)}", fix, is_required=False)
 
 
-def _when(it: FailedPull) -> str:
+def failed_pulls(events: Iterable[Event]) -> dict[str, Event]:
+    """The newest failure of each image that says why: "Back-off pulling", which comes again and again, does not."""
+    found: dict[str, Event] = {}
+    for it in events:
+        image = IMAGE.search(it.message)
+        if it.reason not in ("Failed", "BackOff") or not image or "image" not in it.message:
+            continue
+        before = found.get(image[1])
+        if before is None or _weight(it) > _weight(before):
+            found[image[1]] = it
+    return found
+
+
+def _weight(it: Event) -> tuple[bool, float]:
+    return it.message.startswith("Failed"), it.at_s
+
+
+def _when(it: Event) -> str:
     return f", {it.at:%H:%M:%S} UTC" if it.at else ""

@@ -6,12 +6,14 @@ LimitRange against every container. Not counted: the extra pod of a rolling upda
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
-from serving.cluster.preflight.facts import Facts, LimitRange, Quota
+from serving.cluster.objects.namespace import Limit, Quota
+from serving.cluster.objects.pods import ContainerSpec, Pod
+from serving.cluster.preflight.facts import Facts
 from serving.cluster.preflight.finding import Finding, State
-from serving.cluster.preflight.requirements import Container, Wanted
+from serving.cluster.preflight.requirements import Requirements
 
 # The same under two names: a quota may say `cpu` for requests.cpu and count/pods for pods.
 ALIASES = {
@@ -25,30 +27,40 @@ COMPUTE = ("cpu", "memory")  # of which a quota makes every container state what
 SHOWN = 3  # troubles in one line
 
 
-def quotas(facts: Facts, wanted: Wanted) -> Finding:
+def quotas(facts: Facts, wanted: Requirements) -> Finding:
     name = "quotas"
-    if facts.quotas is None:
+    if facts.cluster.quotas is None:
         fix = f"have an administrator look: kubectl --namespace {facts.namespace} describe quota"
         return Finding(name, State.UNKNOWN, "this user may not see them", fix)
-    if not facts.quotas:
+    if not facts.cluster.quotas:
         return Finding(name, State.OK, "the namespace has none")
-    troubles = [trouble for it in facts.quotas if not it.is_scoped for trouble in _troubles(it, facts, wanted)]
-    scoped = [it.name for it in facts.quotas if it.is_scoped]
+    troubles = [trouble for it in facts.cluster.quotas if not it.is_scoped for trouble in _troubles(it, facts, wanted)]
+    scoped = [it.name for it in facts.cluster.quotas if it.is_scoped]
     if troubles:
         fix = (
             f"raise it (kubectl --namespace {facts.namespace} edit quota), or ask for less: "
             "gateway.resources, pools.NAME.resources and replicas"
         )
         return Finding(name, State.MISSING, f"{wanted.source} does not fit: {_some(troubles)}", fix)
-    names = ", ".join(it.name for it in facts.quotas)
+    names = ", ".join(it.name for it in facts.cluster.quotas)
     found = f"{wanted.source} fits into {names}"
     if scoped:
         found += f" ({', '.join(scoped)} counts only some pods, and was not held against it)"
     return Finding(name, State.OK, found)
 
 
-def _troubles(quota: Quota, facts: Facts, wanted: Wanted) -> Iterator[str]:
-    sums, own = wanted.sums(), facts.own_use or {}
+def own_use(pods: Iterable[Pod]) -> dict[str, Decimal]:
+    """What a Tandem that is installed there takes of a quota already."""
+    summed: dict[str, Decimal] = {}
+    for it in pods:
+        if not it.has_ended:
+            for key, value in {"pods": Decimal(1), **it.spec.sums()}.items():
+                summed[key] = summed.get(key, Decimal(0)) + value
+    return summed
+
+
+def _troubles(quota: Quota, facts: Facts, wanted: Requirements) -> Iterator[str]:
+    sums, own = wanted.sums(), own_use(facts.cluster.pods or ())
     for key, hard in sorted(quota.hard.items()):
         counted = ALIASES.get(key, key)
         if unstated := _unstated(counted, facts, wanted):
@@ -60,70 +72,71 @@ def _troubles(quota: Quota, facts: Facts, wanted: Wanted) -> Iterator[str]:
             yield f"{quota.name} leaves {_amount(max(Decimal(0), left), key)} of {key}, {_amount(asked, key)} is asked for"
 
 
-def _unstated(counted: str, facts: Facts, wanted: Wanted) -> str | None:
+def _unstated(counted: str, facts: Facts, wanted: Requirements) -> str | None:
     """A container that states no such request or limit and gets none from a LimitRange: the server refuses its pod."""
     side, _, resource = counted.partition(".")
     if side not in ("requests", "limits") or resource not in COMPUTE:
         return None
-    if any(it.kind == "Container" and resource in it.default for it in facts.limit_ranges or ()):
+    if any(it.kind == "Container" and resource in it.default for it in _limits(facts)):
         return None
-    for it in _containers(wanted):
-        stated = it.limits if side == "limits" else {**it.limits, **it.requests}
-        if resource not in stated:
-            return it.where
+    for owner, it in _containers(wanted):
+        if resource not in (it.limits if side == "limits" else it.effective_requests):
+            return f"{owner}, container {it.name}"
     return None
 
 
-def limit_ranges(facts: Facts, wanted: Wanted) -> Finding:
+def limit_ranges(facts: Facts, wanted: Requirements) -> Finding:
     name = "limit ranges"
-    if facts.limit_ranges is None:
+    if facts.cluster.limit_ranges is None:
         fix = f"have an administrator look: kubectl --namespace {facts.namespace} describe limitrange"
         return Finding(name, State.UNKNOWN, "this user may not see them", fix)
-    if not facts.limit_ranges:
+    if not facts.cluster.limit_ranges:
         return Finding(name, State.OK, "the namespace has none")
-    troubles = [trouble for it in facts.limit_ranges for trouble in _outside(it, wanted)]
+    troubles = [trouble for it in _limits(facts) for trouble in _outside(it, wanted)]
     if troubles:
         fix = "ask for what is allowed (gateway.resources, pools.NAME.resources), or have the LimitRange changed"
         return Finding(name, State.MISSING, f"{wanted.source} is outside: {_some(troubles)}", fix)
     return Finding(
-        name, State.OK, f"{wanted.source} is inside {', '.join(sorted({it.name for it in facts.limit_ranges}))}"
+        name, State.OK, f"{wanted.source} is inside {', '.join(it.name for it in facts.cluster.limit_ranges)}"
     )
 
 
-def _outside(limit: LimitRange, wanted: Wanted) -> Iterator[str]:
+def _outside(limit: Limit, wanted: Requirements) -> Iterator[str]:
     if limit.kind == "Container":
-        for it in _containers(wanted):
-            yield from _held(limit, it.where, {**it.limits, **it.requests}, it.limits)
+        for owner, it in _containers(wanted):
+            yield from _held(limit, f"{owner}, container {it.name}", it.effective_requests, it.limits)
     if limit.kind == "Pod":
         for pods in wanted.pods:
-            sums = {key: value / pods.count for key, value in pods.sums().items()} if pods.count else {}
+            sums = pods.spec.sums() if pods.count else {}
             requests = {
                 key.removeprefix("requests."): value for key, value in sums.items() if key.startswith("requests.")
             }
             limits = {key.removeprefix("limits."): value for key, value in sums.items() if key.startswith("limits.")}
-            yield from _held(limit, pods.where, requests, limits)
+            yield from _held(limit, pods.owner, requests, limits)
     if limit.kind == "PersistentVolumeClaim":
         for claim in wanted.claims_made:
-            yield from _held(limit, f"volume claim {claim.name}", {"storage": claim.storage}, {})
+            yield from _held(limit, f"volume claim {claim.name}", {"storage": claim.storage_bytes}, {})
 
 
-def _held(
-    limit: LimitRange, where: str, requests: Mapping[str, Decimal], limits: Mapping[str, Decimal]
-) -> Iterator[str]:
-    for key, most in limit.most.items():
+def _held(limit: Limit, where: str, requests: Mapping[str, Decimal], limits: Mapping[str, Decimal]) -> Iterator[str]:
+    for key, most in limit.max.items():
         asked = max(limits.get(key, Decimal(0)), requests.get(key, Decimal(0)))
         if asked > most:
             yield f"{where} may have {_amount(asked, key)} of {key}, {limit.name} allows {_amount(most, key)}"
-    for key, least in limit.least.items():
+    for key, least in limit.min.items():
         if key in requests and requests[key] < least:
             yield f"{where} asks for {_amount(requests[key], key)} of {key}, {limit.name} wants {_amount(least, key)}"
-    for key, ratio in limit.ratio.items():
+    for key, ratio in limit.max_ratio.items():
         if limits.get(key) and requests.get(key) and limits[key] / requests[key] > ratio:
             yield f"{where} has a limit of {key} over {ratio.normalize():f} times its request ({limit.name})"
 
 
-def _containers(wanted: Wanted) -> Iterator[Container]:
-    return (container for it in wanted.pods for container in it.containers)
+def _containers(wanted: Requirements) -> Iterator[tuple[str, ContainerSpec]]:
+    return ((it.owner, container) for it in wanted.pods for container in it.spec.containers)
+
+
+def _limits(facts: Facts) -> Iterator[Limit]:
+    return (limit for it in facts.cluster.limit_ranges or () for limit in it.limits)
 
 
 def _some(troubles: list[str]) -> str:

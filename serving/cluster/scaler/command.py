@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.cluster_state import ClusterState
 from serving.cluster.scaler.discovery import Names
 from serving.cluster.scaler.http_server import Pages
 from serving.cluster.scaler.keda import ExternalScaler
@@ -49,7 +49,7 @@ def run(options: Options) -> int:
     if options.port == options.grpc_port:
         raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
     lanes = lanes_of(settings.pools)
-    cluster = ClusterLook(settings.pools, _say, options.context, options.namespace, options.release)
+    cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
     async def serve() -> None:
         told = Told(tuple(settings.pools))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.cluster_state import ClusterState
 from serving.cluster.scaler.discovery import Names, Place
 from serving.cluster.scaler.liveness import Silences, Starts
 from serving.cluster.scaler.reports import Heard, NotHeard, NotUsable, demand, heard
@@ -51,7 +51,7 @@ class Looking:
     def __init__(
         self,
         names: Names,
-        cluster: ClusterLook,
+        cluster: ClusterState,
         lanes: tuple[Lane, ...],
         told: Told,
         key: Callable[[], str | None],
@@ -82,7 +82,7 @@ class Looking:
             addresses=tuple(map(self._starts.name, places)),
             heard={address: it.demands for address, it in now.heard.items()},
             are_named=named.are_known,
-            there=self._cluster.there,
+            there=self._cluster.replicas,
             is_there_known=self._cluster.is_settled(),
         )
         old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._lanes, self._rules)

@@ -6,18 +6,18 @@ creation and its readiness, and not whether the pool was cold before. Rule: what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from serving.cluster.api import Object
-from serving.cluster.fields import at, name_of
-from serving.cluster.scaler.objects import node_of, server
-from serving.cluster.status.snapshot import Pod
+from serving.cluster.objects.fields import Object
+from serving.cluster.objects.pods import Pod
+from serving.cluster.snapshot import Snapshot
 from serving.decisions.cold_start import PHASES, ColdStart, Server
 
 STEPS = PHASES[:-1]  # without their total
+Report = tuple[ColdStart, ...] | str  # a scaler's cold starts, oldest first; or why it reports none
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,8 @@ class ColdLine:
     why: str = ""
 
 
-def servers(pods: Iterable[Object], nodes: Iterable[Object], claims: Iterable[Object]) -> dict[str, Server]:
-    """By pod. A container that was started again tells of its last start only, which is no cold start's."""
-    by_name, bought = {name_of(it): it for it in nodes}, tuple(claims)
-    found = {}
-    for pod in pods:
-        it = server(pod, by_name.get(node_of(pod) or ""), bought)
-        again = any(each.get("restartCount") for each in at(pod, "status", "containerStatuses", default=()))
-        found[it.name] = replace(it, started_at=None, ready_at=None) if again else it
-    return found
-
-
-def told_by_scaler(answer: Object) -> tuple[ColdStart, ...]:
-    """Of its `/cold-starts`, oldest first. Raises what a text of another shape raises (KeyError, TypeError)."""
+def parse_report(answer: Object) -> tuple[ColdStart, ...]:
+    """From a scaler's `/cold-starts`. Raises what a text of another shape raises (KeyError, TypeError)."""
     return tuple(_cold_start(it) for it in answer["cold_starts"])
 
 
@@ -64,21 +53,27 @@ def _cold_start(it: Mapping[str, Any]) -> ColdStart:
 
 
 def of_pool(
-    pool: str, told: tuple[ColdStart, ...] | str | None, pods: Iterable[Pod], seen: Mapping[str, Server], now: datetime
+    pool: str, report: Report | None, pods: Iterable[Pod], snapshot: Snapshot, now: datetime
 ) -> tuple[ColdLine, ...]:
-    """The last that is over and the one that goes on. `told`: by a scaler, why it tells nothing, None: there is none.
+    """The last that is over and the one that goes on. `report` None: there is no scaler.
 
-    A scaler that started after a cold start had begun tells nothing of it, and its pod does.
+    A scaler that started after a cold start had begun does not report it, and its pod does.
     """
-    of_it = [it for it in told if it.pool == pool] if isinstance(told, tuple) else []
-    if of_it:
-        last = [it for it in of_it if it.is_over][-1:]
-        return tuple(_line(it, "scaler", now) for it in (*last, *(it for it in of_it if not it.is_over)))
-    its = [seen[it.name] for it in pods if it.name in seen and not it.is_leaving]
-    its = [it for it in its if it.created_at is not None]
-    newest = max(its, key=lambda it: it.created_at or 0.0, default=None)
-    silent = [ColdLine("nobody", "unknown", "", 0.0, {}, why=told)] if isinstance(told, str) else []
+    reported = [it for it in report if it.pool == pool] if isinstance(report, tuple) else []
+    if reported:
+        last = [it for it in reported if it.is_over][-1:]
+        return tuple(_line(it, "scaler", now) for it in (*last, *(it for it in reported if not it.is_over)))
+    servers = [_server(it, snapshot) for it in pods if it.created_at is not None and not it.is_leaving]
+    newest = max(servers, key=lambda it: it.created_at or 0.0, default=None)
+    silent = [ColdLine("nobody", "unknown", "", 0.0, {}, why=report)] if isinstance(report, str) else []
     return (*silent, *(() if newest is None else _of_pod(newest, pool, now)))
+
+
+def _server(pod: Pod, snapshot: Snapshot) -> Server:
+    """A container that was started again tells of its last start only, which is no cold start's."""
+    found = snapshot.server(pod)
+    has_restarted = any(it.num_restarts for it in pod.containers if not it.is_init)
+    return replace(found, started_at=None, ready_at=None) if has_restarted else found
 
 
 def _of_pod(it: Server, pool: str, now: datetime) -> Iterable[ColdLine]:
@@ -113,26 +108,3 @@ def _next(phases: Mapping[str, float]) -> str | None:
     """The phase after the last whose end was seen; before the first nobody knows: its pod may only not be visible."""
     seen = [number for number, name in enumerate(STEPS) if name in phases]
     return STEPS[seen[-1] + 1] if seen and seen[-1] + 1 < len(STEPS) else None
-
-
-def as_line(it: ColdLine, duration: Callable[[float], str]) -> str:
-    """For a terminal. `duration`: how seconds are written."""
-    if it.told_by == "nobody":
-        return f"cold starts: {it.why}"
-    words = [f"{name.replace('_', ' ')} {duration(took_s)}" for name, took_s in it.phases_s.items() if name != "total"]
-    if it.boot_s is not None and "node" in it.phases_s:
-        place = words.index(f"node {duration(it.phases_s['node'])}")
-        words[place] += f" (bought and booted in {duration(it.boot_s)})"
-    if it.now_in:
-        words.append(f"now {it.now_in.replace('_', ' ')}")
-    phases = ", ".join(words) or "no phase was seen"
-    if it.told_by == "pod":
-        what = "newest pod" if it.state == "over" else "newest pod, on its way"
-        return f"{what}, made {duration(it.age_s)} ago: {phases} (the decision, warm-up and first answer only a scaler knows that saw them)"
-    total = f" in {duration(it.phases_s['total'])}" if "total" in it.phases_s else ""
-    heads = {
-        "over": f"last cold start, {duration(it.age_s)} ago{total}",
-        "given up": f"last cold start, {duration(it.age_s)} ago, given up: no longer wanted",
-        "goes on": f"cold start for {duration(it.age_s)}",
-    }
-    return f"{heads[it.state]}: {phases}"

@@ -1,69 +1,66 @@
-"""Asks an API server for all that `tandem cluster status` tells, and nothing that changes anything.
+"""Reads what `tandem cluster status` judges: a snapshot of the namespace and its nodes, and what the scalers there report.
 
-Seven lists of the namespace, and two of the cluster (nodes, Karpenter's NodeClaims) that an ordinary user may not see: those are None then.
-What a scaler knows beyond that, `scalers` asks it.
+A scaler is asked through the API server's proxy (`get services/proxy`). Whatever keeps its report away becomes a sentence: rights, network
+policies that do not let the API server in, a scaler that starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import replace
 
-from serving.cluster.api import Object, items
-from serving.cluster.connection import Connection, Refused
-from serving.cluster.fields import at
-from serving.cluster.status import cold_starts, reading
-from serving.cluster.status.autoscalers import autoscaler
-from serving.cluster.status.scalers import scalers
-from serving.cluster.status.snapshot import Seen
+from urllib3 import Timeout
 
-OURS = "app.kubernetes.io/part-of=tandem"  # on every object of the chart
+from serving.cluster.api import CONNECT_TIMEOUT_S, Connection
+from serving.cluster.client import ApiError, Unreachable
+from serving.cluster.objects.fields import COMPONENT, OURS, SCALER, text
+from serving.cluster.snapshot import Snapshot, look
+from serving.cluster.status.cold_starts import Report, parse_report
 
-Value = TypeVar("Value")
-
-
-def collect(connection: Connection) -> Seen:
-    """Raises Refused or Unreachable where not even Deployments can be listed: then nothing can be told."""
-    namespace = connection.namespace
-    inside = f"/namespaces/{namespace}"
-    found = items(connection, f"/apis/apps/v1{inside}/deployments", "its deployments", {"labelSelector": OURS})
-    if found is None:
-        raise Refused(connection.server, 403, f"the deployments of namespace '{namespace}'")
-    if not found:
-        return Seen(namespace, elsewhere=_elsewhere(connection))
-
-    def made(answer: tuple[Object, ...] | None, what: str, read: Callable[[Object], Value]) -> tuple[Value, ...] | None:
-        with connection.asking(what):
-            return None if answer is None else tuple(map(read, answer))
-
-    def listed(path: str, what: str, read: Callable[[Object], Value], **query: str) -> tuple[Value, ...] | None:
-        return made(items(connection, path, what, query), what, read)
-
-    with connection.asking("its deployments"):
-        workloads = tuple(map(reading.workload, found))
-    slices = items(connection, f"/apis/discovery.k8s.io/v1{inside}/endpointslices", "its endpoint slices")
-    pods = items(connection, f"/api/v1{inside}/pods", "its pods", {"labelSelector": OURS})
-    nodes = items(connection, "/api/v1/nodes", "its nodes")
-    claims = items(connection, "/apis/karpenter.sh/v1/nodeclaims", "its node claims")
-    with connection.asking("its pods"):
-        servers = cold_starts.servers(pods or (), nodes or (), claims or ())
-    return Seen(
-        namespace=namespace,
-        workloads=workloads,
-        pods=made(pods, "its pods", reading.pod),
-        answering=None if slices is None else reading.answering(slices),
-        autoscalers=listed(f"/apis/autoscaling/v2{inside}/horizontalpodautoscalers", "its autoscalers", autoscaler),
-        scaled=listed(f"/apis/keda.sh/v1alpha1{inside}/scaledobjects", "its scaled objects", reading.scaled),
-        claims=listed(f"/api/v1{inside}/persistentvolumeclaims", "its volume claims", reading.claim),
-        events=listed(f"/api/v1{inside}/events", "its events", reading.event, fieldSelector="involvedObject.kind=Pod"),
-        nodes=made(nodes, "its nodes", reading.node),
-        node_claims=made(claims, "its node claims", reading.node_claim),
-        servers=servers,
-        cold_starts=dict(scalers(connection, workloads)),
-    )
+LISTS = (
+    "pods", "endpoint_slices", "autoscalers", "scaled_objects", "volume_claims", "events", "nodes", "node_claims",
+)  # fmt: skip
+PORT = "metrics"  # of the scaler's Service: where it answers HTTP
+READ_S = 3.0  # it answers in milliseconds, or a network policy drops what is asked, and an API server tries for 30 s; a guess
+PATIENCE = Timeout(connect=CONNECT_TIMEOUT_S, read=READ_S)
+RIGHT = "get services/proxy"
+LET_IN = "does networkPolicy.metricsFrom let the API server in?"
 
 
-def _elsewhere(connection: Connection) -> tuple[str, ...]:
+def collect(connection: Connection) -> Snapshot:
+    """Without Deployments nothing else is asked for. Raises ApiError, Unreachable where not even these can be listed."""
+    found = look(connection, "deployments")
+    if found.deployments is None:
+        raise ApiError(connection.server, 403, f"the deployments of namespace '{connection.namespace}'")
+    return replace(look(connection, *LISTS), deployments=found.deployments) if found.deployments else found
+
+
+def elsewhere(connection: Connection) -> tuple[str, ...]:
     """The namespaces that hold a Tandem, as far as this user may see them."""
-    found = items(connection, "/apis/apps/v1/deployments", "its deployments", {"labelSelector": OURS})
-    return tuple(sorted({at(it, "metadata", "namespace", default="") for it in found or ()}))
+    query = {"labelSelector": OURS}
+    found = connection.items(
+        "/apis/apps/v1/deployments", "deployments", lambda it: text(it, "metadata", "namespace"), query
+    )
+    return tuple(sorted(set(found or ())))
+
+
+def scaler_reports(connection: Connection, snapshot: Snapshot) -> dict[str, Report]:
+    """By release. Raises ApiError, Unreachable as any other question does."""
+    releases = {it.release for it in snapshot.deployments or () if it.component == SCALER}
+    if not releases:
+        return {}
+    services = look(connection, services={"labelSelector": f"{COMPONENT}={SCALER}"}).services or ()
+    return {it.release: _report(connection, it.name) for it in services if it.release in releases and PORT in it.ports}
+
+
+def _report(connection: Connection, name: str) -> Report:
+    path = f"/api/v1/namespaces/{connection.namespace}/services/{name}:{PORT}/proxy/cold-starts"
+    try:
+        return parse_report(connection.get(path, "a scaler's cold starts", timeout=PATIENCE))
+    except ApiError as error:
+        if error.status == 403:
+            return f"this user lacks {RIGHT}"
+        return f"{name} answers {error.status} through the API server: is its pod ready, and {LET_IN}"
+    except Unreachable:
+        return f"{name} does not answer within {READ_S:g} s through the API server: {LET_IN}"
+    except (KeyError, TypeError, ValueError):
+        return f"{name} answers in another form: is it of this version?"

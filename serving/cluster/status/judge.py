@@ -1,4 +1,4 @@
-"""What serves, what waits, and is anything answered at all? Pure: Seen in, Status out.
+"""What serves, what waits, and is anything answered at all? Pure: Snapshot in, Status out.
 
 A pool serves if a Service sends to at least one of its pods; that is what the API knows. Which variants really loaded, and where a request
 goes, only the gateway knows, so that is not told here.
@@ -6,19 +6,20 @@ goes, only the gateway knows, so that is not told here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from serving.cluster.gpus import unweighed
-from serving.cluster.status.autoscalers import trouble
-from serving.cluster.status.cold_starts import ColdLine, of_pool
+from serving.cluster.gpu_pools import unweighed
+from serving.cluster.objects.fields import GATEWAY, TRITON
+from serving.cluster.objects.nodes import NodeClaim
+from serving.cluster.objects.pods import Deployment, Pod
+from serving.cluster.snapshot import Snapshot
+from serving.cluster.status.cold_starts import ColdLine, Report, of_pool
 from serving.cluster.status.pod_problems import reason, refused
-from serving.cluster.status.scheduling import Reason, is_on_its_way, step
-from serving.cluster.status.snapshot import GATEWAY, TRITON, NodeClaim, Pod, Seen, Workload
+from serving.cluster.status.scheduling import Reason, step
 
-ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node
 _ORDER = {GATEWAY: 0, TRITON: 1}
 
 
@@ -94,38 +95,40 @@ class Status:
         return bool(self.releases) and all(it.is_serving for it in self.releases)
 
 
-def judge(seen: Seen, now: datetime, release: str | None = None) -> Status:
-    """Of one release, or of all."""
-    names = sorted({it.release for it in seen.workloads})
+def judge(
+    snapshot: Snapshot, now: datetime, release: str | None = None, reports: Mapping[str, Report] | None = None
+) -> Status:
+    """Of one release, or of all. `reports`: by release, of its scaler."""
+    names = sorted({it.release for it in snapshot.deployments or ()})
     chosen = [it for it in names if release is None or it == release]
     return Status(
-        releases=tuple(_release(it, seen, now) for it in chosen),
-        nodes=_nodes(seen, set(chosen), now),
-        unseen=_unseen(seen),
+        releases=tuple(_release(it, snapshot, now, (reports or {}).get(it)) for it in chosen),
+        nodes=_nodes(snapshot, set(chosen), now),
+        unseen=snapshot.forbidden,
     )
 
 
-def _release(name: str, seen: Seen, now: datetime) -> Release:
-    workloads = sorted(
-        (it for it in seen.workloads if it.release == name),
+def _release(name: str, snapshot: Snapshot, now: datetime, report: Report | None) -> Release:
+    deployments = sorted(
+        (it for it in snapshot.deployments or () if it.release == name),
         key=lambda it: (_ORDER.get(it.component, len(_ORDER)), it.pool),
     )
-    parts = tuple(_part(it, seen, now) for it in workloads)
+    parts = tuple(_part(it, snapshot, now, report) for it in deployments)
     serving = {it.component for it in parts if it.standing is Standing.SERVES}
     return Release(
         name=name,
-        version=next((it.version for it in workloads), ""),
+        version=next((it.version for it in deployments), ""),
         is_serving={GATEWAY, TRITON} <= serving,
         now=_now(parts),
         parts=parts,
-        warnings=tuple(_warnings(workloads, seen)),
+        warnings=tuple(_warnings(deployments, snapshot)),
     )
 
 
-def _warnings(workloads: Iterable[Workload], seen: Seen) -> Iterator[str]:
-    following = {each.target for each in seen.scaled or () if each.follows_scaler}
-    following |= {each.target for each in seen.autoscalers or () if each.follows_scaler}
-    if it := unweighed({each.pool: each.name in following for each in workloads if each.pool and each.gpus}):
+def _warnings(deployments: Iterable[Deployment], snapshot: Snapshot) -> Iterator[str]:
+    following = {each.target for each in snapshot.scaled_objects or () if each.follows_scaler}
+    following |= {each.target for each in snapshot.autoscalers or () if each.follows_scaler}
+    if it := unweighed({each.pool: each.name in following for each in deployments if each.pool and each.spec.gpus}):
         yield f"{it.found}; {it.fix}"
 
 
@@ -145,53 +148,47 @@ def _now(parts: tuple[Part, ...]) -> str:
     return f"{told}; {' and '.join(it.name for it in waiting)} is not ready" if waiting else told
 
 
-def _part(it: Workload, seen: Seen, now: datetime) -> Part:
-    pods = [pod for pod in seen.pods or () if _is_of(pod, it)]
+def _part(it: Deployment, snapshot: Snapshot, now: datetime, report: Report | None) -> Part:
+    pods = [pod for pod in snapshot.pods or () if _is_of(pod, it)]
     num_ready = it.num_ready
-    if seen.pods is not None and seen.answering is not None:
-        num_ready = sum(pod.name in seen.answering for pod in pods)
-    waiting = tuple(_waiting(it, pods, seen, now))
+    if snapshot.pods is not None and snapshot.answering is not None:
+        num_ready = sum(pod.name in snapshot.answering for pod in pods)
+    waiting = tuple(_waiting(it, pods, snapshot, now))
     return Part(
         name=it.pool or it.component,
         component=it.component,
-        standing=Standing.SERVES if num_ready else Standing.WAITS if it.num_wanted else Standing.OFF,
-        device="" if it.component != TRITON else "gpu" if it.gpus else "cpu",
+        standing=Standing.SERVES if num_ready else Standing.WAITS if it.replicas else Standing.OFF,
+        device="" if it.component != TRITON else "gpu" if it.spec.gpus else "cpu",
         num_ready=num_ready,
-        num_wanted=it.num_wanted,
-        image=it.image,
+        num_wanted=it.replicas,
+        image=it.spec.main.image,
         models=it.models,
         nodes=tuple(sorted({pod.node for pod in pods if pod.node})),
-        autoscaler=_autoscaler(it, seen),
+        autoscaler=_autoscaler(it, snapshot),
         waiting=waiting,
-        cold_starts=_cold_starts(it, pods, seen, now),
+        cold_starts=of_pool(it.pool, report, pods, snapshot, now) if it.spec.gpus else (),
     )
 
 
-def _cold_starts(it: Workload, pods: list[Pod], seen: Seen, now: datetime) -> tuple[ColdLine, ...]:
-    if not it.gpus:
-        return ()
-    return of_pool(it.pool, seen.cold_starts.get(it.release), pods, seen.servers, now)
-
-
-def _is_of(pod: Pod, it: Workload) -> bool:
+def _is_of(pod: Pod, it: Deployment) -> bool:
     return (pod.release, pod.component, pod.pool) == (it.release, it.component, it.pool)
 
 
-def _waiting(it: Workload, pods: list[Pod], seen: Seen, now: datetime) -> Iterable[Waiting]:
-    if found := refused(it, seen):
+def _waiting(it: Deployment, pods: list[Pod], snapshot: Snapshot, now: datetime) -> Iterable[Waiting]:
+    if found := refused(it, snapshot):
         yield Waiting(None, found.why, found.way_out)
     for pod in pods:
-        found = reason(pod, seen, now)
-        if found is None and seen.answering is not None and pod.name not in seen.answering:
+        found = reason(pod, snapshot, now)
+        if found is None and snapshot.answering is not None and pod.name not in snapshot.answering:
             found = Reason("it is ready, but no Service sends to it yet")
         if found:
             yield Waiting(pod.name, found.why, found.way_out)
 
 
-def _autoscaler(it: Workload, seen: Seen) -> str | None:
-    """Who decides how many there are; None if nobody does, as far as can be seen."""
-    scaled = next((each for each in seen.scaled or () if each.target == it.name), None)
-    hpa = next((each for each in seen.autoscalers or () if each.target == it.name), None)
+def _autoscaler(it: Deployment, snapshot: Snapshot) -> str | None:
+    """Who decides how many there are; None if nobody does, as far as can be snapshot."""
+    scaled = next((each for each in snapshot.scaled_objects or () if each.target == it.name), None)
+    hpa = next((each for each in snapshot.autoscalers or () if each.target == it.name), None)
     if hpa is None and scaled is None:
         return None
     by = f"KEDA {scaled.min_replicas} to {scaled.max_replicas}" if scaled else ""
@@ -204,30 +201,30 @@ def _autoscaler(it: Workload, seen: Seen) -> str | None:
     if hpa is None:
         return by
     aims = ", ".join(hpa.metrics) or "no metric"
-    ill = trouble(hpa.conditions)
+    ill = hpa.trouble
     told = f"{'' if scaled else f'HPA {hpa.min_replicas} to {hpa.max_replicas}, '}{aims}{f' ({ill})' if ill else ''}"
     return f"{by}, {told}" if by else told
 
 
-def _nodes(seen: Seen, releases: set[str], now: datetime) -> tuple[NodeLine, ...]:
+def _nodes(snapshot: Snapshot, releases: set[str], now: datetime) -> tuple[NodeLine, ...]:
     """Those with our pods, those with cards, and those that are being bought."""
     on: dict[str, int] = {}
-    for pod in seen.pods or ():
-        if pod.node and pod.release in releases and pod.phase not in ENDED:
+    for pod in snapshot.pods or ():
+        if pod.node and pod.release in releases and not pod.has_ended:
             on[pod.node] = on.get(pod.node, 0) + 1
-    coming = [it for it in seen.node_claims or () if is_on_its_way(it)]
+    coming = [it for it in snapshot.node_claims or () if it.is_coming]
     named = {it.node for it in coming}
     lines = [
         NodeLine(
             name=it.name,
             standing="not ready" if not it.is_ready else "cordoned" if it.is_cordoned else "ready",
             instance_type=it.instance_type,
-            gpus=dict(it.gpus),
+            gpus=dict(it.allocatable),
             num_pods=on.get(it.name, 0),
             note=it.not_ready,
         )
-        for it in seen.nodes or ()
-        if (it.name in on or it.gpus) and it.name not in named
+        for it in snapshot.nodes or ()
+        if (it.name in on or it.allocatable) and it.name not in named
     ]
     return (*lines, *(_coming(it, on, now) for it in coming))
 
@@ -237,17 +234,3 @@ def _coming(it: NodeClaim, on: dict[str, int], now: datetime) -> NodeLine:
     return NodeLine(
         it.node or it.name, "coming", it.instance_type, dict(it.gpus), on.get(it.node, 0), f"{pool}it {step(it, now)}"
     )
-
-
-def _unseen(seen: Seen) -> tuple[str, ...]:
-    kinds = {
-        "pods": seen.pods,
-        "endpoint slices": seen.answering,
-        "autoscalers": seen.autoscalers,
-        "KEDA's scaled objects": seen.scaled,
-        "volume claims": seen.claims,
-        "events": seen.events,
-        "nodes": seen.nodes,
-        "Karpenter's node claims": seen.node_claims,
-    }
-    return tuple(name for name, found in kinds.items() if found is None)

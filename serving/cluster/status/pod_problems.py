@@ -1,4 +1,4 @@
-"""Why does this pod not serve, in one sentence, and what is the way out? Pure: a Pod and what was Seen in, a Reason out.
+"""Why does this pod not serve, in one sentence, and what is the way out? Pure: a Pod and its Snapshot in, a Reason out.
 
 Judged in the order in which a pod comes up: made (`refused`), scheduled (`scheduling`), then its containers one by one. The first that
 fails is the reason.
@@ -9,68 +9,72 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from serving.cluster.fields import condition
-from serving.cluster.status.scheduling import Reason, unscheduled, values_of, when
-from serving.cluster.status.snapshot import GATEWAY, TRITON, Container, Pod, Seen, Workload
+from serving.cluster.objects.fields import GATEWAY, TRITON, condition
+from serving.cluster.objects.pods import Container, Deployment, Pod
+from serving.cluster.snapshot import Snapshot
+from serving.cluster.status.scheduling import Reason, unscheduled, values_of
 
 
-def reason(pod: Pod, seen: Seen, now: datetime) -> Reason | None:
+def reason(pod: Pod, snapshot: Snapshot, now: datetime) -> Reason | None:
     """None for a pod that is ready."""
     if pod.is_leaving:
         return Reason("it is leaving: requests in flight end")
     if pod.phase == "Failed":
         return Reason(
             f"it failed as a whole ({pod.reason or 'no reason given'}{': ' + pod.message if pod.message else ''})",
-            f"its Deployment has made another; kubectl --namespace {seen.namespace} delete pod {pod.name} tidies up",
+            f"its Deployment has made another; kubectl --namespace {snapshot.namespace} delete pod {pod.name} tidies up",
         )
     if pod.is_ready:
         return None
     scheduled = condition(pod.conditions, "PodScheduled")
     if scheduled and not scheduled.is_true:
-        return unscheduled(pod, scheduled.reason, scheduled.message, seen, now)
+        return unscheduled(pod, scheduled.reason, scheduled.message, snapshot, now)
     for container in pod.containers:
-        if found := of_container(container, pod, seen):
+        if found := of_container(container, pod, snapshot):
             return found
     if pod.node is None:
         return Reason("the scheduler has not looked at it yet", _unless_soon("kube-scheduler"))
-    if node := next((it for it in seen.nodes or () if it.name == pod.node and not it.is_ready), None):
+    if (node := snapshot.node(pod.node)) and not node.is_ready:
         says = f" ({node.not_ready})" if node.not_ready else ""
         return Reason(f"its node {pod.node} is not ready{says}", f"kubectl describe node {pod.node} says why")
     return Reason(
-        f"node {pod.node} has not started it yet", f"kubectl --namespace {seen.namespace} describe pod {pod.name}"
+        f"node {pod.node} has not started it yet", f"kubectl --namespace {snapshot.namespace} describe pod {pod.name}"
     )
 
 
-def refused(workload: Workload, seen: Seen) -> Reason | None:
+def refused(deployment: Deployment, snapshot: Snapshot) -> Reason | None:
     """Why a Deployment has fewer pods than it wants, where the API server refuses to make them."""
-    failure = condition(workload.conditions, "ReplicaFailure")
+    failure = condition(deployment.conditions, "ReplicaFailure")
     if failure and failure.is_true:
-        return _refusal(failure.message, workload, seen)
-    if workload.is_paused:
+        return _refusal(failure.message, deployment, snapshot)
+    if deployment.is_paused:
         return Reason(
             "its rollout is paused",
-            f"kubectl --namespace {seen.namespace} rollout resume deployment {workload.name}",
+            f"kubectl --namespace {snapshot.namespace} rollout resume deployment {deployment.name}",
         )
-    if not workload.is_noticed:
+    if not deployment.is_observed:
         return Reason("its newest change has not been looked at yet", _unless_soon("kube-controller-manager"))
     return None
 
 
-def _refusal(message: str, workload: Workload, seen: Seen) -> Reason:
+def _refusal(message: str, deployment: Deployment, snapshot: Snapshot) -> Reason:
     said = re.sub(r'^pods "[^"]*" is forbidden: ', "", message)
     if "exceeded quota" in message:
         return Reason(
             f"no pod can be made: {said}",
-            f"raise the quota (kubectl --namespace {seen.namespace} describe quota), or ask for less: {values_of(workload)}.resources",
+            f"raise the quota (kubectl --namespace {snapshot.namespace} describe quota), or ask for less: "
+            f"{values_of(deployment)}.resources",
         )
     if "failed quota" in message:  # a quota on something that the pod does not state
-        return Reason(f"no pod can be made: {said}", f"state it under {values_of(workload)}.resources")
+        return Reason(f"no pod can be made: {said}", f"state it under {values_of(deployment)}.resources")
     if "violates PodSecurity" in message:
         return Reason(
             f"the namespace's pod security refuses its pods: {said}",
             "the chart's own pods satisfy `restricted`: what was added to them (extra containers, volumes, a webhook's sidecar)?",
         )
-    return Reason(f"no pod can be made: {said}", f"kubectl --namespace {seen.namespace} describe replicasets says more")
+    return Reason(
+        f"no pod can be made: {said}", f"kubectl --namespace {snapshot.namespace} describe replicasets says more"
+    )
 
 
 def _unless_soon(who: str) -> str:
@@ -83,8 +87,8 @@ NOT_ALLOWED = 126  # a shell's, and the runtime's, exit code for a program that 
 KILLED = 137  # 128 + SIGKILL: out of memory, or longer in stopping than its grace period
 
 
-def of_container(it: Container, pod: Pod, seen: Seen) -> Reason | None:
-    logs = f"kubectl --namespace {seen.namespace} logs {pod.name} -c {it.name}"
+def of_container(it: Container, pod: Pod, snapshot: Snapshot) -> Reason | None:
+    logs = f"kubectl --namespace {snapshot.namespace} logs {pod.name} -c {it.name}"
     has_failed = it.exit_code not in (None, 0)
     if it.waits in PULL:
         says = f": {it.message}" if it.message else ""
@@ -102,21 +106,21 @@ def of_container(it: Container, pod: Pod, seen: Seen) -> Reason | None:
     if it.is_init and it.is_running and not it.is_ready:  # a sidecar that runs is ready, and no reason
         return Reason(f"its init container {it.name} is at work", f"if it lasts: {logs}")
     if it.waits in ("ContainerCreating", "PodInitializing"):
-        return _creating(pod, seen)
+        return _creating(pod, snapshot)
     if it.waits:  # CreateContainerConfigError, RunContainerError ...
         return Reason(
             f"{it.name} cannot be started ({it.waits}{': ' + it.message if it.message else ''})",
-            f"kubectl --namespace {seen.namespace} describe pod {pod.name} says more",
+            f"kubectl --namespace {snapshot.namespace} describe pod {pod.name} says more",
         )
     if not it.is_init and it.is_running and not it.is_ready:
         return _not_ready(it, pod, logs)
     return None
 
 
-def _creating(pod: Pod, seen: Seen) -> Reason:
-    mounts = [it for it in seen.events or () if it.pod == pod.name and it.reason == "FailedMount"]
+def _creating(pod: Pod, snapshot: Snapshot) -> Reason:
+    mounts = [it for it in snapshot.events or () if it.about == pod.name and it.reason == "FailedMount"]
     if mounts:
-        newest = max(mounts, key=when)
+        newest = max(mounts, key=lambda it: it.at_s)
         return Reason(f"node {pod.node} cannot mount its volumes: {newest.message[:300]}", "does what it names exist?")
     return Reason(f"node {pod.node} pulls its image or mounts its volumes")
 

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from serving.cluster.fields import condition
-from serving.cluster.gpus import told
-from serving.cluster.status.snapshot import Event, Node, NodeClaim, Pod, Seen, Workload
-from serving.cluster.taints import closed
+from serving.cluster.objects.fields import condition
+from serving.cluster.objects.gpus import listed
+from serving.cluster.objects.nodes import Node, NodeClaim, closed
+from serving.cluster.objects.pods import Deployment, Pod
+from serving.cluster.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +21,29 @@ class Reason:
     way_out: str | None = None
 
 
-def values_of(it: Pod | Workload) -> str:
+def values_of(it: Pod | Deployment) -> str:
     """Where the chart's values set what a pod is."""
     return f"pools.{it.pool}" if it.pool else it.component
 
 
-def when(it: Event) -> float:
-    return it.at.timestamp() if it.at else 0.0
-
-
-def unscheduled(pod: Pod, reason: str, message: str, seen: Seen, now: datetime) -> Reason:
+def unscheduled(pod: Pod, reason: str, message: str, snapshot: Snapshot, now: datetime) -> Reason:
     if reason == "SchedulingGated":
         return Reason(
             "it is held back by a scheduling gate", "whatever set the gate must lift it: a queue such as Kueue?"
         )
-    if found := _claim(pod, message, seen):
+    if found := _claim(pod, message, snapshot):
         return found
-    if coming := node_on_its_way(pod, seen, now):
+    if coming := node_on_its_way(pod, snapshot, now):
         return Reason(coming)
     said = message.split(". ")[0].rstrip(".")  # what follows is about preemption
     why = f"no node takes it: {said}" if said else "no node has been found for it yet"
-    return Reason(why, "; ".join([*_ways_to_a_node(pod, message, seen), *_autoscaler_says(pod, seen)]))
+    return Reason(why, "; ".join([*_ways_to_a_node(pod, message, snapshot), *_autoscaler_says(pod, snapshot)]))
 
 
-def _claim(pod: Pod, message: str, seen: Seen) -> Reason | None:
-    there = {it.name: it for it in seen.claims or ()}
-    for name in pod.claims:
-        if seen.claims is not None and name not in there:
+def _claim(pod: Pod, message: str, snapshot: Snapshot) -> Reason | None:
+    there = {it.name: it for it in snapshot.volume_claims or ()}
+    for name in pod.spec.volume_claims:
+        if snapshot.volume_claims is not None and name not in there:
             return Reason(
                 f"there is no PersistentVolumeClaim '{name}'", "make it, or name another: modelRepository.claimName"
             )
@@ -54,61 +51,61 @@ def _claim(pod: Pod, message: str, seen: Seen) -> Reason | None:
             named = f"storage class '{found.storage_class}'" if found.storage_class else "no storage class"
             return Reason(
                 f"its PersistentVolumeClaim '{name}' is {found.phase or 'not bound'} ({named})",
-                f"kubectl --namespace {seen.namespace} describe pvc {name} says why",
+                f"kubectl --namespace {snapshot.namespace} describe pvc {name} says why",
             )
     return None
 
 
-def _ways_to_a_node(pod: Pod, message: str, seen: Seen) -> list[str]:
+def _ways_to_a_node(pod: Pod, message: str, snapshot: Snapshot) -> list[str]:
     ways = []
     values = values_of(pod)
     if "untolerated taint" in message or "taints that the pod didn't tolerate" in message:
-        ways += [f"add to {values}.tolerations, if those nodes are meant: {it}" for it in _barring(pod, seen)]
+        ways += [f"add to {values}.tolerations, if those nodes are meant: {it}" for it in _barring(pod, snapshot)]
     if "node affinity/selector" in message:
         ways.append(f"no node fits {values}.nodeSelector or affinity")
-    if pod.gpus and not ways:
-        ways.append(_way_to_a_card(pod, seen))
+    if pod.spec.gpus and not ways:
+        ways.append(_way_to_a_card(pod, snapshot))
     if short := re.findall(r"Insufficient (cpu|memory|ephemeral-storage)|Too many (pods)", message):
         names = ", ".join(sorted({resource or pods for resource, pods in short}))
         ways.append(f"add a node, or ask for less ({names}): {values}.resources")
-    return ways or [f"kubectl --namespace {seen.namespace} describe pod {pod.name} says more"]
+    return ways or [f"kubectl --namespace {snapshot.namespace} describe pod {pod.name} says more"]
 
 
-def _barring(pod: Pod, seen: Seen) -> list[str]:
+def _barring(pod: Pod, snapshot: Snapshot) -> list[str]:
     """Tolerations that would let it onto nodes with what it asks for; the scheduler of newer servers names no taint."""
-    meant = [it for it in seen.nodes or () if not pod.gpus or _can_hold(it, pod)]
-    barring = [taint for it in meant for taint in closed(it.taints, pod.tolerations)]
+    meant = [it for it in snapshot.nodes or () if not pod.spec.gpus or _can_hold(it, pod)]
+    barring = [taint for it in meant for taint in closed(it.taints, pod.spec.tolerations)]
     return list(dict.fromkeys(it.toleration for it in barring))
 
 
 def _can_hold(node: Node, pod: Pod) -> bool:
-    return all(node.gpus.get(resource, 0) >= count for resource, count in pod.gpus.items())
+    return all(node.allocatable.get(resource, 0) >= count for resource, count in pod.spec.gpus.items())
 
 
-def _way_to_a_card(pod: Pod, seen: Seen) -> str:
-    asked = told(pod.gpus)
-    if seen.nodes is None:
+def _way_to_a_card(pod: Pod, snapshot: Snapshot) -> str:
+    asked = listed(pod.spec.gpus)
+    if snapshot.nodes is None:
         return f"it asks for {asked}; this user may not see nodes"
-    if holding := [it.name for it in seen.nodes if _can_hold(it, pod)]:
+    if holding := [it.name for it in snapshot.nodes if _can_hold(it, pod)]:
         return f"it asks for {asked}: free that on {', '.join(holding[:3])}, or add a node"
-    if most := max((it.gpus.get(resource, 0) for it in seen.nodes for resource in pod.gpus), default=0):
+    if most := max((it.allocatable.get(resource, 0) for it in snapshot.nodes for resource in pod.spec.gpus), default=0):
         return f"it asks for {asked} and no node has more than {most}: {values_of(pod)}.gpu.count"
-    others = sorted({resource for it in seen.nodes for resource in it.gpus if it.gpus[resource]})
+    others = sorted({resource for it in snapshot.nodes for resource in it.allocatable if it.allocatable[resource]})
     if others:
         name = f"{values_of(pod)}.gpu.resource"
         return f"it asks for {asked} and no node carries that, but some carry {', '.join(others)}: {name}"
     return f"it asks for {asked} and no node carries that: `tandem cluster preflight --gpu` says what lacks"
 
 
-def _autoscaler_says(pod: Pod, seen: Seen) -> list[str]:
+def _autoscaler_says(pod: Pod, snapshot: Snapshot) -> list[str]:
     """What Karpenter or Cluster Autoscaler last said about it; the scheduler's own FailedScheduling is known already."""
     said = [
         it
-        for it in seen.events or ()
-        if it.pod == pod.name
+        for it in snapshot.events or ()
+        if it.about == pod.name
         and ((it.reason == "FailedScheduling" and it.source == "karpenter") or it.reason == "NotTriggerScaleUp")
     ]
-    newest = max(said, key=when, default=None)
+    newest = max(said, key=lambda it: it.at_s, default=None)
     return [f"{newest.source} buys none: {newest.message[:300]}"] if newest else []
 
 
@@ -120,19 +117,14 @@ PHASES = (
 )
 
 
-def node_on_its_way(pod: Pod, seen: Seen, now: datetime) -> str | None:
+def node_on_its_way(pod: Pod, snapshot: Snapshot, now: datetime) -> str | None:
     """What completes "waits: …"; None if no node is known to come for it."""
-    if coming := _claim_for(pod, seen):
+    if coming := _claim_for(pod, snapshot):
         return f"node {coming.node or coming.name} is on its way: it {step(coming, now)}"
-    triggered = [it for it in seen.events or () if it.pod == pod.name and it.reason == "TriggeredScaleUp"]
+    triggered = [it for it in snapshot.events or () if it.about == pod.name and it.reason == "TriggeredScaleUp"]
     if triggered:
         return f"a node is on its way: {triggered[-1].message[:300]}"
     return None
-
-
-def is_on_its_way(it: NodeClaim) -> bool:
-    done = condition(it.conditions, "Initialized")
-    return not it.is_leaving and not (done and done.is_true)
 
 
 def step(it: NodeClaim, now: datetime) -> str:
@@ -158,16 +150,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
 
 
-def _claim_for(pod: Pod, seen: Seen) -> NodeClaim | None:
+def _claim_for(pod: Pod, snapshot: Snapshot) -> NodeClaim | None:
     """The NodeClaim that Karpenter named for it; failing that, for a GPU pod, one with such a card."""
-    coming = [it for it in seen.node_claims or () if is_on_its_way(it)]
+    coming = [it for it in snapshot.node_claims or () if it.is_coming]
     said = [
         it.message
-        for it in seen.events or ()
-        if it.pod == pod.name and it.reason == "Nominated" and "nodeclaim/" in it.message
+        for it in snapshot.events or ()
+        if it.about == pod.name and it.reason == "Nominated" and "nodeclaim/" in it.message
     ]
     named = {name for message in said for name in re.findall(r"nodeclaim/([^\s,]+)", message)}
     for it in coming:
         if it.name in named:
             return it
-    return next((it for it in coming if any(it.gpus.get(resource) for resource in pod.gpus)), None)
+    return next((it for it in coming if any(it.gpus.get(resource) for resource in pod.spec.gpus)), None)

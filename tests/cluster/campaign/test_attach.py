@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.api import Object
-from serving.cluster.campaign.attach import Again, again, is_ours, only
-from serving.cluster.campaign.ending import Left
-from serving.cluster.campaign.manifests import job as made
+from serving.cluster.campaign.attach import CampaignJob, is_ours, only
+from serving.cluster.campaign.ending import JobCommands
+from serving.cluster.campaign.manifests import job as manifest
+from serving.cluster.objects.fields import Object
+from serving.cluster.objects.pods import Job
 from serving.errors import UserError
 from tests.cluster.campaign.test_target import found, given
 
@@ -21,7 +22,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 def job(
     name: str = "tandem-campaign-mine-x2x4v", end: str = "", started: str = "2026-11-22T11:59:00Z", **labels: str
 ) -> Any:
-    it: Any = dict(made(name, found(), given(), 100))
+    it: Any = dict(manifest(name, found(), given(), 100))
     it["metadata"] = {**it["metadata"], "creationTimestamp": "2026-11-22T11:58:00Z"}
     it["metadata"]["labels"] = {
         **it["metadata"]["labels"],
@@ -31,8 +32,14 @@ def job(
     return {**it, "status": {"conditions": ends, **({"startTime": started} if started else {})}}
 
 
+def parse(**labels: str) -> Job:
+    return Job.parse(job(**labels))
+
+
 def test_what_was_made_is_known_again() -> None:
-    assert again(job(), NOW) == Again("tandem-campaign-mine-x2x4v", "mine", 100, rest_s=40.0, is_over=False)
+    assert CampaignJob.of(Job.parse(job()), NOW) == CampaignJob(
+        "tandem-campaign-mine-x2x4v", "mine", 100, rest_s=40.0, is_over=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,17 +52,17 @@ def test_what_was_made_is_known_again() -> None:
     ],
 )
 def test_the_rest_is_between_none_and_all_of_its_time(it: Object, rest_s: float) -> None:
-    assert again(it, NOW).rest_s == rest_s
+    assert CampaignJob.of(Job.parse(it), NOW).rest_s == rest_s
 
 
 def test_only_what_this_verb_made_is_followed() -> None:
-    assert is_ours(job())
-    assert not is_ours(job(**{"managed-by": "Helm"}))  # the chart's own load test
-    assert not is_ours(job(component="gateway"))
+    assert is_ours(parse())
+    assert not is_ours(parse(**{"managed-by": "Helm"}))  # the chart's own load test
+    assert not is_ours(parse(component="gateway"))
 
 
 def test_the_only_one_needs_no_name() -> None:
-    assert only([job("a")], "serve", "", is_another=False)["metadata"]["name"] == "a"
+    assert only([Job.parse(job("a"))], "serve", "", is_another=False).name == "a"
 
 
 @pytest.mark.parametrize(
@@ -73,15 +80,17 @@ def test_a_wrong_name_is_told_with_those_that_there_are(
     there: list[Object] | None, name: str, is_another: bool, words: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        only(there, "serve", name, is_another=is_another)
+        only(None if there is None else [Job.parse(it) for it in there], "serve", name, is_another=is_another)
     assert str(error.value) == words
 
 
 def test_the_words_for_a_job_that_is_left_go_to_the_cluster_that_was_asked() -> None:
-    here = Left("j", "serve", None)
+    here = JobCommands("j", "serve", None)
     assert here.to_attach == "tandem cluster campaign --attach j --namespace serve"
     assert here.to_delete == "kubectl delete job j --namespace serve"
-    assert Left("j", "serve", "me at work").to_read == "kubectl logs job/j --namespace serve --context 'me at work'"
+    assert (
+        JobCommands("j", "serve", "me at work").to_read == "kubectl logs job/j --namespace serve --context 'me at work'"
+    )
 
 
 # -- the command line ---------------------------------------------------------------------------------------------------------

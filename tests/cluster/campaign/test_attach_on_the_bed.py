@@ -11,9 +11,9 @@ import pytest
 
 from loadtest.records import read_manifest
 from loadtest.report import build as report
-from serving.cluster.campaign.ending import Left, Wanted, to_the_end
-from serving.cluster.campaign.follow import Followed
-from serving.cluster.connection import connect
+from serving.cluster.campaign.ending import Delivery, JobCommands, to_the_end
+from serving.cluster.campaign.follow import JobFollower
+from serving.cluster.kubeconfig import connect
 from serving.errors import EnvironmentFault
 from tests.cluster.bed.api import until
 from tests.cluster.campaign.test_campaign_on_the_bed import CAMPAIGN, LOAD, Place, Running, gateway, place
@@ -152,8 +152,8 @@ def test_one_that_was_left_or_could_not_be_seen_for_too_long_goes_on(
     with connection.api:
         place.bed.stop("kube-apiserver")
         try:
-            followed = Followed(connection, job, time.monotonic() + 3.0, lambda _: None)
-            wanted = Wanted(tmp_path / "none", 900, keep=False, left=Left(job, place.namespace, None))
+            followed = JobFollower(connection, job, time.monotonic() + 3.0, lambda _: None)
+            wanted = Delivery(tmp_path / "none", 900, keep=False, left=JobCommands(job, place.namespace, None))
             with pytest.raises(EnvironmentFault) as error:
                 to_the_end(followed, wanted)
         finally:

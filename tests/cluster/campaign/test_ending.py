@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from serving.cluster.campaign.ending import Left, Wanted, to_the_end
-from serving.cluster.campaign.follow import Followed
-from serving.cluster.campaign.job_status import Standing
-from serving.cluster.connection import Connection
+from serving.cluster.api import Connection
+from serving.cluster.campaign.ending import Delivery, JobCommands, to_the_end
+from serving.cluster.campaign.follow import JobFollower
+from serving.cluster.campaign.job_status import JobStatus
 
 
-class Interrupted(Followed):
+class Interrupted(JobFollower):
     """By Ctrl-C, while the results of a campaign that is over come."""
 
-    def to_the_end(self) -> Standing:
+    def to_the_end(self) -> JobStatus:
         raise KeyboardInterrupt
 
 
@@ -29,7 +29,7 @@ def test_ctrl_c_while_the_results_come_does_not_delete_what_holds_them(
         it = Interrupted(Connection("c", "http://127.0.0.1:1", "serve", api), "j", time.monotonic(), print)
         it.is_over = line is None
         it.frames.take(line or "")
-        assert to_the_end(it, Wanted(tmp_path, 9, keep=False, left=Left("j", "serve", None))) == 130
+        assert to_the_end(it, Delivery(tmp_path, 9, keep=False, left=JobCommands("j", "serve", None))) == 130
     said = capsys.readouterr().err
     assert said.endswith(
         "to bring its results home: tandem cluster campaign --attach j --namespace serve; "

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.api import Object
 from serving.cluster.campaign.follow import stamped
-from serving.cluster.campaign.job_status import Phase, Standing, standing
+from serving.cluster.campaign.job_status import JobStatus, Phase, job_status
+from serving.cluster.objects.fields import Object
+from serving.cluster.objects.pods import Job
+from serving.cluster.snapshot import Snapshot
+from tests.cluster.objects import parsed
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 JOB: Object = {"metadata": {"name": "j"}, "status": {}}
@@ -54,8 +57,9 @@ UNSCHEDULED = {
 }
 
 
-def look(*pods: Object, job: Object | None = JOB, events: list[Object] | None = None) -> Standing:
-    return standing(job, pods, events or [], (), NOW)
+def look(*pods: Object, job: Object | None = JOB, events: list[Object] | None = None) -> JobStatus:
+    found = Snapshot("serve", pods=parsed("pods", pods), events=parsed("events", events or []))
+    return job_status(job and Job.parse(job), found, NOW)
 
 
 @pytest.mark.parametrize(

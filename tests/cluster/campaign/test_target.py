@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.api import Object
-from serving.cluster.campaign.manifests import Given, command, config_map, job, job_name, network_policy
-from serving.cluster.campaign.target import Key, Objects, Target, target
+from serving.cluster.campaign.manifests import CampaignFile, command, config_map, job, job_name, network_policy
+from serving.cluster.campaign.target import Key, Target, target
+from serving.cluster.objects.fields import Object
+from serving.cluster.snapshot import Snapshot
 from serving.errors import EnvironmentFault, UserError
+from tests.cluster.objects import parsed
 
 
 def of(component: str, release: str = "tandem", **spec: Any) -> Object:
@@ -40,9 +42,9 @@ def service(release: str = "tandem", port: str = "http") -> Object:
 def found(
     *gateways: Object, release: str | None = None, image: str | None = None, key: Key | None = None, **more: Any
 ) -> Target:
-    services = [service(name) for name in ("tandem", "other")]
-    seen = {"services": services, "jobs": (), "policies": (), **more}
-    return target(Objects(gateways or (gateway(),), **seen), "serve", release, image, key)
+    lists = {"services": [service(name) for name in ("tandem", "other")], **more}
+    lists["deployments"] = gateways or (gateway(),)
+    return target(Snapshot("serve", **{name: parsed(name, it) for name, it in lists.items()}), release, image, key)
 
 
 def test_all_is_read_off_the_gateway() -> None:
@@ -113,19 +115,19 @@ def test_a_policy_is_made_only_where_the_releases_keep_the_pod_from_sending() ->
     deny = policy("Ingress", "Egress")
     own = policy("Ingress", "Egress", egress=[{}], **{"app.kubernetes.io_component": "loadtest"})
     gateways = policy("Egress", egress=[{}], **{"app.kubernetes.io_component": "gateway"})
-    assert found(policies=[deny]).needs_policy
-    assert found(policies=[deny, gateways]).needs_policy
-    assert not found(policies=[deny, own]).needs_policy
-    assert not found(policies=[policy("Ingress"), policy("Egress", release="other")]).needs_policy
-    assert not found(policies=None).needs_policy  # cannot be seen
+    assert found(network_policies=[deny]).needs_policy
+    assert found(network_policies=[deny, gateways]).needs_policy
+    assert not found(network_policies=[deny, own]).needs_policy
+    assert not found(network_policies=[policy("Ingress"), policy("Egress", release="other")]).needs_policy
+    assert not found(network_policies=None).needs_policy  # cannot be seen
 
 
 # -- what is made of it -------------------------------------------------------------------------------------------------------
 
 
-def given(**more: Any) -> Given:
+def given(**more: Any) -> CampaignFile:
     files = {"mine.yaml": b"version: 1", "traces/a b.csv": b"0.1"}
-    return Given(
+    return CampaignFile(
         **{
             "name": "mine",
             "file": "mine.yaml",

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.scaler import cluster_look, service_account
-from serving.cluster.scaler.cluster_look import ClusterLook
-from serving.cluster.scaler.reads import NotForUs
-from serving.cluster.scaler.service_account import InPod
+from serving.cluster.client import ApiError
+from serving.cluster.objects.fields import name_of
+from serving.cluster.scaler import cluster_state, service_account
+from serving.cluster.scaler.cluster_state import ClusterState
+from serving.cluster.scaler.service_account import ServiceAccount
 from tests.cluster.bed.cluster import Bed, Failed
 from tests.cluster.conftest import CHART, Nodes
 from tests.cluster.release import PROFILES, Release
@@ -47,7 +48,7 @@ def account(bed: Bed, release: Release, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "ca.crt").write_bytes((bed.layout.certificates / "ca.crt").read_bytes())
     (tmp_path / "namespace").write_text(release.namespace)
     monkeypatch.setattr(service_account, "ACCOUNT", tmp_path)
-    monkeypatch.setattr(cluster_look, "EVERY_S", 0.2)
+    monkeypatch.setattr(cluster_state, "EVERY_S", 0.2)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(bed.layout.ports.api))
     return tmp_path
@@ -57,10 +58,10 @@ def test_it_sees_what_pools_were_told_and_how_far_a_gpus_pod_and_node_are(
     release: Release, nodes: Nodes, account: Path
 ) -> None:
     said: list[str] = []
-    look = ClusterLook(("cpu", "gpu"), said.append, release=release.name)
+    look = ClusterState(("cpu", "gpu"), said.append, release=release.name)
     look.start()
     wait_until(look.is_settled, "what runs is known")
-    assert look.there == {"cpu": 2, "gpu": 1}
+    assert look.replicas == {"cpu": 2, "gpu": 1}
     look.watch({"gpu"})
     nodes.add(f"{release.namespace}-gpu", {CARD: "1"}, taint=CARD)
     (server,) = wait_until(lambda: [it for it in look.servers.get("gpu", ()) if it.ready_at], "its pod is ready")
@@ -70,26 +71,26 @@ def test_it_sees_what_pools_were_told_and_how_far_a_gpus_pod_and_node_are(
 
 
 def test_its_account_may_see_nothing_more_and_change_nothing(bed: Bed, release: Release, account: Path) -> None:
-    reads = InPod.here(None, account)
+    client = ServiceAccount.of_this_pod(None, account)
     home = f"/api/v1/namespaces/{release.namespace}"
-    assert reads.items(f"{home}/pods", "pods") is not None
-    assert reads.items("/apis/karpenter.sh/v1/nodeclaims", "nodeclaims") is not None
+    assert client.items(f"{home}/pods", "pods", name_of) is not None
+    assert client.items("/apis/karpenter.sh/v1/nodeclaims", "nodeclaims", name_of) is not None
     for path in (f"{home}/secrets", f"{home}/configmaps", "/api/v1/namespaces/kube-system/pods", "/api/v1/nodes"):
-        assert reads.items(path, path) is None, path
+        assert client.items(path, path, name_of) is None, path
     user = f"--as=system:serviceaccount:{release.namespace}:tandem-scaler"
     for words in (("delete", "pods"), ("patch", "deployments/scale"), ("create", "pods"), ("get", "secrets")):
         with pytest.raises(Failed, match="no"):
             bed.kubectl("auth", "can-i", *words, user, "-n", release.namespace)
     (account / "token").write_text("another")
-    with pytest.raises(NotForUs, match="this pod's token is not, or no longer, accepted"):
-        reads.items(f"{home}/pods", "pods")
+    with pytest.raises(ApiError, match="this pod's token is not, or no longer, accepted"):
+        client.items(f"{home}/pods", "pods", name_of)
 
 
 def test_without_leave_to_see_nodes_it_has_the_rest(release: Release, nodes: Nodes, account: Path) -> None:
     helm(release, "upgrade", "--set=scaler.rbac.nodes=false")
     nodes.add(f"{release.namespace}-gpu", {CARD: "1"}, taint=CARD)
     said: list[str] = []
-    look = ClusterLook(("cpu", "gpu"), said.append, release=release.name)
+    look = ClusterState(("cpu", "gpu"), said.append, release=release.name)
     look.start()
     look.watch({"gpu"})
     (server,) = wait_until(lambda: [it for it in look.servers.get("gpu", ()) if it.ready_at], "its pod is ready")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.scaler import cluster_look
-from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler import cluster_state
+from serving.cluster.scaler.cluster_state import ClusterState
 from serving.decisions.cold_start import Server
 from tests.cluster.bed.api import Object
 from tests.cluster.bed.cluster import Bed
@@ -48,7 +48,7 @@ def deployment(**annotations: str) -> Object:
 class Look:
     def __init__(self, namespace: str) -> None:
         self.said: list[str] = []
-        self.it = ClusterLook(("gpu",), self.said.append, namespace=namespace)
+        self.it = ClusterState(("gpu",), self.said.append, namespace=namespace)
         self.it.start()
         wait_until(self.it.is_settled, "what runs is known")
 
@@ -71,7 +71,7 @@ def looking(namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looking
         return made[-1]
 
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(cluster_look, "EVERY_S", 0.2)
+    monkeypatch.setattr(cluster_state, "EVERY_S", 0.2)
     yield look
     for it in made:
         it.it.stop(wait_s=60)
@@ -90,7 +90,7 @@ def test_a_pod_that_waits_for_its_node_counts_and_its_moments_come_in_order(
     bed: Bed, namespace: str, nodes: Nodes, pool: None, looking: Looking
 ) -> None:
     look = looking(bed.layout.kubeconfig)
-    assert look.it.there == {"gpu": 1}
+    assert look.it.replicas == {"gpu": 1}
     look.it.watch({"gpu"})
     waiting = wait_until(look.server, "its pod is seen")
     assert waiting == Server(waiting.name, created_at=waiting.created_at)
@@ -124,7 +124,7 @@ def test_who_may_see_nothing_is_told_so_and_goes_on_by_metrics(
     namespace: str, sign_in: SignIn, looking: Looking
 ) -> None:
     look = looking(sign_in.role(None))
-    assert look.it.there is None
+    assert look.it.replicas is None
     wait_until(lambda: look.said, "it is told")
     assert f"this account may not see deployments of namespace {namespace}" in look.said[0]
 
@@ -142,5 +142,5 @@ def test_an_api_server_that_goes_away_is_told_once_and_heard_when_it_is_back(
     finally:
         bed.start("kube-apiserver")
     wait_until(lambda: look.it.is_readable, "it is heard again")
-    assert look.it.there == {"gpu": 1}
+    assert look.it.replicas == {"gpu": 1}
     assert all("phases of cold starts may be missing" in line for line in look.said)

@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 import pytest
 
-from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.cluster_state import ClusterState
 from serving.cluster.scaler.discovery import Names
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Looking
@@ -65,7 +65,7 @@ class Scaler:
         self.told = Told(tuple(pools))
         external = ExternalScaler(self.told, "127.0.0.1", self._port)
         await external.start()
-        cluster = ClusterLook(pools, self.said.append)
+        cluster = ClusterState(pools, self.said.append)
         cluster._is_over = True  # there is none
         rules = WakeRules(patience_s=0.5)
         looking = Looking(Names(self._urls), cluster, lanes_of(pools), self.told, lambda: None, self.said.append, rules)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.scaler import api
-from serving.cluster.scaler.reads import NotForUs, Trouble
-from serving.cluster.scaler.service_account import InPod
+from serving.cluster.client import Unreachable
+from serving.cluster.objects.fields import name_of
+from serving.cluster.scaler import cluster_state
+from serving.cluster.scaler.service_account import ServiceAccount, UnusableAccount
 from tests.cluster.servers import answering, nobody
 
 HERE = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -25,8 +26,8 @@ def account(tmp_path: Path) -> Path:
 
 
 def test_it_is_in_its_pods_namespace_unless_told_otherwise(account: Path) -> None:
-    assert InPod.here(None, account, HERE).namespace == "serving"
-    assert InPod.here("other", account, HERE).namespace == "other"
+    assert ServiceAccount.of_this_pod(None, account, HERE).namespace == "serving"
+    assert ServiceAccount.of_this_pod("other", account, HERE).namespace == "other"
 
 
 @pytest.mark.parametrize(
@@ -34,22 +35,22 @@ def test_it_is_in_its_pods_namespace_unless_told_otherwise(account: Path) -> Non
     [{}, {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}, {**HERE, "KUBERNETES_SERVICE_PORT": "tcp://10.0.0.1:443"}],
 )
 def test_a_pod_without_its_servers_address_is_told_so(account: Path, environment: dict[str, str]) -> None:
-    with pytest.raises(NotForUs, match="this pod's service account cannot be used"):
-        InPod.here(None, account, environment)
+    with pytest.raises(UnusableAccount, match="this pod's service account cannot be used"):
+        ServiceAccount.of_this_pod(None, account, environment)
 
 
 def test_a_pod_without_a_namespace_is_told_so(account: Path) -> None:
     (account / "namespace").unlink()
-    with pytest.raises(NotForUs, match="namespace"):
-        InPod.here(None, account, HERE)
+    with pytest.raises(UnusableAccount, match="namespace"):
+        ServiceAccount.of_this_pod(None, account, HERE)
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])
 def test_what_is_missing_of_its_account_is_trouble_that_may_pass(account: Path, missing: str) -> None:
     """A volume that is being renewed, say."""
     (account / "token").unlink() if missing == "token" else None
-    with pytest.raises(Trouble, match="cannot be asked for pods"):
-        InPod.here(None, account, HERE).items("/api/v1/pods", "pods")
+    with pytest.raises(Unreachable, match="cannot be asked for pods"):
+        ServiceAccount.of_this_pod(None, account, HERE).items("/api/v1/pods", "pods", name_of)
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -59,17 +60,19 @@ def test_nobody_there_and_a_server_that_it_cannot_trust_are_trouble(account: Pat
     (account / "ca.crt").write_text(Path(certifi.where()).read_text())
     with answering(200, b"{}") if plain else nobody() as address:  # plain HTTP, which is no handshake
         port = address.rpartition(":")[2]
-        with pytest.raises(Trouble, match="cannot be asked for pods"):
-            InPod.here(None, account, {**HERE, "KUBERNETES_SERVICE_PORT": port}).items("/api/v1/pods", "pods")
+        with pytest.raises(Unreachable, match="cannot be asked for pods"):
+            ServiceAccount.of_this_pod(None, account, {**HERE, "KUBERNETES_SERVICE_PORT": port}).items(
+                "/api/v1/pods", "pods", name_of
+            )
 
 
 def test_a_token_makes_a_pod_unless_a_context_is_named(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in HERE.items():
         monkeypatch.setenv(name, value)
-    assert isinstance(api.reach(None, None, account), InPod)
+    assert isinstance(cluster_state.connect(None, None, account), ServiceAccount)
     monkeypatch.setenv("KUBECONFIG", "/nonexistent")
     with pytest.raises(Exception, match="no kubeconfig"):
-        api.reach("mine", None, account)
+        cluster_state.connect("mine", None, account)
 
 
 def test_a_pod_needs_no_package_that_the_gateways_image_lacks() -> None:

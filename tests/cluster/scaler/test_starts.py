@@ -8,7 +8,7 @@ import math
 import pytest
 
 from serving.cluster.scaler import reconcile
-from serving.cluster.scaler.cluster_look import ClusterLook
+from serving.cluster.scaler.cluster_state import ClusterState
 from serving.cluster.scaler.discovery import Names
 from serving.cluster.scaler.liveness import Starts
 from serving.cluster.scaler.reconcile import Looking, Round
@@ -68,7 +68,7 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
     async def main() -> set[int]:
         nonlocal clock
         told = Told(tuple(pools))
-        cluster = ClusterLook(pools, said.append)
+        cluster = ClusterState(pools, said.append)
         cluster._is_over = True  # there is none
         looks = Looking(Names([f"http://{A}"]), cluster, lanes_of(pools), told, lambda: None, said.append)
         found = set()

@@ -12,7 +12,7 @@ import yaml
 from serving.cli import cli
 from serving.cluster.preflight.finding import exit_status
 from serving.cluster.preflight.gpus import gpu_sizes
-from serving.cluster.preflight.requirements import wanted
+from serving.cluster.preflight.requirements import requirements
 from serving.decisions.scaling import lanes_of, unweighed
 from serving.settings import read_settings
 from tests.helm import checks
@@ -151,11 +151,11 @@ def test_of_several_gpu_pools_the_one_that_is_weighed_is_the_one_that_preflight_
     (tmp_path / "tandem.yaml").write_text(made.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
     lanes = lanes_of(read_settings(tmp_path / "tandem.yaml").pools)
     assert (lanes[0].pair.coming, unweighed(lanes)) == ("a10", ("h100",))
-    (finding,) = gpu_sizes(wanted(made.objects, "mine"))
+    (finding,) = gpu_sizes(requirements(made.objects, "mine"))
     assert "weighs a10 alone" in finding.found
     assert exit_status([finding]) == 0
     values["pools"]["h100"] = {**size, "autoscaling": {"enabled": False}}
-    assert gpu_sizes(wanted(render(values).objects, "mine")) == ()
+    assert gpu_sizes(requirements(render(values).objects, "mine")) == ()
 
 
 def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it(render: Render) -> None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-
-from serving.cluster.api import Object
-from serving.cluster.fields import at
 
 GPU = "nvidia.com/gpu"
 # nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb: what NVIDIA's device plugin announces.
@@ -57,7 +53,7 @@ def sign_of_gpu(labels: Mapping[str, str]) -> str | None:
     return None
 
 
-def told(counts: Mapping[str, int]) -> str:
+def listed(counts: Mapping[str, int]) -> str:
     """ "4 nvidia.com/gpu, 7 nvidia.com/mig-1g.10gb" """
     return ", ".join(f"{count} {resource}" for resource, count in counts.items())
 
@@ -68,44 +64,3 @@ def total(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for resource, count in counts.items():
             summed[resource] = summed.get(resource, 0) + count
     return dict(sorted(summed.items()))
-
-
-NUMBER = "tandem_wanted_replicas"  # what the scaler tells autoscalers
-
-
-@dataclass(frozen=True, slots=True)
-class Unweighed:
-    """`found` is what is so, `fix` what to do about it."""
-
-    weighed: str
-    others: tuple[str, ...]
-
-    @property
-    def found(self) -> str:
-        others = " and ".join(self.others)
-        verb = "follows" if len(self.others) == 1 else "follow"
-        return (
-            f"of the GPU pools the scaler weighs {self.weighed} alone, the first by name; {others} {verb} it too and "
-            f"get{'s' if len(self.others) == 1 else ''} Tritons only for traffic that no other pool may answer"
-        )
-
-    @property
-    def fix(self) -> str:
-        return (
-            "name the pool that is to wake when it pays so that it comes first, and give the others a fixed number "
-            "(`replicas`, autoscaling.enabled=false): docs/scaler.md"
-        )
-
-
-def unweighed(pools: Mapping[str, bool]) -> Unweighed | None:
-    """`pools`: of each GPU pool, whether its number follows the scaler. None where no pool follows in vain."""
-    weighed, *rest = sorted(pools) or [""]
-    others = tuple(name for name in rest if pools[name])
-    return Unweighed(weighed, others) if others else None
-
-
-def follows_scaler(it: Object) -> bool:
-    """Whether a HorizontalPodAutoscaler or a ScaledObject takes its number from the scaler."""
-    metrics = at(it, "spec", "metrics", default=())
-    by_name = any(at(each, "external", "metric", "name") == NUMBER for each in metrics)
-    return by_name or any(each.get("type") == "external-push" for each in at(it, "spec", "triggers", default=()))

@@ -1,7 +1,6 @@
-"""How is the API server of a kubeconfig's context reached, and what do we say when it cannot be?
+"""Finds the API server and the sign-in of a kubeconfig's context, as kubectl does.
 
-What is asked is in `facts`. The exceptions of the kubeconfig loader, of the generated client and of urllib3 become ours here and
-nowhere else. Rule: one try per request and an end to each, because somebody waits at a terminal.
+The exceptions of the kubeconfig loader become ours here and nowhere else; the asking is in `api`.
 """
 
 from __future__ import annotations
@@ -9,78 +8,25 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 from kubernetes.config import load_kube_config
 from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeConfigMerger
 from urllib3 import disable_warnings
 from urllib3 import exceptions as http
 
+from serving.cluster.api import Connection, first_line
 from serving.errors import EnvironmentFault, UserError
 
-CONNECT_TIMEOUT_S = 5.0  # TLS handshake included; guess: one across an ocean takes under 1 s
-READ_TIMEOUT_S = 10.0  # guess: a page of 500 nodes (some 5 MB) over a slow line
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123 label, as the API server demands
 
 
 class UnusableKubeconfig(EnvironmentFault):
     """The kubeconfig, or the sign-in that it names, cannot be used: it is written by a provider's tool, so it counts as the environment."""
-
-
-class Unreachable(EnvironmentFault):
-    """No answer that could be used. `server` is the URL of the kubeconfig."""
-
-    def __init__(self, server: str, problem: str, way_out: str) -> None:
-        super().__init__(f"the API server {server} {problem}; {way_out}")
-        self.server = server
-
-
-class Refused(EnvironmentFault):
-    """The server answered with an error; `status` is HTTP's, so that the asker can tell 403 from 404."""
-
-    def __init__(self, server: str, status: int, asked: str) -> None:
-        way_out = _WAYS_OUT.get(status, "try again, and if it stays so read the API server's log")
-        super().__init__(f"the API server {server} answers {status} when asked for {asked}; {way_out}")
-        self.status = status
-
-
-_WAYS_OUT = {
-    401: "sign in again: the kubeconfig's token or certificate is not, or no longer, accepted",
-    403: "this user may not ask that: sign in as another, or have an administrator grant it",
-    404: "is this a Kubernetes API server? Check `server:` in the kubeconfig",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """One context of a kubeconfig, ready to be asked. No request has been sent yet."""
-
-    context: str
-    server: str
-    namespace: str
-    api: client.ApiClient
-
-    @contextmanager
-    def asking(self, what: str) -> Iterator[None]:
-        """Around one request: raises Refused or Unreachable for whatever the client raises. `what` completes "asked for …"."""
-        try:
-            yield
-        except ApiException as error:
-            if error.status:
-                raise Refused(self.server, error.status, what) from None
-            raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
-        except http.HTTPError as error:
-            raise Unreachable(self.server, *_problem(error)) from None
-        except (ValueError, TypeError, AttributeError, LookupError):  # JSON of another shape, or none
-            problem = f"does not answer as Kubernetes when asked for {what}"
-            raise Unreachable(self.server, problem, "check `server:` in the kubeconfig") from None
 
 
 def connect(context: str | None, namespace: str | None) -> Connection:
@@ -120,7 +66,7 @@ def _contexts(where: str) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:
             it.get("namespace")
         return contexts, merged.get("current-context")
     except Exception as error:  # the merger checks nothing: any type error may come out of a file of another shape
-        raise UnusableKubeconfig(f"{where} is not a kubeconfig: {_one_line(error)}") from None
+        raise UnusableKubeconfig(f"{where} is not a kubeconfig: {first_line(error)}") from None
 
 
 def _wrong_context(
@@ -143,7 +89,7 @@ def _configuration(where: str, context: str) -> client.Configuration:
     try:
         load_kube_config(where, context, configuration)
     except Exception as error:  # also of the sign-in: OAuth, a cloud's library, a program
-        raise UnusableKubeconfig(f"context '{context}' of {where} cannot be used: {_one_line(error)}") from None
+        raise UnusableKubeconfig(f"context '{context}' of {where} cannot be used: {first_line(error)}") from None
     finally:
         logging.getLogger().removeHandler(complaints)
     if complaints.lines:
@@ -174,33 +120,3 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(" ".join(record.getMessage().split()))
-
-
-def _problem(error: Exception) -> tuple[str, str]:
-    """What happened and the way out, for an error of urllib3."""
-    reason = error.reason if isinstance(error, http.MaxRetryError) and error.reason else error
-    if isinstance(reason, http.SSLError):
-        return (
-            f"fails its TLS handshake ({_one_line(reason)})",
-            "check `server:` and `certificate-authority` in the kubeconfig",
-        )
-    if isinstance(reason, http.NameResolutionError):
-        return "has a name that cannot be resolved", "check `server:` in the kubeconfig, and the VPN"
-    if isinstance(reason, http.ProxyError):
-        return f"is not reached through the proxy ({_one_line(reason)})", "check HTTPS_PROXY and NO_PROXY"
-    if isinstance(reason, http.NewConnectionError):  # before the timeout, whose subclass it is
-        return f"cannot be reached ({_one_line(reason)})", "is the cluster up, and the VPN?"
-    if isinstance(reason, http.ConnectTimeoutError):
-        return f"does not connect within {CONNECT_TIMEOUT_S:g} s", "is the cluster up, and the VPN?"
-    if isinstance(reason, http.ReadTimeoutError):
-        return (
-            "accepts the connection but does not answer in time",
-            "try again; is it overloaded, or is that port another's?",
-        )
-    return f"ends the connection ({_one_line(reason)})", "is that port an API server's?"
-
-
-def _one_line(error: BaseException) -> str:
-    """The message without line breaks and without urllib3's `HTTPSConnection(host=…): `."""
-    text = " ".join(str(error).split())
-    return re.sub(r"^\S*HTTPS?Connection\w*\(.*?\): ", "", text) or type(error).__name__

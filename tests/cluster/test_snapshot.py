@@ -1,4 +1,4 @@
-"""What is read of Deployments, pods and nodes: what was last told to run, and the moments of a cold start."""
+"""What a snapshot tells of a pod's start: the moments of the pod, of its node and of the claim that the node was bought by."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.scaler.objects import SeveralReleases, is_there_to_stay, node_of, replicas, server
+from serving.cluster.snapshot import Snapshot
 from serving.decisions.cold_start import Server
-from tests.cluster.objects import deployment
-
-POOLS = ("cpu", "gpu")
+from tests.cluster.objects import parsed
 
 
 def at(second: int) -> str:
@@ -43,22 +41,11 @@ CLAIMS = [
 ]
 
 
-def test_what_a_pool_was_last_told_to_run_counts_pods_that_are_not_there_yet() -> None:
-    found = [deployment(), deployment("cpu", replicas=2), deployment("gpu", replicas=3, ready=0)]
-    assert replicas(found, POOLS) == {"cpu": 2, "gpu": 3}
-
-
-def test_a_deployment_that_was_told_nothing_runs_one_and_none_is_none() -> None:
-    unsaid, none = deployment("cpu"), deployment("gpu", replicas=0)
-    del unsaid["spec"]["replicas"]
-    assert replicas([unsaid, none], POOLS) == {"cpu": 1, "gpu": 0}
-    assert replicas([], POOLS) == {}
-    assert replicas([deployment("another")], POOLS) == {}
-
-
-def test_two_releases_with_one_pool_are_not_guessed_between() -> None:
-    with pytest.raises(SeveralReleases, match="east-gpu and west-gpu are both of pool 'gpu'; name one with --release"):
-        replicas([deployment("gpu", release="east"), deployment("gpu", release="west")], POOLS)
+def server(it: Any, node: Any | None, claims: Any) -> Server:
+    lists = {"pods": [it], "nodes": [node] if node else [], "node_claims": claims}
+    found = Snapshot("serve", **{name: parsed(name, each) for name, each in lists.items()})
+    assert found.pods is not None
+    return found.server(found.pods[0])
 
 
 def test_a_ready_pod_tells_its_moments_and_its_node_too() -> None:
@@ -66,7 +53,6 @@ def test_a_ready_pod_tells_its_moments_and_its_node_too() -> None:
     assert server(it, NODE, CLAIMS) == Server(
         "gpu-a", seconds(1), seconds(2), seconds(12), seconds(14), seconds(30), seconds(40)
     )
-    assert node_of(it) == "node-1"
 
 
 def test_where_nodes_may_not_be_seen_the_rest_is_told() -> None:
@@ -92,11 +78,3 @@ def test_where_nodes_may_not_be_seen_the_rest_is_told() -> None:
 def test_what_has_not_happened_has_no_moment(status: dict[str, Any]) -> None:
     found = server({**pod(**status), "spec": {}}, None, CLAIMS)
     assert found == Server("gpu-a", created_at=seconds(1))
-
-
-def test_pods_that_leave_or_have_ended_are_left_out() -> None:
-    leaving = pod()
-    leaving["metadata"]["deletionTimestamp"] = at(50)
-    assert [is_there_to_stay(it) for it in (pod(), leaving, pod(phase="Failed"), pod(phase="Succeeded"))] == [
-        True, False, False, False,
-    ]  # fmt: skip

@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from kubernetes import client
 
-from serving.cluster.campaign import requests
-from serving.cluster.connection import Connection, Refused, Unreachable
+from serving.cluster import api
+from serving.cluster.api import Connection
+from serving.cluster.client import ApiError, Unreachable
 
 
 @contextlib.contextmanager
@@ -41,8 +42,8 @@ def answering(*pieces: bytes, status: int | None = 200, then_silent: bool = Fals
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         url = f"http://127.0.0.1:{server.server_port}"
         try:
-            with client.ApiClient(client.Configuration(host=url)) as api:
-                yield Connection("c", url, "serve", api)
+            with client.ApiClient(client.Configuration(host=url)) as signed_in:
+                yield Connection("c", url, "serve", signed_in)
         finally:
             over.set()
             server.shutdown()
@@ -50,22 +51,22 @@ def answering(*pieces: bytes, status: int | None = 200, then_silent: bool = Fals
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "SILENCE_S", 0.2)
+    monkeypatch.setattr(api, "LOG_SILENCE_S", 0.2)
 
 
 @pytest.mark.parametrize(("status", "lines"), [(200, ["one", "two"]), (None, [])])
 def test_a_log_that_says_nothing_for_a_while_ends_without_an_error(status: int | None, lines: list[str]) -> None:
     with answering(b"one\ntw", b"o\n", status=status, then_silent=True) as connection:
-        assert list(requests.log_lines(connection, "/log", {})) == lines
+        assert list(connection.log_lines("/log", {})) == lines
 
 
 def test_a_log_that_ends_without_a_line_break_is_whole() -> None:
     with answering(b"one\n\xc3", b"\xa9") as connection:
-        assert list(requests.log_lines(connection, "/log", {})) == ["one", "é"]
+        assert list(connection.log_lines("/log", {})) == ["one", "é"]
 
 
 def test_a_refusal_and_a_server_that_is_gone_are_errors() -> None:
-    with answering(status=404) as connection, pytest.raises(Refused):
-        list(requests.log_lines(connection, "/log", {}))
+    with answering(status=404) as connection, pytest.raises(ApiError):
+        list(connection.log_lines("/log", {}))
     with pytest.raises(Unreachable):
-        list(requests.log_lines(connection, "/log", {}))
+        list(connection.log_lines("/log", {}))

@@ -1,0 +1,169 @@
+"""What does the cluster run, as far as this process may see it? On a thread of its own that nobody waits for.
+
+Asked twice: at the beginning, what the Deployments were last told, because a scaler that starts again must not cancel a pod that waits
+for its node; and while a cold start goes on, how far its pods and their nodes are. Without an API, without leave or without the
+package, pools are scaled by metrics alone and that is said once. Rule: it only reads, and whatever goes wrong here stays here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from serving.cluster.client import ApiError, Client, UnknownAnswer
+from serving.cluster.objects.fields import POOL, RELEASE
+from serving.cluster.objects.pods import Deployment
+from serving.cluster.scaler import service_account
+from serving.cluster.snapshot import Query, look, with_nodes_of
+from serving.decisions.cold_start import Server
+from serving.errors import EnvironmentFault, TandemError
+from serving.installation import how_to_add
+
+EVERY_S = 2.0  # while it has something to learn; a list of a few pods
+GIVE_UP_S = 30.0  # for an API server that is not there when the scaler starts: two tries and their timeouts; a guess
+BY_METRICS = "pools are scaled by what gateways publish alone, and cold starts have no phases of pods"
+
+
+class Unknowable(EnvironmentFault):
+    """Asking again will not help."""
+
+
+def connect(context: str | None, namespace: str | None, account: Path | None = None) -> Client:
+    """The API server of the pod that this runs in, else that of a kubeconfig's context. Raises TandemError, ModuleNotFoundError."""
+    account = service_account.ACCOUNT if account is None else account
+    if context is None and (account / "token").exists():
+        return service_account.ServiceAccount.of_this_pod(namespace, account)
+    from serving.cluster import kubeconfig
+
+    return kubeconfig.connect(context, namespace)
+
+
+def replicas_of_pools(
+    deployments: tuple[Deployment, ...] | None, pools: Collection[str], namespace: str
+) -> dict[str, int]:
+    """What each pool was last told to run, a pod on its way included; one without a Deployment is missing. Raises Unknowable."""
+    if deployments is None:
+        raise Unknowable(f"this account may not see deployments of namespace {namespace}")
+    found: dict[str, Deployment] = {}
+    for it in deployments:
+        if it.pool not in pools:
+            continue
+        if it.pool in found:
+            names = f"{found[it.pool].name} and {it.name}"
+            raise Unknowable(f"{names} are both of pool '{it.pool}'; name one with --release")
+        found[it.pool] = it
+    return {pool: it.replicas for pool, it in found.items()}
+
+
+class ClusterState:
+    """`replicas`: what the pools' Deployments ask for, None where that is not known; `servers`: pods of the pools that are watched."""
+
+    def __init__(
+        self,
+        pools: Collection[str],
+        say: Callable[[str], None],
+        context: str | None = None,
+        namespace: str | None = None,
+        release: str | None = None,
+    ) -> None:
+        self._pools, self._say = tuple(pools), say
+        self._context, self._namespace, self._release = context, namespace, release
+        self.replicas: Mapping[str, int] | None = None
+        self.servers: Mapping[str, tuple[Server, ...]] = {}
+        self.is_readable: bool | None = None
+        self._is_over = False
+        self._watched: frozenset[str] = frozenset()
+        self._has_work, self._is_stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._problem = ""
+        self._began = time.monotonic()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, wait_s: float = 0.0) -> None:
+        """Asks nothing more; what is being asked has its own end."""
+        self._is_stopped.set()
+        self._has_work.set()
+        self._thread.join(wait_s)
+
+    def watch(self, pools: Collection[str]) -> None:
+        """The pools of which a cold start goes on; of others nothing is asked."""
+        self._watched = frozenset(pools)
+        if pools:
+            self._has_work.set()
+
+    def is_settled(self) -> bool:
+        """Whether `replicas` is worth no more waiting: a sign-in program may hang for ever."""
+        return self.replicas is not None or self._is_over or self._waited_s() > 2 * GIVE_UP_S
+
+    def _waited_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _run(self) -> None:
+        try:
+            client = connect(self._context, self._namespace)
+            self._begin(client)
+            while not self._is_stopped.is_set():
+                self._has_work.wait()
+                self._has_work.clear()
+                while self._watched and not self._is_stopped.is_set():
+                    self._look(client)
+                    self._is_stopped.wait(EVERY_S)
+        except ModuleNotFoundError as error:
+            self._end(f"the package '{error.name}' is not installed ({how_to_add('cluster')})")
+        except TandemError as error:
+            self._end(str(error))
+        except Exception as error:  # an error of ours, say: the scaling goes on without
+            self._end(f"Kubernetes cannot be read ({type(error).__name__}: {error})")
+
+    def _begin(self, client: Client) -> None:
+        """Until the Deployments are known, or known not to come; leave may be given later, so cold starts ask anew."""
+        while self.replicas is None and not self._is_over and not self._is_stopped.is_set():
+            try:
+                found = look(client, deployments=self._of(POOL)).deployments
+                self.replicas = replicas_of_pools(found, self._pools, client.namespace)
+            except TandemError as error:
+                self.is_readable = False
+                is_final = isinstance(error, Unknowable | UnknownAnswer)
+                if is_final or (isinstance(error, ApiError) and error.status == 401):
+                    self._end(str(error))
+                    return
+                self._say_once(str(error))
+                self._is_over = self._waited_s() > GIVE_UP_S
+                self._is_stopped.wait(EVERY_S)
+                continue
+            self.is_readable = True
+            if missing := [pool for pool in self._pools if pool not in self.replicas]:
+                self._say(f"no Deployment in namespace {client.namespace} is labelled {POOL}={missing[0]}")
+
+    def _look(self, client: Client) -> None:
+        watched = sorted(self._watched)
+        try:
+            found = with_nodes_of(client, look(client, pods=self._of(f"{POOL} in ({','.join(watched)})")))
+            if found.pods is None:
+                raise Unknowable(f"this account may not see pods of namespace {client.namespace}")
+            self.servers = {
+                pool: tuple(
+                    found.server(it) for it in found.pods if it.pool == pool and not it.is_leaving and not it.has_ended
+                )
+                for pool in watched
+            }
+            self.is_readable, self._problem = True, ""
+        except TandemError as error:
+            self.is_readable = False
+            self._say_once(f"{error}; phases of cold starts may be missing")
+
+    def _of(self, selector: str) -> Query:
+        return {"labelSelector": selector + (f",{RELEASE}={self._release}" if self._release else "")}
+
+    def _end(self, why: str) -> None:
+        self.is_readable, self._is_over = False, True
+        self._say_once(f"{why}; {BY_METRICS}")
+
+    def _say_once(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._say(problem)

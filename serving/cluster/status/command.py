@@ -1,0 +1,117 @@
+"""How `tandem cluster status` looks on a terminal and as JSON, and its exit code.
+
+One line for each part, what waits indented under it, and pods with the same reason in one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from serving.cluster.api import Connection
+from serving.cluster.kubeconfig import connect
+from serving.cluster.objects.gpus import listed
+from serving.cluster.status.cold_starts import ColdLine
+from serving.cluster.status.collect import collect, elsewhere, scaler_reports
+from serving.cluster.status.judge import NodeLine, Part, Release, Status, Waiting, judge
+from serving.cluster.status.scheduling import duration
+from serving.errors import UserError
+
+COLUMN = 8  # of the first word; "serves" is the longest there
+
+
+def run(*, context: str | None, namespace: str | None, release: str | None, as_json: bool) -> int:
+    """0 every release shown serves, 1 one does not."""
+    connection = connect(context, namespace)
+    with connection.api:
+        snapshot = collect(connection)
+        if not snapshot.deployments:
+            raise _nothing_installed(connection, elsewhere(connection))
+        reports = scaler_reports(connection, snapshot)
+    releases = sorted({it.release for it in snapshot.deployments})
+    if release is not None and release not in releases:
+        raise UserError(
+            f"no release '{release}' in namespace '{snapshot.namespace}'; there {'is' if len(releases) == 1 else 'are'} "
+            f"{', '.join(releases)}"
+        )
+    found = judge(snapshot, datetime.now(UTC), release, reports)
+    as_document = {"is_serving": found.is_serving, **dataclasses.asdict(found)}
+    print(connection.document(as_document) if as_json else f"{connection}\n{as_text(found)}")
+    return 0 if found.is_serving else 1
+
+
+def _nothing_installed(connection: Connection, others: tuple[str, ...]) -> UserError:
+    where = f"no Tandem in namespace '{connection.namespace}' of context '{connection.context}'"
+    if others:
+        return UserError(f"{where}, but in {', '.join(others)}: give --namespace")
+    return UserError(f"{where}: give another --namespace, or install it (docs/kubernetes.md)")
+
+
+def as_text(status: Status) -> str:
+    lines = [line for it in status.releases for line in _release(it)]
+    if status.nodes:
+        lines += ["", "nodes", *map(_node, status.nodes)]
+    if status.unseen:
+        lines += ["", f"unknown: this user may not see {', '.join(status.unseen)}"]
+    return "\n".join(lines)
+
+
+def _release(it: Release) -> Iterator[str]:
+    yield f"release {it.name}{f' ({it.version})' if it.version else ''}: {it.now}"
+    for part in it.parts:
+        yield from _part(part)
+    for warning in it.warnings:
+        yield f"  {'warning':<{COLUMN}}{warning}"
+
+
+def _part(it: Part) -> Iterator[str]:
+    name = f"pool {it.name} ({it.device})" if it.is_pool else it.name
+    facts = [f"{it.num_ready} of {it.num_wanted} ready", it.image]
+    if it.is_pool:
+        facts.append(f"loads {', '.join(it.models) if it.models else 'all that its repository holds'}")
+    if it.nodes:
+        facts.append(f"on {', '.join(it.nodes)}")
+    if it.autoscaler:
+        facts.append(it.autoscaler)
+    yield f"  {it.standing:<{COLUMN}}{name}: {'; '.join(facts)}"
+    alike: dict[str, list[Waiting]] = {}
+    for waiting in it.waiting:
+        alike.setdefault(waiting.why, []).append(waiting)
+    for first, *others in alike.values():
+        who = f"{first.pod}{f' and {len(others)} more' if others else ''}: " if first.pod else ""
+        yield f"  {'':<{COLUMN}}- {who}{first.why}{f'; {first.way_out}' if first.way_out else ''}"
+    for cold in it.cold_starts:
+        yield f"  {'':<{COLUMN}}- {_cold_start(cold)}"
+
+
+def _node(it: NodeLine) -> str:
+    facts = [
+        it.instance_type,
+        listed(it.gpus),
+        f"{it.num_pods} pod{'' if it.num_pods == 1 else 's'} of Tandem",
+        it.note,
+    ]
+    return f"  {it.standing:<{COLUMN + 2}}{it.name}: {', '.join(filter(None, facts))}"
+
+
+def _cold_start(it: ColdLine) -> str:
+    if it.told_by == "nobody":
+        return f"cold starts: {it.why}"
+    words = [f"{name.replace('_', ' ')} {duration(took_s)}" for name, took_s in it.phases_s.items() if name != "total"]
+    if it.boot_s is not None and "node" in it.phases_s:
+        place = words.index(f"node {duration(it.phases_s['node'])}")
+        words[place] += f" (bought and booted in {duration(it.boot_s)})"
+    if it.now_in:
+        words.append(f"now {it.now_in.replace('_', ' ')}")
+    phases = ", ".join(words) or "no phase was seen"
+    if it.told_by == "pod":
+        what = "newest pod" if it.state == "over" else "newest pod, on its way"
+        return f"{what}, made {duration(it.age_s)} ago: {phases} (the decision, warm-up and first answer only a scaler knows that saw them)"
+    total = f" in {duration(it.phases_s['total'])}" if "total" in it.phases_s else ""
+    heads = {
+        "over": f"last cold start, {duration(it.age_s)} ago{total}",
+        "given up": f"last cold start, {duration(it.age_s)} ago, given up: no longer wanted",
+        "goes on": f"cold start for {duration(it.age_s)}",
+    }
+    return f"{heads[it.state]}: {phases}"
