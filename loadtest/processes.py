@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODEL_REPOSITORY = ROOT / "model_repo"
 TANDEM = (sys.executable, "-m", "serving")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+VARIABLES = {"ORT_DISABLE_TELEMETRY": "1", **os.environ}  # as Tandem starts Triton
 POLL_S = 0.02  # how late readiness is noticed
 STOP_TIMEOUT_S = 30.0  # past every drain of ours; then it is killed
 
@@ -99,6 +100,19 @@ class Moment:
 def _fields(pid: int) -> list[str]:
     """/proc/PID/stat from its third field on: the name before it may hold spaces."""
     return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def run_command(command: list[str], failure: str, limit_s: float) -> str:
+    """What it printed. Raises CannotMeasure, which begins with `failure`."""
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=True, env=VARIABLES
+        ).stdout
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.strip().splitlines() or ["it said nothing"]
+        raise CannotMeasure(f"{failure}: {lines[-1]}") from None
+    except subprocess.TimeoutExpired:
+        raise CannotMeasure(f"{failure}: it took longer than {limit_s:.0f} s") from None
 
 
 @contextmanager

@@ -224,3 +224,9 @@ def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:
         }
         rooms = {n for n in names if n and n.startswith("serving.") and not n.startswith("serving.cli")}
         assert rooms <= {"serving.errors", "serving.installation", "serving.settings"}, file
+
+
+def test_nothing_of_the_wheel_imports_the_benches() -> None:
+    """`loadtest/bench` is for a checkout."""
+    wheel = [path for path in FILES if not path.is_relative_to(ROOT / "loadtest" / "bench")]
+    assert not [path for path in wheel if any(name.startswith("loadtest.bench") for name in imports(path))]

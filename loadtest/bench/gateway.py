@@ -23,10 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.bench import wrk
-from loadtest.bench.compute import Compute, Net, compare, resnet50
+from loadtest.bench.compute import Compute, compare, resnet50
 from loadtest.bench.result_file import result_file
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
 from loadtest.errors import CannotMeasure
+from loadtest.nets import Net
 from loadtest.processes import MODEL_REPOSITORY, Moment, cpu_s, running
 from loadtest.sending.bodies import Body, encode_binary, encode_json, signature
 from loadtest.sending.connection import Connection, request_bytes

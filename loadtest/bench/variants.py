@@ -19,11 +19,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from loadtest.bench.compute import Net, request_to, run_command, served_rps
+from loadtest.bench.compute import NUM_OUTSTANDING
 from loadtest.bench.result_file import result_file
 from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
 from loadtest.errors import CannotMeasure
-from loadtest.processes import TANDEM, Moment
+from loadtest.nets import Net, request_to, served_rps
+from loadtest.processes import TANDEM, Moment, run_command
 from loadtest.sending.connection import Connection
 from loadtest.stack import Server, stack
 from serving.measure.machine import Machine, head, this_machine
@@ -194,7 +195,7 @@ def _rates(plan: Plan, requests: Mapping[Entry, tuple[bytes, Server]]) -> dict[E
         print(f"round {index + 1} of {plan.num_rounds}: {', '.join(order)}", file=sys.stderr)
         for name in order:
             request, gateway = requests[names[name]]
-            rates[names[name]].append(served_rps(request, gateway, plan.round_s) * plan.batch_size)
+            rates[names[name]].append(served_rps(request, gateway, plan.round_s, NUM_OUTSTANDING) * plan.batch_size)
     return rates
 
 

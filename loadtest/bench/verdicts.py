@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from serving.documents.tables import columns
+
 
 class Outcome(Enum):
     MET = "met"
@@ -104,12 +106,5 @@ def number(value: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side; the first row is the head, the first column stands left, what follows it right, the last left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    last = len(widths) - 1
-    lines = []
-    for row in rows:
-        cells = [c.ljust(w) if i in (0, last) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines)
+    """The first row is the heading."""
+    return columns(rows, ruled=True)

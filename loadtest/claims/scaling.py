@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.compute import run_command
 from loadtest.claims.values import Findings, Simulated
+from loadtest.processes import run_command
 
 ALWAYS = "gpu-always"
 LIMIT_S = 600.0  # of one seed; 10 s on two busy cores

@@ -13,16 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.compute import Net, request_to, served_rps
 from loadtest.claims.values import Findings, Served
-from loadtest.errors import CannotMeasure
+from loadtest.nets import Net, in_process_rps, request_to, served_rps
 from loadtest.stack import stack
 from serving.decisions.engines import POOL, EnginePython
 from serving.export.scratch import scratch
-from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 
 PIXELS = {"digits": "digits", "resnet50": "random"}
-ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +66,20 @@ def measure(asked: Asked, engines: Mapping[str, EnginePython], timing: Timing, s
                 say(f"{asked.title}: batch {size}")
                 net = Net(asked.model, repository, PIXELS[asked.model], size, asked.variant)
                 request = request_to(net, running.gateway)
-                served, alone = [], []
+                served, alone = list[float](), list[float]()
+
+                def in_process(net: Net = net) -> float:
+                    return in_process_rps(net, engines[asked.engine], timing.seconds, num_threads=timing.num_threads)[1]
+
                 for number in range(timing.num_rounds):
                     if asked.is_share and number % 2:  # every other round the other way round
-                        alone.append(_alone(asked, net, engines, timing))
+                        alone.append(in_process() * size)
                     rate = served_rps(request, running.gateway, timing.seconds, timing.num_outstanding)
                     served.append(rate * size)
                     if asked.is_share and not number % 2:
-                        alone.append(_alone(asked, net, engines, timing))
+                        alone.append(in_process() * size)
                 found.append(Served(asked.model, asked.variant, asked.pool, size, tuple(served), tuple(alone)))
     return Findings(served=tuple(found))
-
-
-def _alone(asked: Asked, net: Net, engines: Mapping[str, EnginePython], timing: Timing) -> float:
-    """Rows per second of a new session."""
-    how = {"num_threads": timing.num_threads, "allow_spinning": False, "inputs": None}
-    limit_s = ANSWER_TIMEOUT_S + timing.seconds
-    try:
-        worker = WorkerProcess(engines[asked.engine])
-        try:
-            opened = {"file": str(net.file), "engine": asked.engine, "precision": asked.variant}
-            worker.ask(limit_s, "open", name="net", **opened, **how)
-            per_run_s = worker.ask(limit_s, "prepare", name="net", batch_size=net.batch_size)["seconds"]
-            num_runs = max(1, round(timing.seconds / per_run_s))
-            per_run_s = worker.ask(limit_s, "turn", name="net", num_runs=num_runs)["seconds"]
-        finally:
-            worker.end()
-    except (WorkerLost, WorkerRefused) as failure:
-        raise CannotMeasure(f"{asked.title}: it did not run in process: {failure}") from None
-    return float(net.batch_size / per_run_s)
 
 
 def _link(source: str, target: str) -> None:

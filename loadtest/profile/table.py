@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadtest.bench.verdicts import table as columns
 from loadtest.profile.parts import batch_sizes
 from loadtest.profile.wording import where_time_goes
 from loadtest.report.summaries import milliseconds, number
 from serving.decisions.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
+from serving.documents.tables import columns
 
 NAMES: dict[Rung, str] = {
     "in_process": "in process",
@@ -27,12 +27,12 @@ def table(profile: Profile) -> str:
         f"{profile.command}\nsent: {profile.data}"
     ]
     if any(server.ladder for server in profile.servers):
-        parts.append("milliseconds of a request alone, median\n" + columns(_ladder_rows(profile.servers)))
+        parts.append("milliseconds of a request alone, median\n" + columns(_ladder_rows(profile.servers), ruled=True))
         parts += [f"{server.label}: {' '.join(words)}" for server in profile.servers if (words := _words(server))]
     if any(server.max_rates for server in profile.servers):
-        parts.append(columns(_rate_rows(profile.servers)))
+        parts.append(columns(_rate_rows(profile.servers), ruled=True))
     if any(server.cold_start for server in profile.servers):
-        parts.append("cold start, seconds\n" + columns(_cold_rows(profile.servers)))
+        parts.append("cold start, seconds\n" + columns(_cold_rows(profile.servers), ruled=True))
     if profile.note:
         parts.append(profile.note)
     return "\n\n".join(parts)

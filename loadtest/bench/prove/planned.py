@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from loadtest.bench.compute import run_command
 from loadtest.bench.prove.judging.planned import verdicts
 from loadtest.bench.verdicts import Verdict
 from loadtest.errors import CannotMeasure
+from loadtest.processes import run_command
 from loadtest.profile.inputs import inputs_for
 from loadtest.profile.load import Aim, inputs_file, open_run
 from loadtest.profile.measure import measure

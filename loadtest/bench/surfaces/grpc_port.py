@@ -19,10 +19,9 @@ import numpy as np
 from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.bench import wrk
-from loadtest.bench.compute import run_command
 from loadtest.bench.surfaces.part import Part, Plan, Setting, told
 from loadtest.bench.surfaces.served import Served, served
-from loadtest.processes import MODEL_REPOSITORY, cpu_s
+from loadtest.processes import MODEL_REPOSITORY, cpu_s, run_command
 from loadtest.processes import running as process_running
 from loadtest.sending.bodies import Signature, Tensor, encode_binary
 from loadtest.stack import START_S, Server

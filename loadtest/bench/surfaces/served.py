@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.bench.compute import run_command
 from loadtest.bench.surfaces.part import NUM_THREADS
-from loadtest.processes import TANDEM, cpu_s, family
+from loadtest.processes import TANDEM, cpu_s, family, run_command
 from loadtest.stack import Stack, stack
 from serving.ports import free_ports
 

@@ -1,0 +1,91 @@
+"""How many requests per second does a published net answer: served through gateway and Triton, and in process? Both sides of a comparison.
+
+Served: a closed loop, binary tensors, the client on the same cores. In process: a new session in the engine's own Python. Whoever compares
+takes both in turns, in one round (`serving/measure/rounds.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.errors import CannotMeasure
+from loadtest.sending.bodies import encode_binary, signature
+from loadtest.sending.connection import address, request_bytes
+from loadtest.sending.inputs import named
+from loadtest.sending.link import Request
+from loadtest.sending.sender import closed_loop
+from loadtest.stack import Server
+from loadtest.target import Gateway
+from serving.decisions.engines import EnginePython
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+
+ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """A published model and what is sent to it. `pixels`: digits or random."""
+
+    model: str
+    repository: Path
+    pixels: str
+    batch_size: int
+    variant: str = "fp32"
+
+    @property
+    def served_name(self) -> str:
+        return f"{self.model}-{self.variant}"
+
+    @property
+    def file(self) -> Path:
+        return self.repository / self.served_name / "1" / "model.onnx"
+
+
+def request_to(net: Net, gateway: Server) -> bytes:
+    """Raises CannotMeasure."""
+    metadata = Gateway(gateway.url).metadata(net.served_name)
+    if metadata is None:
+        raise CannotMeasure(f"the gateway does not serve {net.served_name}")
+    given = signature(metadata)
+    some = named(net.pixels, given, "binary", 0)
+    repeats = -(-net.batch_size // some.num_inputs)
+    batch = {name: values.repeat(repeats, axis=0)[: net.batch_size] for name, values in some.arrays.items()}
+    body = encode_binary(given, batch, ())
+    return request_bytes("POST", gateway.url, f"/v2/models/{net.served_name}/infer", body.headers, body.data)
+
+
+def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding: int) -> float:
+    """Requests per second between the first completion and the last. Raises CannotMeasure."""
+    asked = Request(address(gateway.url), request)
+    load = closed_loop(
+        [asked], num_outstanding, round_s, in_turn=True, time_limit_s=ANSWER_TIMEOUT_S, min_shots=1 + num_outstanding
+    )
+    for shot in load.shots:
+        if not shot.is_answered:
+            raise CannotMeasure(f"a request to the served net failed: {shot}")
+    completed = sorted(shot.ended_s for shot in load.shots)
+    return (len(completed) - 1) / (completed[-1] - completed[0])
+
+
+def in_process_rps(
+    net: Net, engine: EnginePython, round_s: float, *, num_threads: int, allow_spinning: bool = False
+) -> tuple[str, float]:
+    """The version of its ONNX Runtime, and requests per second of a new session. Raises CannotMeasure."""
+    limit_s = ANSWER_TIMEOUT_S + round_s
+    how = {"num_threads": num_threads, "allow_spinning": allow_spinning, "inputs": None}
+    try:
+        worker = WorkerProcess(engine)
+        try:
+            version = worker.ask(limit_s, "hello")["onnxruntime"]
+            worker.ask(
+                limit_s, "open", name="net", file=str(net.file), engine=engine.engine, precision=net.variant, **how
+            )
+            per_run_s = worker.ask(limit_s, "prepare", name="net", batch_size=net.batch_size)["seconds"]
+            num_runs = max(1, round(round_s / per_run_s))
+            per_run_s = worker.ask(limit_s, "turn", name="net", num_runs=num_runs)["seconds"]
+        finally:
+            worker.end()
+    except (WorkerLost, WorkerRefused) as failure:
+        raise CannotMeasure(f"{net.served_name} did not run in process: {failure}") from None
+    return str(version), 1 / per_run_s
