@@ -208,7 +208,7 @@ PREPARING = {
 def test_load_tests_know_the_gateway_by_http_only() -> None:
     """Of `serving` they take the reader of traces and the meaning of bursts, which the simulator has too, and values that plans are made of."""
     for path in (ROOT / "loadtest").rglob("*.py"):
-        if not {"bench", "profile", "verdict", "claims"} & set(
+        if not {"bench", "profile", "verdict", "claims", "nets.py"} & set(
             path.parts
         ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
