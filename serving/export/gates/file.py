@@ -20,7 +20,7 @@ from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.refusals import NonFinite
 from serving.export.gates.session import Session, first_line
-from serving.export.variants.cleaning import MAX_IR_VERSION
+from serving.export.onnx_parts import MAX_IR_VERSION
 from serving.repository import Record, Tensor
 
 _ORT_TYPES = {

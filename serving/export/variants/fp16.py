@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from serving.export.exported_model import Arrays
 from serving.export.variants.calibration import Rows
 from serving.export.variants.casts import may_be_fp16, rewritten
-from serving.export.variants.cleaning import checked, subgraphs
+from serving.export.onnx_parts import checked, subgraphs
 from serving.export.variants.graph import MAX_FP16, MIN_FP16, PRODUCTS, Graph, has_beyond_fp16, opened, read
 from serving.export.variants.outcome import Candidate, NothingToQuantise, translated
 

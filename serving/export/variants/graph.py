@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper
 
-from serving.export.variants.cleaning import subgraphs
+from serving.export.onnx_parts import captured_names, unused
 
 MAX_FP16 = 65504.0
 MIN_FP16 = 2.0**-14  # smallest that keeps all its digits
@@ -40,6 +40,9 @@ _BOUNDED = frozenset(
         "LpNormalization",
     }
 )
+
+
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,51 +96,13 @@ def opened(fp32: bytes) -> onnx.ModelProto:
     return model
 
 
-def unused(name: str, taken: set[str]) -> str:
-    """`name`, or with a number behind it; it is taken from then on."""
-    made, count = name, 1
-    while made in taken:
-        made, count = f"{name}_{count}", count + 1
-    taken.add(made)
-    return made
-
-
-def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Its nodes sorted so that each comes after what it uses, in its bodies too. Otherwise in the order they had."""
-    makers = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
-    nodes, done = list(model.graph.node), set[int]()
-    made: list[onnx.NodeProto] = []
-    for start in range(len(nodes)):
-        waiting = [start]
-        while waiting:
-            index = waiting[-1]
-            needed = {makers[name] for name in uses(nodes[index]) if name in makers} - done - {index}
-            if needed and index not in done:
-                waiting.extend(sorted(needed, reverse=True))
-                continue
-            waiting.pop()
-            if index not in done:
-                done.add(index)
-                made.append(nodes[index])
-    del model.graph.node[:]
-    model.graph.node.extend(made)
-    return model
-
-
-def uses(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of all values that it reads, also from inside its bodies."""
-    yield from node.input
-    for inner in subgraphs(node):
-        yield from _outer(inner)
-
-
 def read(model: onnx.ModelProto) -> Graph:
     types = _types(model)
     inputs = {value.name for value in model.graph.input}  # one that is also an initializer may be overridden
     constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
     floats = (tensor for tensor in constants.values() if tensor.data_type == TensorProto.FLOAT)
     largest = {tensor.name: _largest(tensor) for tensor in floats}
-    captured = frozenset(name for node in model.graph.node for inner in subgraphs(node) for name in _outer(inner))
+    captured = captured_names(model.graph)
     graph = Graph(model, types, constants, largest, captured, frozenset(), frozenset())
     return Graph(model, types, constants, largest, captured, _masks(graph), _positions(graph))
 
@@ -163,7 +128,7 @@ def _masks(graph: Graph) -> frozenset[str]:
 def _positions(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     for node in graph.model.graph.node:
-        if any(subgraphs(node)) or any(name and name not in graph.types for name in node.input):
+        if node.op_type in _WITH_BODIES or any(name and name not in graph.types for name in node.input):
             continue
         floats = graph.floats_in(node)
         is_start = not floats  # a Cast from whole numbers, Range of them, ConstantOfShape
@@ -195,15 +160,6 @@ def _types(model: onnx.ModelProto) -> dict[str, int]:
 def _largest(tensor: TensorProto) -> float:
     values = numpy_helper.to_array(tensor)
     return float(np.nanmax(np.abs(values), initial=0.0))
-
-
-def _outer(body: onnx.GraphProto) -> Iterator[str]:
-    """Names that a body uses and does not make."""
-    made = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
-    made |= {name for node in body.node for name in node.output}
-    for node in body.node:
-        yield from (name for name in uses(node) if name and name not in made)
-    yield from (value.name for value in body.output if value.name not in made)
 
 
 def _constant(node: onnx.NodeProto) -> TensorProto | None:

@@ -26,10 +26,11 @@ from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, u
 )
 
 from serving.errors import UserError
+from serving.export.onnx_parts import inferred, rename
 from serving.export.sources.estimators.estimator import FEATURES, LABEL, PROBABILITIES, SCORES, Estimator, final, steps
 from serving.export.sources.estimators.thresholds import round_down
 from serving.export.sources.graphs import batching
-from serving.export.sources.graphs.onnx_model import first_line, inferred, upgraded
+from serving.export.sources.graphs.onnx_model import first_line, upgraded
 
 # Their probabilities are shares of few votes, so that ties happen, and scikit-learn then takes the first class. Sums of float32
 # differ in their last digits on a tie, so the label is taken from rounded ones.
@@ -127,8 +128,8 @@ def _rename_output(graph: onnx.GraphProto, old: str, new: str) -> None:
         return
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     if new in taken:  # an inner value that happens to be called so
-        batching.rename(graph, new, f"{new}_inside")
-    batching.rename(graph, old, new)
+        rename(graph, new, f"{new}_inside")
+    rename(graph, old, new)
     for value in graph.output:
         if value.name == old:
             value.name = new
@@ -142,7 +143,7 @@ def _order(graph: onnx.GraphProto, names: Sequence[str]) -> None:
 
 def _label_by_probabilities(graph: onnx.GraphProto, classes: Sequence[Any]) -> None:
     """In place: label = the first of the classes with the largest rounded probability, [batch, 1]."""
-    batching.rename(graph, LABEL, f"{LABEL}_of_sums")
+    rename(graph, LABEL, f"{LABEL}_of_sums")
     is_text = isinstance(classes[0], str)
     values = np.array([str(c).encode() for c in classes], object) if is_text else np.array(classes).astype(np.int64)
     graph.initializer.extend(

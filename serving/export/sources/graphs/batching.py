@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from serving.export.sources.graphs.onnx_model import inferred
+from serving.export.onnx_parts import inferred, rename
 from serving.export.sources.graphs.ports import Port
 
 BATCH = "batch"
@@ -137,16 +137,3 @@ def _rank(value: onnx.ValueInfoProto) -> int | None:
     return len(value.type.tensor_type.shape.dim) if value.type.tensor_type.HasField("shape") else None
 
 
-def rename(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Renames a value wherever nodes make or use it, inner graphs included; not among the graph's inputs and outputs."""
-    for node in graph.node:
-        for names in (node.input, node.output):
-            for index, name in enumerate(names):
-                if name == old:
-                    names[index] = new
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                rename(inner, old, new)
-                for value in inner.output:  # an inner graph may hand out a value of the outer one
-                    if value.name == old:
-                        value.name = new

@@ -7,15 +7,14 @@ in the model's own folder, links followed. Rule: where a file may lie and how la
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
 
 from serving.errors import UserError
+from serving.export.onnx_parts import MAX_BYTES, tensors
 
-MAX_BYTES = 2**31 - 1  # of one protobuf message, and so of one ONNX file
 _LFS = b"version https://git-lfs.github.com"
 _SMALLER = "one ONNX file holds 2 GB at most: convert its weights to FP16 with the tool that made it, or split the model in two"
 
@@ -60,36 +59,6 @@ def _what_it_is(content: bytes) -> str:
     if not content:
         return "; it is empty"
     return ""
-
-
-def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor wherever it may stand: graphs, the graphs in their nodes, functions."""
-    yield from _of_graph(model.graph)
-    for function in model.functions:
-        for node in function.node:
-            yield from _of_node(node)
-
-
-def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    for node in graph.node:
-        yield from _of_node(node)
-
-
-def _of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        for sparse in (
-            *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []),
-            *attribute.sparse_tensors,
-        ):
-            yield from (sparse.values, sparse.indices)
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            yield from _of_graph(graph)
 
 
 # -- the files beside the model ---------------------------------------------------------------------------------------

@@ -8,15 +8,13 @@ converter nor the quantisers see into them. Rule: whatever leaves `finished` loa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import onnx
 from onnx import inliner, version_converter
 
 from serving.errors import UserError
-from serving.export.sources.graphs.external_data import MAX_BYTES
+from serving.export.onnx_parts import MAX_BYTES, cleaned, inferred, nodes_of, operators
 from serving.export.sources.graphs.ports import ports
-from serving.export.variants.cleaning import cleaned
 
 MAX_OPSET = 21  # the last that ONNX Runtime 1.19 (Triton 24.10) loads: tried
 OLDEST_OPSET = 7  # ONNX Runtime promises nothing for older ones
@@ -32,15 +30,6 @@ _RANDOM = {
     "RandomUniformLike",
 }
 _DOMAINS = {"": MAX_OPSET, "ai.onnx": MAX_OPSET, "ai.onnx.ml": MAX_ML_OPSET, MS_DOMAIN: 1}
-
-
-def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Every node, those in the branches of If, Loop and Scan as well."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from nodes_of(inner)
 
 
 def checked(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
@@ -81,7 +70,7 @@ def _check_operators(model: onnx.ModelProto, name: str) -> None:
 
 def random_operators(model: onnx.ModelProto) -> list[str]:
     """Kinds of operators in it that may draw random numbers; Dropout does so in training mode only."""
-    return sorted({node.op_type for node in nodes_of(model.graph)} & _RANDOM)
+    return sorted(operators(model) & _RANDOM)
 
 
 def opset_of(model: onnx.ModelProto) -> int | None:
@@ -114,14 +103,9 @@ def upgraded(model: onnx.ModelProto, opset: int, name: str) -> onnx.ModelProto:
 
 def _culprit(error: Exception, model: onnx.ModelProto) -> str:
     """The operator that the converter's message is about; it writes names into other words."""
-    names = sorted({node.op_type for node in nodes_of(model.graph)}, key=len, reverse=True)
+    names = sorted(operators(model), key=len, reverse=True)
     found = next((op for op in names if re.search(rf"(?<![A-Za-z]){op}(?![A-Za-z])", str(error))), None)
     return f"operator {found}" if found else f"an operator ({first_line(error)})"
-
-
-def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With the shapes that follow from the inputs; what does not follow stays unsaid."""
-    return onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
 
 
 def finished(model: onnx.ModelProto, name: str) -> bytes:

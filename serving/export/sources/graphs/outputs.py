@@ -18,7 +18,8 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources.graphs.batching import BATCH
-from serving.export.sources.graphs.onnx_model import finished, nodes_of
+from serving.export.onnx_parts import operators
+from serving.export.sources.graphs.onnx_model import finished
 from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.runnable import RunnableGraph
 from serving.export.sources.graphs.trial import MAX_BYTES
@@ -65,7 +66,7 @@ def _max_rows(graph: RunnableGraph, options: SourceOptions) -> int:
 def _settle(graph: RunnableGraph, name: str) -> tuple[Tensor, ...]:
     """The outputs as Triton will name them. Raises UserError where an answer is not a number."""
     is_free = any(-1 in tensor.shape for tensor in graph.inputs)
-    is_free |= any(node.op_type in _DATA_DEPENDENT for node in nodes_of(graph.model.graph))
+    is_free |= not _DATA_DEPENDENT.isdisjoint(operators(graph.model))
     found = []
     for port in ports(graph.model.graph.output, "output", name):
         answers = graph.answers[port.name]

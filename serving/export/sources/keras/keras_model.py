@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, ExportedModel, Run, SourceOptions
+from serving.export.onnx_parts import inferred
 from serving.export.progress import Progress, quiet
 from serving.export.sources.graphs import examples
-from serving.export.sources.graphs.onnx_model import first_line, inferred
+from serving.export.sources.graphs.onnx_model import first_line
 from serving.export.sources.graphs.outputs import settled
 from serving.export.sources.graphs.ports import Port
 from serving.export.sources.graphs.runnable import runnable

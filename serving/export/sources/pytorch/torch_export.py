@@ -25,10 +25,9 @@ from serving.errors import UserError
 from serving.export.exported_model import Arrays, Run
 from serving.export.progress import Progress, quiet
 from serving.export.sources.pytorch import torch_faults
-from serving.export.variants.cleaning import cleaned
+from serving.export.onnx_parts import MAX_BYTES, cleaned, nodes_of
 from serving.repository import Tensor
 
-MAX_FILE_BYTES = 2**31 - 1  # protobuf reads no longer message, and a served model is one file
 BATCH = "batch"
 STEP = "exporting FP32"
 
@@ -114,7 +113,7 @@ def _tensor(value: onnx.ValueInfoProto) -> Tensor:
 def _check_size(module: Any) -> None:
     weights = [*module.parameters(), *module.buffers()]
     size = sum(values.numel() * values.element_size() for values in weights)
-    if size + _HEADROOM_BYTES > MAX_FILE_BYTES:
+    if size + _HEADROOM_BYTES > MAX_BYTES:
         raise _too_large(size)
 
 
@@ -200,7 +199,7 @@ def _checked(model: onnx.ModelProto, outputs: Sequence[str], opset: int) -> byte
     reached = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if reached != opset:
         raise UserError(f"the model exports at opset {reached} and does not convert to {opset}; leave --opset off")
-    if (size := model.ByteSize()) > MAX_FILE_BYTES:
+    if (size := model.ByteSize()) > MAX_BYTES:
         raise _too_large(size)
     model = cleaned(model)
     try:
@@ -216,7 +215,7 @@ def _name_outputs(graph: onnx.GraphProto, outputs: Sequence[str]) -> None:
     """Renames what the graph returns. A value inside that is called so already makes room: names are unique in a graph."""
     if len(graph.output) != len(outputs):
         raise UserError(f"the model returns {len(graph.output)} tensors, but {len(outputs)} names are given")
-    nodes = list(_nodes(graph))
+    nodes = list(nodes_of(graph))
     taken = {name for node in nodes for name in (*node.input, *node.output)} | {value.name for value in graph.input}
     new = {value.name: name for value, name in zip(graph.output, outputs, strict=True)}
     for name in outputs:
@@ -227,15 +226,6 @@ def _name_outputs(graph: onnx.GraphProto, outputs: Sequence[str]) -> None:
         node.output[:] = [new.get(name, name) for name in node.output]
     for value in (*graph.output, *graph.value_info, *graph.initializer):
         value.name = new.get(value.name, value.name)
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """With those of inner graphs, which see the outer one's names."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
 
 
 @contextlib.contextmanager
