@@ -19,6 +19,23 @@ Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], list[NDArray[Any]]]
 
 
+NUMPY_TYPES = {  # datatype of the Open Inference Protocol -> NumPy's name; BYTES is text, and BF16 NumPy has none for
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+}
+DATATYPES = {numpy: datatype for datatype, numpy in NUMPY_TYPES.items()}
+
+
 def num_rows(arrays: Arrays) -> int:
     """Of arrays [n, …]; 0 where there are none."""
     return len(next(iter(arrays.values()))) if arrays else 0

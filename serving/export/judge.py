@@ -13,12 +13,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
+from serving.export import onnx_session
 from serving.export.exported_model import Arrays, Run
-from serving.export.gates import accuracy, session
+from serving.export.gates import accuracy
 from serving.export.gates.file import Interface, check_file, row_limit
 from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE
-from serving.export.gates.session import Session
 from serving.export.job import ExportJob
+from serving.export.onnx_session import Session
 from serving.export.speed.answering import running
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.outcome import Candidate
@@ -42,12 +43,12 @@ class Judge:
         """FP32 beside the framework that it came from, or beside itself where there is none. Raises GateRefused."""
         job, exported = self._job, self._job.exported
         candidate = Candidate("fp32", exported.model, "")
-        self._reference = session.answers(exported.model, job.inputs, exported.max_batch_size)
+        self._reference = onnx_session.answers(exported.model, job.inputs, exported.max_batch_size)
         if exported.run is None or job.data is None:
             gate = self._judge(candidate, self._reference, "fp32", PLAIN)
         else:
             with job.step(f"asking {exported.framework}"):
-                theirs = session.in_batches(exported.run, job.inputs, exported.max_batch_size)
+                theirs = onnx_session.in_batches(exported.run, job.inputs, exported.max_batch_size)
             gate = self._judge(candidate, theirs, exported.framework, PLAIN)
         self._also_on_openvino(candidate)
         return candidate, gate
@@ -74,9 +75,9 @@ class Judge:
         """Of the engine that a CPU pool is to have it on, as the gate computed them."""
         size = self._job.exported.max_batch_size
         if engine == PLAIN:
-            return session.answers(candidate.model, inputs, size, self._job.name(candidate.precision))
+            return onnx_session.answers(candidate.model, inputs, size, self._job.name(candidate.precision))
         with running(self._job.engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
-            return session.in_batches(run, inputs, size)
+            return onnx_session.in_batches(run, inputs, size)
 
     def row_limit(self, candidate: Candidate, engine: str, gate: Gate) -> float:
         """How far a row may differ on a server, whose threads are others: as far as its gate lets it depend on its batch."""

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 
 from serving.decisions.engines import ONLY_ENGINE, PLAIN
 from serving.errors import GateRefused, UserError
+from serving.export import onnx_session
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.data.reading import read
 from serving.export.exported_model import Run
-from serving.export.gates import file, refusals, rows, session
+from serving.export.gates import file, refusals, rows
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, digits
 from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.session import Session
 from serving.export.gates.tasks import Measurement, measure
+from serving.export.onnx_session import Session
 from serving.export.progress import Progress
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.repository import GATE_DATA_FILE, Check, Variant
@@ -86,7 +87,7 @@ class Rerun:
             return self._asked(variant, run)
 
     def _asked(self, variant: Variant, run: Run) -> Outcome:
-        answers = session.in_batches(run, self._data.inputs, self._size, variant.name)
+        answers = onnx_session.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
             raise refusals.NonFinite(variant.name, "its answers on the data", count)
         checks, notes = self._measured(variant, answers)
@@ -155,7 +156,7 @@ class Rerun:
     def _fp32_answers(self) -> list[NDArray[Any]]:
         if self._reference is None:
             model = self._fp32.model_path.read_bytes()
-            self._reference = session.answers(model, self._data.inputs, self._size, self._fp32.name)
+            self._reference = onnx_session.answers(model, self._data.inputs, self._size, self._fp32.name)
         return self._reference
 
     # -- data ---------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_what_a_gpu_alone_runs_is_not_said_to_have_been_loaded(tmp_path: Path) -
     def server(folder: Path, rows: Arrays) -> LoadResult:
         assert {variant.name for variant in Repository(folder).variants()} == {"m-fp32", "m-fp16"}
         raw = Repository(folder).variant("m-fp32").model_path.read_bytes()
-        from serving.export.gates.session import answers
+        from serving.export.onnx_session import answers
 
         return LoadResult("a server", {"m-fp32": answers(raw, rows, 32)}, {})
 

@@ -28,21 +28,6 @@ CALIBRATION_SHARE = 5  # one row of so many calibrates
 MIN_CALIBRATION_ROWS = 4  # fewer say nothing about the range of an activation (guess, not measured)
 MAX_CALIBRATION_ROWS = 256  # ranges settle long before (guess, not measured)
 
-NUMPY_TYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:

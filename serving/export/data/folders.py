@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.data.class_names import ClassNames
-from serving.export.data.dataset import IMAGES, MAX_BYTES, NUMPY_TYPES, Dataset
+from serving.export.data.dataset import IMAGES, MAX_BYTES, Dataset
 from serving.export.data.text_files import read_lines
+from serving.export.exported_model import NUMPY_TYPES
 from serving.export.progress import Progress, Warn
 from serving.preprocessing import images
 from serving.preprocessing.containers import BadImage

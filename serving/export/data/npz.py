@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from serving.documents.nearest import nearest
 from serving.errors import UserError
-from serving.export.data.dataset import NUMPY_TYPES, Dataset
+from serving.export.data.dataset import Dataset
+from serving.export.exported_model import NUMPY_TYPES
 from serving.repository import Tensor
 
 LABELS = "labels"

@@ -19,8 +19,9 @@ from serving.documents.nearest import closest
 from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.data.class_names import ClassNames
-from serving.export.data.dataset import NUMPY_TYPES, TEXTS, Dataset
+from serving.export.data.dataset import TEXTS, Dataset
 from serving.export.data.text_files import read_lines
+from serving.export.exported_model import NUMPY_TYPES
 from serving.export.progress import Progress
 from serving.repository import Tensor
 from serving.repository.preprocessing import TextPreprocessing

@@ -20,8 +20,8 @@ from serving.export.gates.custom import Metric, custom_checks
 from serving.export.gates.file import row_limit
 from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE, TOP1, Limits
 from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.session import CannotRun, Session, in_batches
 from serving.export.gates.tasks import measure
+from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository import AGREEMENT, LABELS, NOTHING, OTHER, UNTRAINED, Check, Gate
 
 FP32 = "fp32"

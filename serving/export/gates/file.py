@@ -15,28 +15,18 @@ import onnx
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import ExportedModel
+from serving.export.exported_model import NUMPY_TYPES, ExportedModel
 from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.refusals import NonFinite
-from serving.export.gates.session import Session, first_line
 from serving.export.onnx_parts import MAX_IR_VERSION
+from serving.export.onnx_session import Session, first_line
 from serving.repository import Record, Tensor
 
-_ORT_TYPES = {
-    "BOOL": "tensor(bool)",
-    "UINT8": "tensor(uint8)",
-    "UINT16": "tensor(uint16)",
-    "UINT32": "tensor(uint32)",
-    "UINT64": "tensor(uint64)",
-    "INT8": "tensor(int8)",
-    "INT16": "tensor(int16)",
-    "INT32": "tensor(int32)",
-    "INT64": "tensor(int64)",
-    "FP16": "tensor(float16)",
-    "BF16": "tensor(bfloat16)",
+_ORT_TYPES = {datatype: f"tensor({numpy})" for datatype, numpy in NUMPY_TYPES.items()} | {
     "FP32": "tensor(float)",
     "FP64": "tensor(double)",
+    "BF16": "tensor(bfloat16)",
     "BYTES": "tensor(string)",
 }
 

@@ -19,7 +19,7 @@ from serving.export.gates import rows
 from serving.export.gates.limits import EXACT_ROWS, Limits
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.refusals import Degenerate, FrameworkDiffers, NonFinite, NotDynamic, RowsDiffer
-from serving.export.gates.session import CannotRun, Session, in_batches
+from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository.preprocessing import TextPreprocessing
 
 # Of the output's scale. FP32 keeps seven digits, so that real differences between rows are larger, and a net of random

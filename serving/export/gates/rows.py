@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from serving.export.exported_model import Arrays, Run
 from serving.export.gates.metrics import row_difference
 from serving.export.gates.refusals import RowsDiffer
-from serving.export.gates.session import CannotRun, in_batches
+from serving.export.onnx_session import CannotRun, in_batches
 
 
 def batch_sizes(max_batch_size: int) -> tuple[int, ...]:

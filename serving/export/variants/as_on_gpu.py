@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from serving.export.variants.graph import opened
 from serving.export.onnx_parts import unused, uses
+from serving.export.variants.graph import opened
 
 _FP32, _FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 

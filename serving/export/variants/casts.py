@@ -13,9 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from serving.export.onnx_parts import subgraphs
+from serving.export.onnx_parts import subgraphs, unused
 from serving.export.variants.graph import MAX_FP16, Graph
-from serving.export.onnx_parts import unused
 
 
 class Place(enum.Enum):

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from onnx import TensorProto, helper
 
+from serving.export import onnx_session
 from serving.export.exported_model import Arrays
+from serving.export.onnx_parts import checked, subgraphs
 from serving.export.variants.calibration import Rows
 from serving.export.variants.casts import may_be_fp16, rewritten
-from serving.export.onnx_parts import checked, subgraphs
 from serving.export.variants.graph import MAX_FP16, MIN_FP16, PRODUCTS, Graph, has_beyond_fp16, opened, read
 from serving.export.variants.outcome import Candidate, NothingToQuantise, translated
 
@@ -47,9 +47,7 @@ def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:
         model.graph.node.append(helper.make_node("Abs", [name], [absolute]))
         model.graph.node.append(helper.make_node("ReduceMax", [absolute], [largest], keepdims=0))
         model.graph.output.append(helper.make_tensor_value_info(largest, TensorProto.FLOAT, []))
-    options = ort.SessionOptions()
-    options.log_severity_level = 3  # it warns of nodes that the shortened list of outputs leaves unused
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnx_session.opened(model.SerializeToString())
     runs = [session.run(None, portion) for portion in Rows(model, inputs, max_rows=min(_MAX_ROWS, _num_rows(inputs)))]
     found: list[float] = np.max(np.array(runs, np.float64), axis=0).tolist() if names else []
     return found

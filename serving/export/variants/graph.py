@@ -6,7 +6,7 @@ inferred type), it is not said to be a float, so that nobody touches it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np

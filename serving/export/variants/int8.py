@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
-from serving.export.variants import quantiser
 from serving.export.onnx_parts import subgraphs
+from serving.export.variants import quantiser
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.losses import dynamic_losses, static_losses
 from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade, translated
@@ -161,7 +162,7 @@ def graph_of(fp32: bytes) -> Graph:
 
 def check_range(weights: str) -> None:
     if weights not in RANGES:
-        raise UserError(f"unknown range of INT8 weights {weights!r}, known are {', '.join(RANGES)}")
+        raise UserError(f"unknown range of INT8 weights {weights!r}{nearest(weights, RANGES)}")
     if weights == "full" and not has(VNNI):
         raise UserError(
             f"weights of the full 8 bits are computed wrongly on this processor ({processor_key()}, no VNNI), so that "

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.export.variants.calibration import Rows
 from serving.export.variants.graph import Graph, read
@@ -99,7 +99,7 @@ def _read_values(graph: Graph, names: Sequence[str], inputs: Arrays) -> dict[str
     known = {value.name for value in (*model.graph.output, *model.graph.input)}
     for name in sorted(set(names) - known):
         model.graph.output.append(helper.make_empty_tensor_value_info(name))
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnx_session.opened(model.SerializeToString())
     portion = _few(model, inputs).get_next() or {}
     wanted = [output.name for output in session.get_outputs() if output.name in names]
     values = dict(zip(wanted, session.run(wanted, portion), strict=True))

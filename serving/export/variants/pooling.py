@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from serving.export.variants.graph import Graph
 from serving.export.onnx_parts import unused
+from serving.export.variants.graph import Graph
 
 _RANK = 4  # [n, channels, height, width]
 

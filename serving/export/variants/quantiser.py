@@ -16,12 +16,11 @@ import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from onnx import numpy_helper
 
 from serving.export.exported_model import Arrays
+from serving.export.onnx_parts import checked, in_order
 from serving.export.progress import quiet
 from serving.export.scratch import scratch
 from serving.export.variants.calibration import Rows
-from serving.export.onnx_parts import checked
 from serving.export.variants.graph import PRODUCTS, Graph, opened, read
-from serving.export.onnx_parts import in_order
 from serving.export.variants.outcome import translated
 from serving.export.variants.pooling import with_pools
 

@@ -15,7 +15,7 @@ from serving.export.exported_model import Arrays
 from serving.export.gates import accuracy
 from serving.export.gates.limits import Limits
 from serving.export.gates.refusals import AnswersDiffer, NonFinite, RowsDiffer
-from serving.export.gates.session import CannotRun
+from serving.export.onnx_session import CannotRun
 from serving.repository import Gate
 
 from .nets import IDENTITY, SOFTMAX, net

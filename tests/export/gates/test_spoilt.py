@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from serving.errors import GateRefused, TandemError, UserError, exit_code
+from serving.export import onnx_session
 from serving.export.data.dataset import Dataset
-from serving.export.gates import accuracy, file, refusals, session
+from serving.export.gates import accuracy, file, refusals
 from serving.export.gates.file import Interface
 from serving.export.gates.limits import Limits
 from serving.export.gates.refusals import AccuracyLost, AnswersDiffer, AnswersMoved, NonFinite, RowsDiffer, ShapesDiffer
@@ -25,7 +26,7 @@ LOOSE = Limits(max_drop=1, max_probability_difference=1)
 
 @pytest.fixture(scope="session")
 def reference(fp32: bytes, held_out: Dataset, interface: Interface) -> list[np.ndarray]:
-    return session.answers(fp32, held_out.inputs, interface.max_batch_size)
+    return onnx_session.answers(fp32, held_out.inputs, interface.max_batch_size)
 
 
 @pytest.fixture

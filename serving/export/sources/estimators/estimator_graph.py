@@ -27,10 +27,11 @@ from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, u
 
 from serving.errors import UserError
 from serving.export.onnx_parts import inferred, rename
+from serving.export.onnx_session import first_line
 from serving.export.sources.estimators.estimator import FEATURES, LABEL, PROBABILITIES, SCORES, Estimator, final, steps
 from serving.export.sources.estimators.thresholds import round_down
 from serving.export.sources.graphs import batching
-from serving.export.sources.graphs.onnx_model import first_line, upgraded
+from serving.export.sources.graphs.onnx_model import upgraded
 
 # Their probabilities are shares of few votes, so that ties happen, and scikit-learn then takes the first class. Sums of float32
 # differ in their last digits on a tie, so the label is taken from rounded ones.

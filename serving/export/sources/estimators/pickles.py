@@ -21,7 +21,7 @@ from sklearn.exceptions import (  # type: ignore[import-untyped, unused-ignore]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped, unused-ignore]
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.sources.graphs.onnx_model import first_line
+from serving.export.onnx_session import first_line
 
 
 def unpickled(path: Path) -> Any:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
+from serving.export.onnx_session import first_line
 from serving.export.progress import Progress
 from serving.export.sources import checks
 from serving.export.sources.estimators import estimator_example
@@ -26,7 +27,7 @@ from serving.export.sources.estimators.estimator import FEATURES, Estimator, des
 from serving.export.sources.estimators.estimator_graph import to_onnx
 from serving.export.sources.estimators.pickles import unpickled
 from serving.export.sources.graphs import examples
-from serving.export.sources.graphs.onnx_model import finished, first_line
+from serving.export.sources.graphs.onnx_model import finished
 from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.runnable import AS_IT_IS
 from serving.export.sources.graphs.trial import RunFailed, Trial

@@ -135,5 +135,3 @@ def _columns(graph: onnx.GraphProto) -> None:
 
 def _rank(value: onnx.ValueInfoProto) -> int | None:
     return len(value.type.tensor_type.shape.dim) if value.type.tensor_type.HasField("shape") else None
-
-

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.npz import LABELS
-from serving.export.exported_model import Arrays
+from serving.export.exported_model import NUMPY_TYPES, Arrays
 from serving.export.sources.graphs.ports import Port
 
 NUM_ROWS = 8
@@ -26,11 +26,7 @@ MIN_ROWS = 4  # a batch of 3, and one row that is not in it
 EDGES = (224, 256, 512)
 LENGTHS = (16, 32, 128)
 NUM_ATTEMPTS = len(LENGTHS)
-DTYPES: Mapping[str, str] = {
-    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8",
-    "INT16": "int16", "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64",
-    "BYTES": "object",
-}  # fmt: skip
+DTYPES: Mapping[str, str] = {**NUMPY_TYPES, "BYTES": "object"}
 
 
 class ShapeMismatch(UserError):

@@ -14,6 +14,7 @@ from onnx import inliner, version_converter
 
 from serving.errors import UserError
 from serving.export.onnx_parts import MAX_BYTES, cleaned, inferred, nodes_of, operators
+from serving.export.onnx_session import first_line
 from serving.export.sources.graphs.ports import ports
 
 MAX_OPSET = 21  # the last that ONNX Runtime 1.19 (Triton 24.10) loads: tried
@@ -119,13 +120,6 @@ def finished(model: onnx.ModelProto, name: str) -> bytes:
     if content is None or len(content) > MAX_BYTES:
         raise UserError(f"{name} is over the 2 GB that one ONNX file holds")
     return content
-
-
-def first_line(error: BaseException) -> str:
-    """The first line with words in it, without the places in somebody's source code that C++ puts before them."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = re.sub(r"\S+\.(?:cc|h|cpp):\d+:?\s*", "", lines[0]) if lines else type(error).__name__
-    return line if len(line) <= 300 else f"{line[:297]}..."
 
 
 def _listed(what: str, names: list[str]) -> str:

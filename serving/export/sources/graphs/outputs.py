@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
-from serving.export.sources.graphs.batching import BATCH
 from serving.export.onnx_parts import operators
+from serving.export.sources.graphs.batching import BATCH
 from serving.export.sources.graphs.onnx_model import finished
 from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.runnable import RunnableGraph

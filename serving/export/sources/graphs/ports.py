@@ -9,26 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
 from serving.errors import UserError
+from serving.export.exported_model import NUMPY_TYPES
 
-# ONNX's element type -> the datatype of the Open Inference Protocol. BF16 is left out: NumPy has no such type.
+# ONNX's element type -> the datatype of the Open Inference Protocol
 DATATYPES: dict[int, str] = {
-    onnx.TensorProto.BOOL: "BOOL",
-    onnx.TensorProto.UINT8: "UINT8",
-    onnx.TensorProto.UINT16: "UINT16",
-    onnx.TensorProto.UINT32: "UINT32",
-    onnx.TensorProto.UINT64: "UINT64",
-    onnx.TensorProto.INT8: "INT8",
-    onnx.TensorProto.INT16: "INT16",
-    onnx.TensorProto.INT32: "INT32",
-    onnx.TensorProto.INT64: "INT64",
-    onnx.TensorProto.FLOAT16: "FP16",
-    onnx.TensorProto.FLOAT: "FP32",
-    onnx.TensorProto.DOUBLE: "FP64",
-    onnx.TensorProto.STRING: "BYTES",
-}
+    int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy))): datatype for datatype, numpy in NUMPY_TYPES.items()
+} | {int(onnx.TensorProto.STRING): "BYTES"}
 _KINDS = {
     "sequence_type": "a sequence",
     "map_type": "a map",

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, SourceOptions
 from serving.export.gates.file import row_limit
-from serving.export.sources.graphs import batching, examples
 from serving.export.onnx_parts import nodes_of, tensors
+from serving.export.sources.graphs import batching, examples
 from serving.export.sources.graphs.onnx_model import finished, random_operators
 from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.trial import RunFailed, Trial

@@ -1,13 +1,11 @@
 """Runs a graph by ONNX Runtime's own CPU provider: does it load, does it run, and does a row care about its neighbours?
 
-What ONNX Runtime says about a graph that it cannot take becomes one line that names the operator. Rule: nothing here
-changes a graph.
+Runs on made-up inputs are bounded in memory and time. Rule: nothing here changes a graph.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
-from serving.export.sources.graphs.onnx_model import first_line
+from serving.export.onnx_session import is_out_of_memory, opened, why_not_loaded, why_not_run
 
 _SAME = 1e-3  # of an output's scale: threads may add in another order, random numbers do far more
 MAX_BYTES = 2 * 2**30  # of memory for made-up inputs: what nobody chose must not take the machine (guess)
@@ -44,13 +42,10 @@ class Trial:
         """
         self._name, self._is_bounded = name, is_bounded
         self.bytes_per_row = 0  # that running one row at a time took, roughly
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # it logs what it also raises, and advice
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = opened(model)
         except Exception as error:  # its errors share no base class
-            raise UserError(f"{name}: {_why_not(str(error))}") from None
+            raise UserError(f"{name}: {why_not_loaded(error)}") from None
         self._start_bytes = _resident_bytes()
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
@@ -61,9 +56,9 @@ class Trial:
             with self._bounded(options, ended):
                 found = self._session.run(None, dict(inputs), options)
         except Exception as error:
-            if ended or "Failed to allocate memory" in str(error) or "bad_alloc" in str(error):
+            if ended or is_out_of_memory(error):
                 raise self._too_large(inputs, ended[0] if ended else "more memory than there is") from None
-            raise RunFailed(_ran_into(str(error))) from None
+            raise RunFailed(why_not_run(error)) from None
         return [np.asarray(values) for values in found]
 
     def _too_large(self, inputs: Arrays, what: str) -> UserError:
@@ -147,34 +142,3 @@ def _are_close(a: NDArray[Any], b: NDArray[Any], tolerance: float) -> bool:
         return False
     scale = max(1e-6, float(np.abs(y[finite]).max(initial=0.0)))
     return bool(np.all(np.abs(x[finite] - y[finite]) <= tolerance * scale))
-
-
-# What ONNX Runtime says of a graph that it cannot load -> a sentence with the pattern's groups.
-_REASONS = (
-    (r"Could not find an implementation for (\S+?)\((\d+)\)", "ONNX Runtime {v} cannot run operator {0} of opset {1}"),
-    (r"(\S+?)\(-?\d+\) is not a registered function/op", "ONNX Runtime {v} does not know operator {0}"),
-    (r"No [Oo]p registered for (\S+)", "ONNX Runtime {v} does not know operator {0}"),
-)
-
-
-def _why_not(words: str) -> str:
-    for pattern, sentence in _REASONS:
-        if match := re.search(pattern, words):
-            node = re.search(r"node with name '([^']+)'", words)
-            text = sentence.format(*match.groups(), v=onnxruntime.__version__)
-            return f"{text} (node {node[1]})" if node else f"{text}: export the model without it"
-    return f"ONNX Runtime {onnxruntime.__version__} cannot load it: {_plain(words)}"
-
-
-def _ran_into(words: str) -> str:
-    match = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (.*)", words, re.DOTALL)
-    if not match:
-        return _plain(words)
-    node = f" (node {match[2]})" if match[2] else ""
-    return f"operator {match[1]}{node}: {_plain(match[3])}"
-
-
-def _plain(words: str) -> str:
-    without = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", words)
-    without = re.sub(r"^Load model from.*? failed:\s*", "", without)
-    return first_line(Exception(re.sub(r"\S+\.(?:cc|h):\d+ .*?\)(?: \[\w.*?\])? (?=\S)", "", without, count=1)))

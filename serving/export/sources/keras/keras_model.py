@@ -17,20 +17,17 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import Arrays, ExportedModel, Run, SourceOptions
+from serving.export.exported_model import DATATYPES, Arrays, ExportedModel, Run, SourceOptions
 from serving.export.onnx_parts import inferred
+from serving.export.onnx_session import first_line
 from serving.export.progress import Progress, quiet
 from serving.export.sources.graphs import examples
-from serving.export.sources.graphs.onnx_model import first_line
 from serving.export.sources.graphs.outputs import settled
 from serving.export.sources.graphs.ports import Port
 from serving.export.sources.graphs.runnable import runnable
 from serving.export.sources.pytorch import torch_export
 
-_DATATYPES = {
-    "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
-    "float16": "FP16", "float32": "FP32", "float64": "FP64",
-}  # fmt: skip
+_DATATYPES = {name: kind for name, kind in DATATYPES.items() if kind not in ("UINT16", "UINT32", "UINT64")}
 
 
 def exported(model: Any, name: str, options: SourceOptions, progress: Progress) -> ExportedModel:

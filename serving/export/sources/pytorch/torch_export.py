@@ -22,10 +22,10 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import Arrays, Run
+from serving.export.exported_model import DATATYPES, Arrays, Run
+from serving.export.onnx_parts import MAX_BYTES, cleaned, nodes_of
 from serving.export.progress import Progress, quiet
 from serving.export.sources.pytorch import torch_faults
-from serving.export.onnx_parts import MAX_BYTES, cleaned, nodes_of
 from serving.repository import Tensor
 
 BATCH = "batch"
@@ -103,11 +103,10 @@ def interface(model: bytes) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:
     kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
-    names = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
     shape = tuple(
         -1 if dim.dim_param or not dim.dim_value else dim.dim_value for dim in value.type.tensor_type.shape.dim
     )
-    return Tensor(value.name, names.get(kind, kind.upper()), shape[1:])
+    return Tensor(value.name, DATATYPES.get(kind, kind.upper()), shape[1:])
 
 
 def _check_size(module: Any) -> None:

@@ -1,12 +1,13 @@
-"""ONNX Runtime as the gates use it: bytes in, all outputs out, on the plain CPU provider, in batches.
+"""ONNX Runtime as an export uses it: bytes in, all outputs out, on the plain CPU provider, in batches; its errors in one line.
 
-Engines that run elsewhere can stand in for it: whatever takes one batch of inputs and gives all outputs. Rule: errors of
-ONNX Runtime leave here as ours, in one line.
+Engines that run elsewhere can stand in for `Session.run`: whatever takes one batch of inputs and gives all outputs. Timing is
+`speed`'s. Rule: no other file here opens a session of its own.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,21 +29,24 @@ class CannotRun(UserError):
         self.name, self.num_rows, self.reason = name, num_rows, reason
 
 
+def opened(model: bytes) -> Any:
+    """ONNX Runtime's own session. It raises whatever it raises, and logs nothing."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4  # it logs what it also raises, and advice
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 class Session:
     """An open file. `run` takes one batch."""
 
     def __init__(self, name: str, model: bytes) -> None:
         """UserError where ONNX Runtime does not load it."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 4  # what is wrong becomes our own message
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = opened(model)
         except Exception as error:  # ONNX Runtime's classes share no root of their own
-            raise UserError(
-                f"{name}: ONNX Runtime {ort.__version__} does not load the file: {first_line(error)}"
-            ) from None
+            raise UserError(f"{name}: {why_not_loaded(error)}") from None
         self.name = name
 
     @property
@@ -58,13 +62,12 @@ class Session:
         try:
             found = self._session.run(None, {name: _fed(values) for name, values in inputs.items()})
         except Exception as error:
-            reason = first_line(error)
-            if isinstance(error, MemoryError) or "allocate memory" in reason or "bad_alloc" in reason:
+            if is_out_of_memory(error):
                 raise EnvironmentFault(
                     f"there is not enough memory to run {self.name} on a batch of {_num_rows(inputs)}; "
                     "give a smaller --max-batch"
                 ) from None
-            raise CannotRun(self.name, _num_rows(inputs), reason) from None
+            raise CannotRun(self.name, _num_rows(inputs), why_not_run(error)) from None
         if any(not isinstance(values, np.ndarray) for values in found):
             raise UserError(f"{self.name}: an output is a list or a map, not a tensor; export it with tensors alone")
         return list(found)
@@ -109,10 +112,6 @@ def _joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[
     return joined
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-
-
 def _fed(values: NDArray[Any]) -> NDArray[Any]:
     """Text goes in as objects: ONNX Runtime takes no other array of it for every shape."""
     return values.astype(object) if values.dtype.kind == "U" else np.asarray(values, order="C")
@@ -121,3 +120,50 @@ def _fed(values: NDArray[Any]) -> NDArray[Any]:
 def _num_rows(inputs: Arrays) -> int:
     first = next(iter(inputs.values()))
     return len(first) if np.ndim(first) else 1
+
+
+# -- its errors, in a line --------------------------------------------------------------------------------------------
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in ("allocate memory", "bad_alloc"))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line with words in it, without the places in somebody's source code that C++ puts before them."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = re.sub(r"\S+\.(?:cc|h|cpp):\d+:?\s*", "", lines[0]) if lines else type(error).__name__
+    return line if len(line) <= 300 else f"{line[:297]}..."
+
+
+# What ONNX Runtime says of a graph that it cannot load -> a sentence with the pattern's groups.
+_REASONS = (
+    (r"Could not find an implementation for (\S+?)\((\d+)\)", "ONNX Runtime {v} cannot run operator {0} of opset {1}"),
+    (r"(\S+?)\(-?\d+\) is not a registered function/op", "ONNX Runtime {v} does not know operator {0}"),
+    (r"No [Oo]p registered for (\S+)", "ONNX Runtime {v} does not know operator {0}"),
+)
+
+
+def why_not_loaded(error: Exception) -> str:
+    words = str(error)
+    for pattern, sentence in _REASONS:
+        if match := re.search(pattern, words):
+            node = re.search(r"node with name '([^']+)'", words)
+            text = sentence.format(*match.groups(), v=ort.__version__)
+            return f"{text} (node {node[1]})" if node else f"{text}: export the model without it"
+    return f"ONNX Runtime {ort.__version__} cannot load it: {_plain(words)}"
+
+
+def why_not_run(error: Exception) -> str:
+    words = str(error)
+    match = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (.*)", words, re.DOTALL)
+    if not match:
+        return _plain(words)
+    node = f" (node {match[2]})" if match[2] else ""
+    return f"operator {match[1]}{node}: {_plain(match[3])}"
+
+
+def _plain(words: str) -> str:
+    without = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", words)
+    without = re.sub(r"^Load model from.*? failed:\s*", "", without)
+    return first_line(Exception(re.sub(r"\S+\.(?:cc|h):\d+ .*?\)(?: \[\w.*?\])? (?=\S)", "", without, count=1)))
