@@ -18,7 +18,7 @@ from loadtest.processes import TANDEM, run_command
 from loadtest.stack import stack
 from loadtest.target import Gateway
 from serving.decisions.engines import EnginePython
-from serving.measure.rounds import Spread, ratio, spread
+from serving.measure.rounds import Spread, in_turn, ratio, spread
 
 NUM_OUTSTANDING = 2  # one computes, one waits; more would only wait, and could be batched together
 BUILD_TIMEOUT_S = 300.0  # 15 s on two cores
@@ -83,23 +83,23 @@ def resnet50(folder: Path, batch_size: int) -> Net:
 def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compute:
     """Alternates the two sides. Raises CannotMeasure."""
     python = EnginePython("cpu", _triton_python(), "")
-    served: list[float] = []
-    alone: list[float] = []
+    versions = set[str]()
     with stack(net.repository, folder) as running:
         request = request_to(net, running.gateway)
         settings = _settings(Gateway(running.gateway.url).get_json(f"/v2/models/{net.served_name}/config"))
-        engine = ""
-        for index in range(num_rounds):
-            for side in ("served", "alone") if index % 2 == 0 else ("alone", "served"):
-                if side == "served":
-                    served.append(served_rps(request, running.gateway, round_s, NUM_OUTSTANDING) * net.batch_size)
-                else:
-                    version, rate = in_process_rps(
-                        net, python, round_s, num_threads=settings.num_threads, allow_spinning=settings.allow_spinning
-                    )
-                    engine = f"ONNX Runtime {version}"
-                    alone.append(rate * net.batch_size)
-    return Compute(net, settings, engine, tuple(served), tuple(alone))
+
+        def alone() -> float:
+            version, rate = in_process_rps(
+                net, python, round_s, num_threads=settings.num_threads, allow_spinning=settings.allow_spinning
+            )
+            versions.add(version)
+            return rate
+
+        sides = {"served": lambda: served_rps(request, running.gateway, round_s, NUM_OUTSTANDING), "alone": alone}
+        rates = {
+            side: tuple(rate * net.batch_size for rate in found) for side, found in in_turn(sides, num_rounds).items()
+        }
+    return Compute(net, settings, f"ONNX Runtime {' and '.join(versions)}", rates["served"], rates["alone"])
 
 
 def _settings(config: Any) -> Settings:

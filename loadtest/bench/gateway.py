@@ -34,7 +34,7 @@ from loadtest.sending.connection import Connection, request_bytes
 from loadtest.stack import ANSWER_TIMEOUT_S, START_S, Server, Stack, answers, stack
 from loadtest.target import Gateway
 from serving.measure.machine import Machine, head, this_machine
-from serving.measure.rounds import Spread, ratio, rotated, spread
+from serving.measure.rounds import Spread, ratio, rounds, spread
 from serving.ports import free_ports
 
 MODEL = "digits"
@@ -234,7 +234,7 @@ def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict
         for script in scripts.values() if plan.warmup_s else ():
             wrk.fire(generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=plan.warmup_s)
         print(f"{name}: {url}", file=sys.stderr)
-    for index, order in enumerate(rotated(list(targets), plan.num_rounds)):
+    for index, order in enumerate(rounds(list(targets), plan.num_rounds)):
         print(f"round {index + 1} of {plan.num_rounds}: {', '.join(order)}", file=sys.stderr)
         for body, script in scripts.items():
             for name in order:

@@ -15,8 +15,8 @@ import random
 from collections.abc import Callable
 from math import prod
 from statistics import median
-from time import perf_counter
 
+from serving.measure.rounds import times
 from serving.protocol import v2
 
 SECONDS = 0.5  # for each of the four times of a size
@@ -51,25 +51,20 @@ def main() -> int:
         binary = tensors.to_binary(body)
         assert binary is not None
         whole, length = b"".join((binary.head, *binary.tensors)), len(binary.head)
-        times = [
+        found = [
             _ms(lambda body=body: ask(body, None)),  # type: ignore[misc]
             _ms(lambda body=whole, length=length: ask(body, length)),  # type: ignore[misc]
             _ms(lambda body=body: tensors.to_binary(body)),  # type: ignore[misc]
             _ms(lambda body=body: v2.check_head(body)),  # type: ignore[misc]
         ]
-        print(f"{len(body):11}" + "".join(f"{ms:10.3f} " for ms in times))
+        print(f"{len(body):11}" + "".join(f"{ms:10.3f} " for ms in found))
         rows *= 2
     return 0
 
 
 def _ms(work: Callable[[], object]) -> float:
     """The median."""
-    times, end = [], perf_counter() + SECONDS
-    while perf_counter() < end:
-        began = perf_counter()
-        work()
-        times.append((perf_counter() - began) * 1000)
-    return median(times)
+    return median(times(work, SECONDS)) * 1000
 
 
 if __name__ == "__main__":

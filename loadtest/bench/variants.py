@@ -28,7 +28,7 @@ from loadtest.processes import TANDEM, Moment, run_command
 from loadtest.sending.connection import Connection
 from loadtest.stack import Server, stack
 from serving.measure.machine import Machine, head, this_machine
-from serving.measure.rounds import Spread, ratio, rotated, spread
+from serving.measure.rounds import Spread, ratio, rounds, spread
 
 NETS = ("resnet50", "efficientnet-b2", "mlp")  # of `speed:`, those that take numbers and no tokens
 EXPORT_TIMEOUT_S = 1200.0  # of all variants on two engines: 200 s on two cores
@@ -191,7 +191,7 @@ def engine_of(request: bytes, gateway: Server) -> str:
 def _rates(plan: Plan, requests: Mapping[Entry, tuple[bytes, Server]]) -> dict[Entry, list[float]]:
     names = {f"{variant} on {engine}": (variant, engine) for variant, engine in requests}
     rates: dict[Entry, list[float]] = {entry: [] for entry in requests}
-    for index, order in enumerate(rotated(list(names), plan.num_rounds)):
+    for index, order in enumerate(rounds(list(names), plan.num_rounds)):
         print(f"round {index + 1} of {plan.num_rounds}: {', '.join(order)}", file=sys.stderr)
         for name in order:
             request, gateway = requests[names[name]]

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from loadtest.claims.values import Findings, Served
@@ -18,6 +19,7 @@ from loadtest.nets import Net, in_process_rps, request_to, served_rps
 from loadtest.stack import stack
 from serving.decisions.engines import POOL, EnginePython
 from serving.export.scratch import scratch
+from serving.measure.rounds import in_turn
 
 PIXELS = {"digits": "digits", "resnet50": "random"}
 
@@ -66,20 +68,22 @@ def measure(asked: Asked, engines: Mapping[str, EnginePython], timing: Timing, s
                 say(f"{asked.title}: batch {size}")
                 net = Net(asked.model, repository, PIXELS[asked.model], size, asked.variant)
                 request = request_to(net, running.gateway)
-                served, alone = list[float](), list[float]()
-
-                def in_process(net: Net = net) -> float:
-                    return in_process_rps(net, engines[asked.engine], timing.seconds, num_threads=timing.num_threads)[1]
-
-                for number in range(timing.num_rounds):
-                    if asked.is_share and number % 2:  # every other round the other way round
-                        alone.append(in_process() * size)
-                    rate = served_rps(request, running.gateway, timing.seconds, timing.num_outstanding)
-                    served.append(rate * size)
-                    if asked.is_share and not number % 2:
-                        alone.append(in_process() * size)
-                found.append(Served(asked.model, asked.variant, asked.pool, size, tuple(served), tuple(alone)))
+                sides = {
+                    "served": partial(served_rps, request, running.gateway, timing.seconds, timing.num_outstanding)
+                }
+                if asked.is_share:
+                    sides["alone"] = partial(_alone_rps, net, engines[asked.engine], timing)
+                rates = {
+                    side: tuple(rate * size for rate in taken)
+                    for side, taken in in_turn(sides, timing.num_rounds).items()
+                }
+                served, alone = rates["served"], rates.get("alone", ())
+                found.append(Served(asked.model, asked.variant, asked.pool, size, served, alone))
     return Findings(served=tuple(found))
+
+
+def _alone_rps(net: Net, engine: EnginePython, timing: Timing) -> float:
+    return in_process_rps(net, engine, timing.seconds, num_threads=timing.num_threads)[1]
 
 
 def _link(source: str, target: str) -> None:

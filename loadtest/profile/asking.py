@@ -7,7 +7,6 @@ a good one ends the measurement.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from loadtest.sending.bodies import Arrays, Body, Signature, encode_binary
 from loadtest.sending.connection import Connection, request_bytes
 from serving.decisions.profile import Rung
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.measure.rounds import times
 
 ANSWER_TIMEOUT_S = 60.0
 GRPC_METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -53,25 +53,11 @@ class Calling:
 
     def times(self, slice_s: float) -> list[float]:
         try:
-            first_s = (
-                self._timed()
-            )  # others had the caches and the cores since: it counts only where it is all there is time for
-            end = time.perf_counter() + slice_s - first_s
-            if first_s >= slice_s:
-                return [first_s]
-            taken: list[float] = []
-            while time.perf_counter() < end or not taken:
-                taken.append(self._timed())
+            return times(self.ask, slice_s)
         except OSError as error:
             raise CannotMeasure(f"{self.rung}: a request failed: {error}") from None
         except grpc.RpcError as error:
             raise CannotMeasure(f"{self.rung}: a request failed: {error}") from None
-        return taken
-
-    def _timed(self) -> float:
-        began = time.perf_counter()
-        self.ask()
-        return time.perf_counter() - began
 
 
 def over_http(rung: Rung, url: str, name: str, body: Body, pins: dict[str, str]) -> tuple[Calling, Connection]:

@@ -6,10 +6,8 @@ rounds, never over the requests of one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
@@ -19,9 +17,7 @@ from loadtest.profile.statistics import Counted
 from serving.decisions.profile import RUNGS, Timing
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import percentile
-
-T = TypeVar("T")
-MIN_ROUNDS = 3  # fewer give no interval
+from serving.measure.rounds import rounds
 
 
 @dataclass(slots=True)
@@ -70,29 +66,24 @@ def in_turns(
     tell: Callable[[int], None],
     lost: Callable[[Step, CannotMeasure], None],
 ) -> None:
-    """Each step once a round; of slow nets fewer rounds, but MIN_ROUNDS. `tell` takes the number that are over, `lost` what fails at once
-    and is left out. Raises CannotMeasure: nothing works, or what worked does no more."""
-    began = time.monotonic()
-    for number in range(num_rounds):
-        failed: dict[int, CannotMeasure] = {}
-        for step in order(steps, number, num_rounds):
+    """Each step once a round; of slow nets fewer rounds, but enough for an interval.
+
+    `tell` takes the number that are over, `lost` what fails at once and is left out. Raises CannotMeasure: nothing works, or what worked
+    does no more.
+    """
+    left_out: set[int] = set()
+    for number, turn in enumerate(rounds(steps, num_rounds, limit_s)):
+        for step in turn:
+            if id(step) in left_out:
+                continue
             try:
                 step.take_turn(slice_s)
             except CannotMeasure as error:
-                failed[id(step)] = error
-                if number or len(failed) == len(steps):
+                left_out.add(id(step))
+                if number or len(left_out) == len(steps):
                     raise
                 lost(step, error)
-        steps = [step for step in steps if id(step) not in failed]
         tell(number + 1)
-        if number + 1 >= MIN_ROUNDS and time.monotonic() - began > limit_s:
-            return
-
-
-def order(steps: Sequence[T], number: int, num_rounds: int) -> list[T]:
-    """Each round begins elsewhere, and every other one runs backwards."""
-    start, way = number * len(steps) // num_rounds, -1 if number % 2 else 1
-    return [steps[(start + way * at) % len(steps)] for at in range(len(steps))]
 
 
 def ladder(steps: Sequence[Step], server: str, more: Sequence[Timing] = ()) -> tuple[Timing, ...]:

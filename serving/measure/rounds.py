@@ -1,13 +1,22 @@
-"""In which order are things measured, and what do several rounds say together?
+"""The stopwatch: in which order are things measured, for how long, and what do several rounds say together?
 
-Pure. Machines drift, so each round measures every target once, in a rotated order, and only what stands in the same round is divided.
+Machines drift, so each round measures every target once, each time in another order, and only what stands in the same round is divided.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+from serving.measure.intervals import MIN_REPEATS
+
+T = TypeVar("T")
+R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +31,50 @@ class Spread:
         return {"median": self.median, "min": self.low, "max": self.high}
 
 
-def rotated(targets: Sequence[str], num_rounds: int) -> list[tuple[str, ...]]:
-    """Each target comes first, and last, equally often; every other turn runs backwards, so that neighbours change too."""
-    orders = []
-    for index in range(num_rounds):
-        start = index % len(targets)
-        order = (*targets[start:], *targets[:start])
-        orders.append(order if index // len(targets) % 2 == 0 else order[::-1])
-    return orders
+def order(targets: Sequence[T], number: int, num_rounds: int) -> tuple[T, ...]:
+    """Of the round of this number. Every second round runs the one before it backwards, and each pair begins elsewhere, so that over
+    twice as many rounds as there are targets each is first, and last, equally often."""
+    pair, is_back = divmod(number, 2)
+    start = pair * max(1, len(targets) // math.ceil(num_rounds / 2)) % len(targets)
+    turned = (*targets[start:], *targets[:start])
+    return turned[::-1] if is_back else turned
+
+
+def rounds(targets: Sequence[T], num_rounds: int, limit_s: float = math.inf) -> Iterator[tuple[T, ...]]:
+    """The order of each round; none begins after `limit_s`, but MIN_REPEATS come in any case, or there would be no interval."""
+    began_s = time.monotonic()
+    for number in range(num_rounds):
+        if number >= MIN_REPEATS and time.monotonic() - began_s > limit_s:
+            return
+        yield order(targets, number, num_rounds)
+
+
+def in_turn(measured: Mapping[K, Callable[[], R]], num_rounds: int) -> dict[K, list[R]]:
+    """What each gave, round by round."""
+    taken: dict[K, list[R]] = {name: [] for name in measured}
+    for names in rounds(list(measured), num_rounds):
+        for name in names:
+            taken[name].append(measured[name]())
+    return taken
+
+
+def times(call: Callable[[], object], slice_s: float) -> list[float]:
+    """Seconds of each call in about so long. The first counts only where it is all there is time for: others had the caches and the
+    cores since."""
+
+    def timed() -> float:
+        began_s = time.perf_counter()
+        call()
+        return time.perf_counter() - began_s
+
+    first_s = timed()
+    if first_s >= slice_s:
+        return [first_s]
+    end_s = time.perf_counter() + slice_s - first_s
+    taken = [timed()]
+    while time.perf_counter() < end_s:
+        taken.append(timed())
+    return taken
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -25,7 +25,7 @@ from loadtest.processes import MODEL_REPOSITORY, cpu_s, run_command
 from loadtest.processes import running as process_running
 from loadtest.sending.bodies import Signature, Tensor, encode_binary
 from loadtest.stack import START_S, Server
-from serving.measure.rounds import ratio, rotated, spread
+from serving.measure.rounds import ratio, rounds, spread
 from serving.ports import free_ports
 
 MODEL, VARIANT = "digits", "digits-fp32"
@@ -92,7 +92,7 @@ def _measure(
 ) -> Mapping[str, Series]:
     where = {GRPC: [running.grpc, running.key], DIRECT: [running.stack.grpc], BARE: [bare.authority]}
     measured: dict[str, Series] = defaultdict(Series)
-    for order in rotated([HTTP, *where], plan.num_rounds):
+    for order in rounds([HTTP, *where], plan.num_rounds):
         for target in order:
             series = measured[target]
             for num_in_flight, latencies in ((NUM_IN_FLIGHT, None), (1, series.latency_p50_s)):

@@ -21,7 +21,7 @@ from loadtest.sending.connection import address
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop
 from loadtest.sending.shot import Shot
-from serving.measure.rounds import Spread, ratio, spread
+from serving.measure.rounds import Spread, in_turn, ratio, spread
 
 RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
 
@@ -74,12 +74,13 @@ def compare(
     made = Compared()
     _send(requests, running.stack.gateway.url, num_clients, plan.warmup_s)
     run_alone(0)
-    for index in range(plan.num_rounds):
-        for side in ("served", "alone") if index % 2 == 0 else ("alone", "served"):
-            if side == "served":
-                _serve(plan, running, requests, made, num_clients)
-            else:
-                made.alone.add(*_alone(plan, len(requests), run_alone, num_clients))
+    in_turn(
+        {
+            "served": lambda: _serve(plan, running, requests, made, num_clients),
+            "alone": lambda: made.alone.add(*_alone(plan, len(requests), run_alone, num_clients)),
+        },
+        plan.num_rounds,
+    )
     return made
 
 

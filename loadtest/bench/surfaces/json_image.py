@@ -17,7 +17,7 @@ from loadtest.bench.surfaces.part import Part, Plan, Setting, ends, told
 from loadtest.bench.surfaces.served import Served, served
 from loadtest.bench.verdicts import AtMost, Reach, Verdict
 from loadtest.sending.bodies import Body
-from serving.measure.rounds import Spread, ratio, rotated, spread
+from serving.measure.rounds import Spread, ratio, rounds, spread
 
 BODIES = {"JSON": pixels.json_body, "nested JSON": pixels.nested_json_body, "binary": pixels.binary_body}
 JUDGED = ("JSON", "nested JSON")
@@ -59,7 +59,7 @@ def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: S
         "Triton direct": f"{triton.url}/v2/models/{pixels.MODEL}-fp32/infer",
     }
     measured: dict[tuple[str, str], Series] = defaultdict(Series)
-    for order in rotated(list(urls), plan.num_rounds):
+    for order in rounds(list(urls), plan.num_rounds):
         for body, script in scripts.items():
             for target in order:
                 series, before_s = measured[body, target], running.cpu_s()

@@ -25,7 +25,7 @@ from loadtest.processes import MODEL_REPOSITORY, Process, cpu_s, family, still_t
 from loadtest.processes import running as process_running
 from loadtest.stack import START_S, answers
 from serving.local.folders import cache_dir
-from serving.measure.rounds import rotated, spread
+from serving.measure.rounds import rounds, spread
 from serving.ports import free_ports
 
 PINS = Path(__file__).with_name("litserve.txt")
@@ -57,7 +57,7 @@ def measure(setting: Setting) -> Part:
             for i, (name, (url, more, cpu)) in enumerate(targets.items())
         }
         measured: dict[str, Series] = defaultdict(Series)
-        for order in rotated(list(bursts), setting.plan.num_rounds):
+        for order in rounds(list(bursts), setting.plan.num_rounds):
             for name in order:
                 script, url, cpu = bursts[name]
                 before_s = cpu()

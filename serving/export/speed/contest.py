@@ -8,7 +8,6 @@ refusal leaves that one out with its reason and costs the others a round at most
 from __future__ import annotations
 
 import datetime
-import random
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.results import Entrant, Key, Results
 from serving.measure.intervals import MIN_REPEATS
+from serving.measure.rounds import order
 from serving.repository import processor_key
 
 # One turn: long against a timer call (0.1 µs), a pipe's round trip (0.1 ms) and a scheduler tick's edge, short against a
@@ -100,7 +100,6 @@ class _Contest:
         self._spent_s = dict.fromkeys(self._sizes, 0.0)
         self._slot_s: dict[int, float] = {}  # in the last round
         self._too_slow: set[int] = set()
-        self._random = random.Random(0)
         self._end_s = time.monotonic() + max_seconds * len(self._sizes)
         for entrant in entrants:
             if entrant.key in self._waiting:
@@ -200,20 +199,18 @@ class _Contest:
         return False
 
     def _sweeps(self, size: int, per_run: Mapping[Key, float], began_s: float) -> Times:
-        """Turns of all, over and over. Every second sweep runs the one before it backwards, so that nobody is always first."""
+        """Turns of all, over and over."""
         num_runs = {key: max(1, round(TURN_S / max(seconds, 1e-9))) for key, seconds in per_run.items()}
         wanted_s = min(self._seconds * max(1, len(per_run) - 1), self._max_seconds) / self._num_rounds
         left_s = self._max_seconds - self._spent_s[size]
         times: dict[Key, list[float]] = {key: [] for key in per_run}
-        order, num_sweeps, sweep_s = list(per_run), 0, sum(per_run.values())
+        keys, num_sweeps, sweep_s = list(per_run), 0, sum(per_run.values())
         start_s = time.monotonic()
         while num_sweeps < MIN_SWEEPS or time.monotonic() - start_s < wanted_s:
             if num_sweeps and time.monotonic() - began_s + sweep_s > left_s:
                 break
             sweep_start_s = time.monotonic()
-            if num_sweeps % 2 == 0:
-                self._random.shuffle(order)
-            for key in order if num_sweeps % 2 == 0 else reversed(order):
+            for key in order(keys, num_sweeps, 2 * len(keys)):
                 times[key].append(self._turn(self._waiting[key], num_runs[key], size))
             num_sweeps += 1
             sweep_s = time.monotonic() - sweep_start_s

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from loadtest.bench.verdicts import AtLeast, AtMost, Outcome, Verdict, exit_code, number, table
 from serving.measure.machine import Machine, head
-from serving.measure.rounds import ratio, rotated, spread
 
 
 @pytest.mark.parametrize(
@@ -62,30 +60,6 @@ def test_a_table_lines_its_columns_up() -> None:
         "long name      1  x",
         "b             22",
     ]
-
-
-@pytest.mark.parametrize("num_rounds", [1, 2, 5, 6, 12])
-def test_every_round_has_every_target_once(num_rounds: int) -> None:
-    orders = rotated(["a", "b", "c"], num_rounds)
-    assert len(orders) == num_rounds
-    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
-
-
-def test_every_target_comes_first_and_last_equally_often() -> None:
-    orders = rotated(["a", "b", "c"], 6)
-    assert set(Counter(order[0] for order in orders).values()) == {2}
-    assert set(Counter(order[-1] for order in orders).values()) == {2}
-    assert len(set(orders)) == 6
-
-
-def test_a_ratio_is_taken_round_by_round() -> None:
-    # The machine was half as fast in the second round: the medians' ratio is 1.5, each round's is 2 or 1.
-    assert ratio([4, 2, 3], [2, 1, 3]) == spread([2, 2, 1])
-
-
-def test_rounds_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        ratio([1, 2], [1])
 
 
 def test_every_bench_says_first_on_which_machine_by_which_command_and_beside_how_much_other_work() -> None:

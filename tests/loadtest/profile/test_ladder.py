@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 
 from loadtest.errors import CannotMeasure
 from loadtest.profile.asking import Calling
-from loadtest.profile.ladder import MIN_ROUNDS, Step, in_turns, ladder, order
+from loadtest.profile.ladder import Step, in_turns, ladder
 from loadtest.profile.statistics import Counted, counted, running_of
 from serving.decisions.profile import Rung, Settings
+from serving.measure.intervals import MIN_REPEATS
 
 
 @dataclass(slots=True)
@@ -49,13 +49,6 @@ def taken(way: Planted, num_rounds: int = 3) -> Step:
     return step
 
 
-def test_every_round_has_every_step_once_and_begins_elsewhere() -> None:
-    orders = [order("abcdef", number, 4) for number in range(4)]
-    assert all(Counter(one) == Counter("abcdef") for one in orders)
-    assert len({one[0] for one in orders}) == 4
-    assert orders[0] != orders[1][::-1]
-
-
 def test_the_median_is_over_rounds_so_that_one_bad_round_does_not_move_it() -> None:
     timing = taken(Planted([[0.001] * 5, [0.009] * 500, [0.0012] * 5])).timing
     assert timing is not None
@@ -88,7 +81,7 @@ def test_a_ladder_is_of_one_server_and_goes_up() -> None:
 def test_a_slow_net_gets_fewer_rounds_but_enough_for_an_interval() -> None:
     way = Planted([[1.0]] * 10)
     in_turns([Step("x", 1, way, None)], 10, 0.1, 0.0, lambda _: None, not_lost)
-    assert way.num_turns == MIN_ROUNDS
+    assert way.num_turns == MIN_REPEATS
 
 
 def test_a_rung_that_fails_at_once_is_left_out_and_told_and_the_others_go_on() -> None:
@@ -120,13 +113,6 @@ def test_a_request_that_fails_ends_the_measurement_with_the_rung() -> None:
 
     with pytest.raises(CannotMeasure, match="triton_grpc: a request failed: nobody there"):
         Calling("triton_grpc", 1, ask).times(0.1)
-
-
-def test_the_first_request_of_a_slice_counts_only_where_it_is_the_only_one() -> None:
-    asked: list[int] = []
-    assert len(Calling("triton_grpc", 1, lambda: asked.append(1)).times(0.005)) == len(asked) - 1
-    asked.clear()
-    assert len(Calling("triton_grpc", 1, lambda: asked.append(1)).times(0.0)) == len(asked) == 1
 
 
 @pytest.mark.parametrize("answer", [None, {}, {"model_stats": [{}]}, {"model_stats": [{"inference_stats": {}}]}, "no"])
