@@ -10,6 +10,7 @@ from loadtest.errors import ResultsError
 from loadtest.report import stored
 from loadtest.report.comparison import Change, Comparison, compare
 from loadtest.report.stored import StoredReport
+from serving.documents.tables import columns
 from serving.measure.intervals import FALSE_ALARM_RATIO, MIN_REPEATS
 
 WORDS = {"worse": "slower", "better": "faster"}
@@ -50,7 +51,7 @@ def text(before: StoredReport, after: StoredReport, found: Comparison) -> str:
     lines += [f"before: {remark}" for remark in before.remarks] + [f"after: {remark}" for remark in after.remarks]
     lines += [f"careful: {said}" for said in warnings(before, after)] + [""]
     heads = ("what", "before", "after", "change", "95 % interval", "outcome")
-    lines += _table([heads, *(cells(value) for value in found.values)])
+    lines.append(columns([heads, *(cells(value) for value in found.values)]))
     lines += [f"only before: {name}" for name in found.only_before] + [
         f"only after: {name}" for name in found.only_after
     ]
@@ -106,19 +107,6 @@ def _shown(number: float | None, value: Change) -> str:
     if value.is_share:
         return f"{number:.2%}"
     return f"{number * 1000:,.4g} ms" if value.unit == "s" else f"{number:,.5g} {value.unit}"
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """The first column stands left, the last too, numbers right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    last = len(widths) - 1
-    lines = []
-    for row in rows:
-        placed = [
-            c.ljust(w) if at in (0, last) else c.rjust(w) for at, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(placed).rstrip())
-    return lines
 
 
 def _json(before: StoredReport, after: StoredReport, found: Comparison) -> str:

@@ -84,9 +84,7 @@ def list_keys(keys: Path, as_json: bool) -> None:
     for row in rows:
         cells = [row["id"], row["name"], ",".join(row["scopes"]), _models(row), str(row["highest_priority"])]
         lines.append([*cells, row["created"], row["expires"] or "never", row["state"]])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    click.echo(room("serving.documents.tables").columns(lines, align="<" * len(heads)))
 
 
 @keys.command("revoke")

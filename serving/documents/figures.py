@@ -67,8 +67,8 @@ class Drawing:
     def text(self, x: float, y: float, text: str, class_: str = "") -> None:
         self.add("text", text, x=x, y=y, class_=class_)
 
-    def line(self, path: str, series: int) -> None:
-        self.add("path", d=path, class_=f"line c{series % NUM_SERIES}", stroke_dasharray=DASHES[series % NUM_SERIES])
+    def line(self, path: str, series: int, kind: str = "line") -> None:
+        self.add("path", d=path, class_=f"{kind} c{series % NUM_SERIES}", stroke_dasharray=DASHES[series % NUM_SERIES])
 
     def svg(self) -> Markup:
         """As it stands in a page."""
@@ -146,7 +146,14 @@ class Plot:
         if placed:
             self.drawing.line(f"M{'L'.join(placed)}", series)
 
-    def steps(self, points: Iterable[tuple[float, float | None]], series: int, *, holds_until: bool = False) -> None:
+    def steps(
+        self,
+        points: Iterable[tuple[float, float | None]],
+        series: int,
+        *,
+        holds_until: bool = False,
+        kind: str = "line",
+    ) -> None:
         """Each value holds from its place to the next one, or with `holds_until` up to its place. None: there is no value."""
         path, before = "", None
         for x, y in points:
@@ -159,7 +166,7 @@ class Plot:
                 path += f"V{level}H{at}" if holds_until else f"H{at}V{level}"
             before = y
         if path:
-            self.drawing.line(path, series)
+            self.drawing.line(path, series, kind)
 
     def row(self, index: int, name: str) -> float:
         """The upper edge of the bar with this name."""
@@ -178,6 +185,32 @@ class Plot:
             "class_": f"fill c{series % NUM_SERIES}",
         }
         self.drawing.add("rect", Markup("<title>{}</title>").format(title) if title else "", **box)
+
+
+# -- a panel over time ---------------------------------------------------------------------------------------------------
+
+Values = Sequence[tuple[float, float | None]]  # seconds, and what holds from then on; None: nothing is known
+PANEL, BESIDE = 86, 170  # height of a panel, and what its keys take beside it
+
+
+def timeline(
+    drawing: Drawing, top: float, title: str, lines: Sequence[tuple[int, str, Values]], end: tuple[float, str]
+) -> Plot:
+    """From 0 upwards, with a key of each line beside it. `lines`: series, name, values; `end`: the last second, and in words."""
+    highest = max((value or 0.0 for *_, values in lines for _, value in values), default=0.0) or 1.0
+    x, y = Scale(0, end[0], is_log=False), Scale(0, highest, is_log=False)
+    plot = Plot(drawing, x, y, left=LEFT, right=BESIDE, top=top, bottom=drawing.height - top - PANEL)
+    drawing.text(plot.left, top - 6, title, "name")
+    drawing.add("path", d=f"M{plot.left} {plot.top}V{plot.bottom}H{plot.right}", class_="axis")
+    drawing.text(plot.left - 6, top + 10, f"{highest:,.3g}", "end")
+    drawing.text(plot.left - 6, plot.bottom, "0", "end")
+    drawing.text(plot.right, plot.bottom + 14, end[1], "end")
+    for index, (series, name, values) in enumerate(lines):
+        at = top + 14 + 16 * index
+        plot.steps([*values, (end[0], None)], series, kind="line thin")
+        drawing.line(f"M{plot.right + 8} {at - 4}h18", series, "line thin")
+        drawing.text(plot.right + 30, at, name)
+    return plot
 
 
 # -- a figure of a page ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from serving.decisions.plan.result import Plan, PoolPlan, Priced
+from serving.documents.tables import columns
 
 
 def paragraph(plan: Plan) -> str:
@@ -93,7 +94,7 @@ def _break_even(plan: Plan) -> str:
 def table(plan: Plan) -> str:
     """What runs at each rate, what was weighed, what a million costs."""
     parts = (_steps(plan), _considered(plan), _per_million(plan))
-    return "\n\n".join(_aligned(rows) for rows in parts if len(rows) > 1)
+    return "\n\n".join(columns(rows, align="<" * len(rows[0])) for rows in parts if len(rows) > 1)
 
 
 def _steps(plan: Plan) -> Sequence[Sequence[str]]:
@@ -120,13 +121,6 @@ def _considered(plan: Plan) -> Sequence[Sequence[str]]:
 def _per_million(plan: Plan) -> Sequence[Sequence[str]]:
     rows = [(what, f"{plan.currency}{price:.3g}") for what, price in plan.per_million]
     return [("a million requests", "price"), *rows]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
 
 
 def _n(number: float) -> str:

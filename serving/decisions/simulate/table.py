@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serving.decisions.simulate.outcome import Outcome
+from serving.documents.tables import columns
 
 HEAD = (
     "policy",
@@ -27,16 +28,7 @@ HEAD = (
 def table(outcomes: Sequence[Outcome]) -> str:
     """Requests that expired in a queue count as refused: both got no answer."""
     rows = [HEAD, *(_row(outcome) for outcome in outcomes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines)
+    return columns(rows, align="<".ljust(len(HEAD), ">"), ruled=True)
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
