@@ -11,13 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
-
 from serving.errors import UserError
 from serving.export import pipeline, publish, ready_made, recipes, recording, sources, user_data
-from serving.export import progress as progressing
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
@@ -25,9 +20,9 @@ from serving.export.gates.custom import load_metric
 from serving.export.gates.limits import Limits
 from serving.export.job import AUTO, ExportSpec
 from serving.export.load_check import Load
-from serving.export.options import SIZES, ExportOptions, check, default_name, kind_of, source_options
+from serving.export.options import SIZES, ExportOptions, check, default_name, source_options
 from serving.export.pipeline import Outcome
-from serving.export.progress import Progress
+from serving.export.progress import Bars, Progress
 from serving.export.recipes import RecipeModel
 from serving.export.sources import applies
 from serving.export.sources.graphs import examples
@@ -42,9 +37,9 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
     0: the model is served, also where a variant of it was refused. Raises GateRefused, UserError or EnvironmentFault."""
     check(options)
     model = default_name(options.source) if options.model is None else options.model
-    with publish.writing(options.repository, model), _Shown() as shown:
-        way = _whole if options.variant is None else _ready_made
-        outcome = way(options, engines, shown, load)
+    with publish.writing(options.repository, model), Bars() as shown:
+        export = _whole if options.variant is None else _ready_made
+        outcome = export(options, _spec(options, model), engines, shown, load)
     for variant in outcome.published:
         print(_sentence(variant))
     for warning in outcome.warnings:
@@ -57,15 +52,14 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
 
 
 def _ready_made(
-    options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None
+    options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None
 ) -> Outcome:
     """A file as one variant of a model whose FP32 the repository has."""
     assert options.variant is not None
-    assert options.model is not None
     return ready_made.export(
         Path(options.source),
         variant=options.variant,
-        spec=_spec(options, options.model),
+        spec=spec,
         repository=options.repository,
         data=options.data,
         max_bad_ratio=options.max_bad_ratio,
@@ -77,9 +71,10 @@ def _ready_made(
     )
 
 
-def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None) -> Outcome:
+def _whole(
+    options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None
+) -> Outcome:
     """A model with all its variants."""
-    spec = _spec(options, default_name(options.source) if options.model is None else options.model)
     built = _build(options, spec.model, shown)
     exported, data, calibration = built.exported, built.data, built.calibration
     _check_fit(options, exported)
@@ -97,7 +92,7 @@ def _whole(options: ExportOptions, engines: Mapping[str, EnginePython], shown: P
 
 def _build(options: ExportOptions, model: str, shown: Progress) -> RecipeModel:
     how = _with_rows(source_options(options), options)
-    if recipes.is_recipe(options.source):
+    if options.kind in recipes.KINDS:
         built = recipes.build(options.source, how, shown)
         return RecipeModel(options.model or built.model, built.exported, built.data, built.calibration)
     return RecipeModel(model, sources.load(options.source, how, shown), None, None)
@@ -106,7 +101,7 @@ def _build(options: ExportOptions, model: str, shown: Progress) -> RecipeModel:
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
     """The data's own rows to try an ONNX file on, where it has arrays: made-up inputs are for where nobody gave any."""
     is_sized = any(getattr(options, name) is not None for name in SIZES)
-    if source.example is not None or options.data is None or is_sized or kind_of(options) != "onnx":
+    if source.example is not None or options.data is None or is_sized or options.kind != "onnx":
         return source
     if Path(options.data).is_dir() and isinstance(source.preprocessing, ImagePreprocessing):
         return replace(
@@ -152,34 +147,6 @@ def write_payload(path: Path, data: Dataset) -> None:
     """The gate's inputs (and labels) for load tests, as npz."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(recording.npz(recording.arrays_of(data)))
-
-
-class _Shown:
-    """A bar on a terminal, plain lines elsewhere."""
-
-    def __init__(self) -> None:
-        self._bars: Bars | None = None
-        self._tasks: dict[str, int] = {}
-
-    def __enter__(self) -> _Shown:
-        console = Console(stderr=True)
-        if console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            self._bars = Bars(*columns, console=console)
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def __call__(self, step: str, done: int, total: int) -> None:
-        if self._bars is None:
-            progressing.lines(step, done, total)
-            return
-        if step not in self._tasks:
-            self._tasks[step] = self._bars.add_task(step, total=total)
-        self._bars.update(self._bars.task_ids[self._tasks[step]], completed=done, total=total)
 
 
 def _sentence(variant: Variant) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.errors import UserError
@@ -77,6 +77,17 @@ class ExportOptions:
     int8_range: str | None = None
     seconds: float = 1.0
     payload: Path | None = None
+    kind: str = field(init=False)  # of source, as `applies` has them
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a source that nothing reads."""
+        if self.variant is not None:
+            kind = applies.READY_MADE
+        elif recipes.is_recipe(self.source):
+            kind = self.source.partition(":")[0]
+        else:
+            kind = sources.split(self.source)[0]
+        object.__setattr__(self, "kind", kind)
 
 
 def check(options: ExportOptions) -> None:
@@ -91,14 +102,13 @@ def check(options: ExportOptions) -> None:
             raise UserError(f"there is nothing at {option} '{path}'")
     if options.payload is not None and not _is_writable(options.payload):
         raise UserError(f"--payload {options.payload} cannot be written")
-    kind = kind_of(options)
-    applies.refuse(kind, options)
-    _check_together(options, kind)
+    applies.refuse(options.kind, options)
+    _check_together(options)
     if options.variant is not None:
         Repository(options.repository).variant(f"{options.model}-fp32")
         return
-    (recipes if recipes.is_recipe(options.source) else sources).check(options.source, source_options(options))
-    if not (options.data or options.accepts_ungated or kind in (*recipes.TRAINED, recipes.SPEED)):
+    (recipes if options.kind in recipes.KINDS else sources).check(options.source, source_options(options))
+    if not (options.data or options.accepts_ungated or options.kind in recipes.KINDS):
         raise NoData
     publish.check_replaceable(options.repository, [f"{model}-{precision}" for precision in PRECISIONS])
     with publish.writing(options.repository, model):
@@ -137,9 +147,8 @@ def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
 
 def _labels(options: ExportOptions) -> tuple[str, ...] | None:
     """The names of the classes, where a folder of transformers says them."""
-    kind, rest = ("", "") if recipes.is_recipe(options.source) else sources.split(options.source)
-    config = Path(rest).expanduser() / "config.json"
-    if kind != "hf" or not config.is_file() or options.task in ("embedding", "other"):
+    config = Path(options.source.removeprefix("hf:")).expanduser() / "config.json"
+    if options.kind != "hf" or not config.is_file() or options.task in ("embedding", "other"):
         return None
     names = json.loads(config.read_text(encoding="utf-8")).get("id2label")
     if not isinstance(names, dict) or not names:
@@ -147,17 +156,9 @@ def _labels(options: ExportOptions) -> tuple[str, ...] | None:
     return tuple(str(names[key]) for key in sorted(names, key=lambda key: (len(key), key)))
 
 
-def kind_of(options: ExportOptions) -> str:
-    """Of source, as `applies` has them."""
-    if options.variant is not None:
-        return applies.READY_MADE
-    if recipes.is_recipe(options.source):
-        return options.source.partition(":")[0]
-    return sources.split(options.source)[0]
-
-
-def _check_together(options: ExportOptions, kind: str) -> None:
+def _check_together(options: ExportOptions) -> None:
     """What an option asks for beside it, or cannot have beside it. Raises UserError."""
+    kind = options.kind
     has_data = options.data is not None or kind in (*recipes.TRAINED, applies.READY_MADE)
     if not has_data and (asked := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
         raise UserError(f"{applies.APPLIES[asked[0]][0]} is about the data, and there is none: give some with --data")

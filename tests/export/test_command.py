@@ -408,7 +408,7 @@ def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> N
 
 def test_every_field_stands_in_the_table_of_what_reads_it_and_every_kind_is_in_it() -> None:
     fields = set(command.ExportOptions.__dataclass_fields__)
-    assert fields - {"source", "repository", "model"} == {*applies.APPLIES}
+    assert fields - {"source", "repository", "model", "kind"} == {*applies.APPLIES}
     assert {*SourceOptions.__dataclass_fields__} - {"example_name"} <= {*applies.APPLIES}
     kinds = {kind for kind in sources.KINDS if kind not in applies.FINER} | {*applies.HF, *recipes.TRAINED}
     assert kinds | {applies.SPEED, applies.READY_MADE} == {*applies.KINDS}

@@ -18,6 +18,7 @@ from serving.export.progress import Progress
 
 TRAINED = {"digits": "digits", "minilm": "minilm", "efficientnet-lite0": "efficientnet_lite0"}  # name -> its module
 SPEED = "speed"
+KINDS = (*TRAINED, SPEED)
 
 
 @dataclass(frozen=True, slots=True)

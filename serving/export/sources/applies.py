@@ -79,7 +79,7 @@ def refuse(kind: str, options: Any) -> None:
 
 def said(options: Any) -> list[str]:
     """The fields that are not as they are by default."""
-    return [field.name for field in fields(options) if getattr(options, field.name) != field.default]
+    return [field.name for field in fields(options) if field.init and getattr(options, field.name) != field.default]
 
 
 def _called(kinds: Collection[str]) -> str:
