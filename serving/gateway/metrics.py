@@ -21,6 +21,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 import serving
+from serving.gateway.http.accept import preferences
 
 # Seconds. From a tenth of what a tiny model takes (0.3 ms at one connection) to what no client waits for.
 BUCKETS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -62,24 +63,12 @@ NAMED = {rendering.value: rendering for rendering in Rendering} | {
 def rendering_for(accept: str) -> Rendering:
     """What an `Accept` header likes best, of equals the first; text where it names nothing that is here."""
     best, liked = Rendering.TEXT_0, 0.0
-    for part in accept.lower().split(","):
-        kind, *given = (word.strip() for word in part.split(";"))
-        parameters = {key.strip(): value.strip(' "') for key, _, value in (word.partition("=") for word in given)}
+    for name, parameters, quality in preferences(accept):
         version = parameters.get("version")
-        rendering = NAMED.get(kind if version is None else f"{kind}; version={version}")
-        quality = _quality(parameters.get("q", "1"))
+        rendering = NAMED.get(name if version is None else f"{name}; version={version}")
         if rendering is not None and quality > liked:
             best, liked = rendering, quality
     return best
-
-
-def _quality(text: str) -> float:
-    """0, so that it counts for nothing, where it cannot be read."""
-    try:
-        quality = float(text)
-    except ValueError:
-        return 0.0
-    return quality if 0 <= quality <= 1 else 0.0
 
 
 class Histogram:

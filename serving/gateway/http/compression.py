@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 
 from serving import errors
+from serving.gateway.http.accept import preferences
 
 WINDOWS = {b"gzip": 31, b"deflate": 15}  # zlib's wbits
 LEVEL = 1
@@ -21,27 +22,12 @@ WORTH = 0.8  # of its size, or less: then it is compressed; a guess, not measure
 
 def coding_of(accept: bytes) -> bytes | None:
     """What of gzip and deflate an `Accept-Encoding` likes best, gzip where it likes both alike; None for neither, or identity more."""
-    likes: dict[bytes, float] = {}
-    for part in accept.lower().split(b","):
-        name, _, rest = part.partition(b";")
-        likes[name.strip()] = _quality(rest)
-    others = likes.get(b"*", 0.0)
-    best, coding = max((likes.get(name, others), name) for name in WINDOWS)
-    if best <= 0 or best < likes.get(b"identity", 0.0):
+    likes = {p.name: p.quality if p.parameters.keys() <= {"q"} else 0.0 for p in preferences(accept.decode("latin-1"))}
+    others = likes.get("*", 0.0)
+    best, coding = max((likes.get(name.decode(), others), name) for name in WINDOWS)
+    if best <= 0 or best < likes.get("identity", 0.0):
         return None
     return coding
-
-
-def _quality(rest: bytes) -> float:
-    """`q=0.5` as a number; 1 where there is none, 0 where it cannot be read."""
-    key, _, value = rest.strip().partition(b"=")
-    if not key:
-        return 1.0
-    try:
-        quality = float(value)
-    except ValueError:
-        return 0.0
-    return quality if key.strip() == b"q" and 0 <= quality <= 1 else 0.0
 
 
 def compressed(body: bytes, coding: bytes) -> bytes | None:
