@@ -161,6 +161,13 @@ def digits(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
+def mortal(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Program, str]]:
+    """Another one, for tests that kill it, halt it or unload its models: they wait until it serves before, and leave it to come back."""
+    with digits_triton(tmp_path_factory.mktemp("mortal")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def kinds(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Small models of every kind; each says that its gate passed, and has the public name `<name>.any`."""
     folder = tmp_path_factory.mktemp("kinds")

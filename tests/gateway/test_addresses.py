@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from serving.gateway.app import Gateway
+from serving.gateway.fleet import membership
 from serving.gateway.fleet.addresses import NoAddress, is_literal, look_up, one_family, split, url_of
 from serving.ports import free_ports
 from serving.settings import GatewaySettings
@@ -213,7 +214,8 @@ ONE, TWO, THREE = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
 
 @pytest.fixture
-def stack(digits: str) -> Iterator[Stack]:
+def stack(digits: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    monkeypatch.setattr(membership, "LOOK_S", 0.1)
     triton, port = split(digits), free_ports(1)[0]
     relays = {address: Relay(address, port, triton) for address in (ONE, TWO, THREE)}
     names = Names(port, [ONE, TWO])

@@ -12,11 +12,10 @@ import pytest
 
 from serving.gateway.app import Gateway
 from serving.gateway.fleet import catalogue, server
-from serving.local.environments import Environment
-from tests.gateway.conftest import digits_triton, gateway_before
+from tests.gateway.conftest import gateway_before
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
-from tests.gateway.test_faults import Load, load_on
-from tests.local.harness import wait_until
+from tests.gateway.test_faults import Load, load_on, num_serving
+from tests.local.harness import Program, wait_until
 
 
 class Reloading:
@@ -194,27 +193,22 @@ def more_than(load: Load, answers: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.triton
 def test_a_model_that_is_unloaded_and_loaded_under_load_costs_no_answer(
-    environment: Environment, tmp_path: Path
+    mortal: tuple[Program, str], digits: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "second").mkdir()
-    with digits_triton(tmp_path) as (_, one), digits_triton(tmp_path / "second") as (_, two):
-        with gateway_before(tmp_path, {"cpu": [one, two]}) as gateway:
+    one = mortal[1]
 
-            def serving() -> int:
-                servers = gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"]
-                return sum("digits-fp32" in server["variants"] for server in servers)
+    def change(what: str) -> None:
+        path = f"{one}/v2/repository/models/digits-fp32/{what}"
+        urllib.request.urlopen(urllib.request.Request(path, b"{}", method="POST"), timeout=60).close()
 
-            def tell(what: str) -> None:
-                path = f"{one}/v2/repository/models/digits-fp32/{what}"
-                urllib.request.urlopen(urllib.request.Request(path, b"{}", method="POST"), timeout=60).close()
-
-            wait_until(lambda: serving() == 2, "both serve it")
-            with load_on(gateway.port) as load:
-                for _ in range(3):
-                    tell("unload")
-                    good = load.count(200)
-                    wait_until(partial(more_than, load, good + 50), "answers go on")
-                    tell("load")
-                    wait_until(lambda: serving() == 2, "both serve it again")
-            assert load.statuses() == {200}
-            assert not load.lost
+    with gateway_before(tmp_path, {"cpu": [one, digits]}) as gateway:
+        wait_until(lambda: num_serving(gateway) == 2, "both serve it")
+        with load_on(gateway.port) as load:
+            for _ in range(3):
+                change("unload")
+                good = load.count(200)
+                wait_until(partial(more_than, load, good + 50), "answers go on")
+                change("load")
+                wait_until(lambda: num_serving(gateway) == 2, "both serve it again")
+        assert load.statuses() == {200}
+        assert not load.lost

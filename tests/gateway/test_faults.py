@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from serving.local.environments import Environment
 from serving.local.processes import children_of, stubs_of
-from tests.gateway.conftest import SAMPLE, Running, digits_triton, gateway_before
+from tests.gateway.conftest import SAMPLE, Running, gateway_before
 from tests.local.harness import Program, wait_until
 
 pytestmark = pytest.mark.triton
@@ -77,20 +77,27 @@ def load_on(port: int, model: str = "digits-fp32", clients: int = 4, body: bytes
     assert not any(thread.is_alive() for thread in threads), "a request hangs"
 
 
-@contextmanager
-def stack(tmp_path: Path) -> Iterator[tuple[Program, Running]]:
-    with digits_triton(tmp_path) as (triton, url), gateway_before(tmp_path, {"cpu": [url]}) as gateway:
-        wait_until(lambda: gateway.infer(SAMPLE, "digits-fp32").status == 200, "the model is routed to")
-        yield triton, gateway
+@pytest.fixture
+def gateway(mortal: tuple[Program, str], tmp_path: Path) -> Iterator[Running]:
+    with gateway_before(tmp_path, {"cpu": [mortal[1]]}) as running:
+        for model in ("digits-fp32", "digits-int8"):
+            wait_until(partial(is_served, running, model), f"{model} is routed to")
+        yield running
+
+
+def is_served(gateway: Running, model: str) -> bool:
+    return gateway.infer(SAMPLE, model).status == 200
 
 
 def server_of(triton: Program) -> int:
     return int(wait_until(lambda: next((c.pid for c in children_of(triton.pid) if c.is_alive), None), "a server"))
 
 
-def test_a_killed_triton_gives_honest_503s_and_then_answers_again(environment: Environment, tmp_path: Path) -> None:
-    with stack(tmp_path) as (triton, gateway), load_on(gateway.port) as load:
-        os.kill(server_of(triton), signal.SIGKILL)
+def test_a_killed_triton_gives_honest_503s_and_then_answers_again(
+    mortal: tuple[Program, str], gateway: Running
+) -> None:
+    with load_on(gateway.port) as load:
+        os.kill(server_of(mortal[0]), signal.SIGKILL)
         wait_until(lambda: load.count(503), "a 503")
         assert gateway.ask("/health/ready").status == 200  # latched: the truth of the moment is at /v2
         good = load.count(200)
@@ -103,9 +110,9 @@ def test_a_killed_triton_gives_honest_503s_and_then_answers_again(environment: E
     }
 
 
-def test_a_killed_stub_gives_honest_503s_and_then_answers_again(environment: Environment, tmp_path: Path) -> None:
-    with stack(tmp_path) as (triton, gateway), load_on(gateway.port) as load:
-        [stub] = [s for s in stubs_of(server_of(triton)) if s.model == "digits-fp32"]
+def test_a_killed_stub_gives_honest_503s_and_then_answers_again(mortal: tuple[Program, str], gateway: Running) -> None:
+    with load_on(gateway.port) as load:
+        [stub] = [s for s in stubs_of(server_of(mortal[0])) if s.model == "digits-fp32"]
         os.kill(stub.pid, signal.SIGKILL)
         wait_until(lambda: load.count(503), "a 503")
         assert gateway.infer(SAMPLE, "digits-int8").status == 200  # the other model is not touched
@@ -116,8 +123,8 @@ def test_a_killed_stub_gives_honest_503s_and_then_answers_again(environment: Env
     assert {word for status, word, _ in load.answers if status == 503} <= {"upstream_lost", "not_ready"}
 
 
-def test_a_gateway_told_to_stop_loses_no_request_that_it_took(environment: Environment, tmp_path: Path) -> None:
-    with stack(tmp_path) as (_, gateway), load_on(gateway.port, clients=8) as load:
+def test_a_gateway_told_to_stop_loses_no_request_that_it_took(gateway: Running) -> None:
+    with load_on(gateway.port, clients=8) as load:
         gateway.program.send(signal.SIGTERM)
         assert gateway.program.process.wait(30) == 0
         wait_until(lambda: load.refused, "nobody listens any more")
@@ -125,29 +132,32 @@ def test_a_gateway_told_to_stop_loses_no_request_that_it_took(environment: Envir
     assert not load.lost
 
 
-def test_a_second_gateway_serves_on_when_the_first_dies(environment: Environment, tmp_path: Path) -> None:
-    with stack(tmp_path) as (_, first):
-        (tmp_path / "second").mkdir()
-        url = first.ask("/admin/status").json()["pools"]["cpu"]["servers"][0]["url"]
-        with gateway_before(tmp_path / "second", {"cpu": [url]}) as second, load_on(second.port) as load:
-            first.program.process.kill()
-            first.program.process.wait()
-            good = load.count(200)
-            wait_until(lambda: load.count(200) > good + 50, "answers go on")
-        assert load.statuses() == {200}
-
-
-def test_a_pool_of_two_tritons_answers_everything_while_one_dies(environment: Environment, tmp_path: Path) -> None:
+def test_a_second_gateway_serves_on_when_the_first_dies(
+    mortal: tuple[Program, str], gateway: Running, tmp_path: Path
+) -> None:
     (tmp_path / "second").mkdir()
-    with digits_triton(tmp_path) as (one, one_url), digits_triton(tmp_path / "second") as (_, two_url):
-        with gateway_before(tmp_path, {"cpu": [one_url, two_url]}) as gateway:
-            wait_until(
-                lambda: all(s["alive"] for s in gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"]),
-                "both are seen",
-            )
-            with load_on(gateway.port) as load:
-                os.kill(server_of(one), signal.SIGKILL)
-                good = load.count(200)
-                wait_until(lambda: load.count(200) > good + 200, "answers go on")
-            assert load.statuses() == {200}
-            assert not load.lost
+    with gateway_before(tmp_path / "second", {"cpu": [mortal[1]]}) as second, load_on(second.port) as load:
+        gateway.program.process.kill()
+        gateway.program.process.wait()
+        good = load.count(200)
+        wait_until(lambda: load.count(200) > good + 50, "answers go on")
+    assert load.statuses() == {200}
+
+
+def test_a_pool_of_two_tritons_answers_everything_while_one_dies(
+    mortal: tuple[Program, str], digits: str, tmp_path: Path
+) -> None:
+    with gateway_before(tmp_path, {"cpu": [mortal[1], digits]}) as gateway:
+        wait_until(lambda: num_serving(gateway) == 2, "both serve it")
+        with load_on(gateway.port) as load:
+            os.kill(server_of(mortal[0]), signal.SIGKILL)
+            good = load.count(200)
+            wait_until(lambda: load.count(200) > good + 200, "answers go on")
+        assert load.statuses() == {200}
+        assert not load.lost
+
+
+def num_serving(gateway: Running, model: str = "digits-fp32") -> int:
+    """Servers of the pool that serve it."""
+    servers = gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"]
+    return sum(server["alive"] and model in server["variants"] for server in servers)

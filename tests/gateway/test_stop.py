@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.environments import Environment
 from serving.local.processes import children_of
-from tests.gateway.conftest import SAMPLE, Reply, Running, digits_triton, gateway_before
-from tests.local.harness import wait_until
+from tests.gateway.conftest import SAMPLE, Reply, Running, gateway_before
+from tests.local.harness import Program, wait_until
 
 pytestmark = pytest.mark.triton
 
 
 @contextlib.contextmanager
-def hanging_request(folder: Path, drain_s: float) -> Iterator[tuple[Running, list[Reply], threading.Thread]]:
+def hanging_request(
+    mortal: tuple[Program, str], folder: Path, drain_s: float
+) -> Iterator[tuple[Running, list[Reply], threading.Thread]]:
     """A gateway with one request in flight that Triton, halted, will not answer."""
-    with (
-        digits_triton(folder) as (triton, url),
-        gateway_before(folder, {"cpu": [url]}, limits={"drain_s": drain_s}) as gateway,
-    ):
+    triton, url = mortal
+    with gateway_before(folder, {"cpu": [url]}, limits={"drain_s": drain_s}) as gateway:
         wait_until(lambda: gateway.infer(SAMPLE).status == 200, "the model is routed to")
         server = next(child.pid for child in children_of(triton.pid) if child.is_alive)
         replies: list[Reply] = []
@@ -50,8 +49,8 @@ def assert_told_to_come_back(reply: Reply) -> None:
     assert "stopping" in reply.json()["error"]
 
 
-def test_a_second_signal_does_not_wait_for_requests_in_flight(environment: Environment, tmp_path: Path) -> None:
-    with hanging_request(tmp_path, drain_s=100) as (gateway, replies, client):
+def test_a_second_signal_does_not_wait_for_requests_in_flight(mortal: tuple[Program, str], tmp_path: Path) -> None:
+    with hanging_request(mortal, tmp_path, drain_s=100) as (gateway, replies, client):
         gateway.program.send(signal.SIGTERM)
         wait_until(lambda: not listens(gateway), "the gateway has closed its socket")
         assert gateway.program.process.poll() is None  # it waits for the request
@@ -61,8 +60,8 @@ def test_a_second_signal_does_not_wait_for_requests_in_flight(environment: Envir
         assert_told_to_come_back(replies[0])
 
 
-def test_a_request_that_outlasts_the_drain_is_told_to_come_back(environment: Environment, tmp_path: Path) -> None:
-    with hanging_request(tmp_path, drain_s=1) as (gateway, replies, client):
+def test_a_request_that_outlasts_the_drain_is_told_to_come_back(mortal: tuple[Program, str], tmp_path: Path) -> None:
+    with hanging_request(mortal, tmp_path, drain_s=1) as (gateway, replies, client):
         gateway.program.send(signal.SIGTERM)
         assert gateway.program.process.wait(20) == 0
         client.join(20)

@@ -31,6 +31,7 @@ PRICES = {SLOW: 1.0, FAST: 10.0}
 class Two:
     gateway: Running
     tritons: dict[str, Program]
+    slow_url: str
 
     def serves(self, pool: str) -> bool:
         """All of it: a server that comes back loads one model after the other."""
@@ -46,7 +47,7 @@ def two(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> I
         emulated_triton(folder / "fast", FAST, POINTS[FAST]) as (fast, fast_url),
         gateway_before(folder, {FAST: [fast_url], SLOW: [slow_url]}, prices=PRICES) as gateway,
     ):
-        made = Two(gateway, {SLOW: slow, FAST: fast})
+        made = Two(gateway, {SLOW: slow, FAST: fast}, slow_url)
         wait_until(lambda: made.serves(SLOW) and made.serves(FAST), "both are seen")
         yield made
 
@@ -101,31 +102,36 @@ def test_no_request_is_lost_when_a_pool_is_killed_under_load(two: Two, pool: str
     assert two.serves(other)
 
 
-def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(
-    environment: Environment, tmp_path: Path
-) -> None:
+def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(two: Two, tmp_path: Path) -> None:
     gpu = "emulated-gpu"
     prices = {gpu: 1.0, SLOW: 1.0}
     with (
-        emulated_triton(tmp_path / "slow", SLOW, POINTS[SLOW]) as (_, slow_url),
         emulated_triton(tmp_path / "gpu", gpu, POINTS[FAST]) as (triton, gpu_url),
-        gateway_before(tmp_path, {gpu: [gpu_url], SLOW: [slow_url]}, prices=prices) as gateway,
+        gateway_before(tmp_path, {gpu: [gpu_url], SLOW: [two.slow_url]}, prices=prices) as gateway,
     ):
-        here = Two(gateway, {gpu: triton})
+        here = Two(gateway, {gpu: triton}, two.slow_url)
+
+        def is_in(*states: str) -> bool:
+            return any(metric(gateway, "tandem_pool_state", pool=gpu, state=state) for state in states)
+
         wait_until(lambda: here.serves(gpu) and here.serves(SLOW), "both are seen")
         assert where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time")  # it was there before: no ramp
-        assert metric(gateway, "tandem_pool_state", pool=gpu, state="ready") == 1
+        assert is_in("ready")
         assert gateway.ask("/admin/status").json()["pools"][gpu]["price_per_hour"] == 1.0
         with load_on(gateway.port, "digits") as load:
-            os.kill(server_of(triton), signal.SIGKILL)
-            wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is missed")
-            assert metric(gateway, "tandem_ready_servers", pool=gpu) == 0
-            assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
-            assert gateway.ask("/admin/status").json()["pools"][gpu]["share"] == 0.0
-            wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="warming"), "it answers again")
+            server = server_of(triton)
+            os.kill(triton.pid, signal.SIGSTOP)  # so that nobody starts another server yet
+            try:
+                os.kill(server, signal.SIGKILL)
+                wait_until(lambda: is_in("waking"), "it is missed")
+                assert metric(gateway, "tandem_ready_servers", pool=gpu) == 0
+                assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
+                assert gateway.ask("/admin/status").json()["pools"][gpu]["share"] == 0.0
+            finally:
+                os.kill(triton.pid, signal.SIGCONT)
+            wait_until(lambda: is_in("warming", "ready"), "it answers again")
             assert metric(gateway, "tandem_ready_servers", pool=gpu) == 1  # whatever its share of the traffic
-            assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
-            wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="ready"), "it is warm")
+            wait_until(lambda: is_in("ready"), "it is warm")
             wait_until(lambda: where(gateway.infer(SAMPLE)) == (gpu, "cheapest_in_time"), "it is handed over")
             assert metric(gateway, "tandem_demand_replicas", pool=SLOW) > 0
             assert metric(gateway, "tandem_demand_only_replicas", pool=SLOW) == 0
@@ -134,12 +140,9 @@ def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(
         assert {answer for answer in load.answers if answer[0] != 200} == set()
 
 
-def test_a_gpu_pool_that_is_cold_from_the_start_is_bridged(environment: Environment, tmp_path: Path) -> None:
+def test_a_gpu_pool_that_is_cold_from_the_start_is_bridged(two: Two, tmp_path: Path) -> None:
     gpu, nobody = "emulated-gpu", "http://127.0.0.1:9"
-    with (
-        emulated_triton(tmp_path / "slow", SLOW, POINTS[SLOW]) as (_, slow_url),
-        gateway_before(tmp_path, {gpu: [nobody], SLOW: [slow_url]}, prices={gpu: 1.0, SLOW: 1.0}) as gateway,
-    ):
+    with gateway_before(tmp_path, {gpu: [nobody], SLOW: [two.slow_url]}, prices={gpu: 1.0, SLOW: 1.0}) as gateway:
         wait_until(lambda: gateway.infer(SAMPLE).status == 200, "the slow pool is seen")
         assert where(gateway.infer(SAMPLE)) == (SLOW, "bridged")
         assert metric(gateway, "tandem_demand_replicas", pool=gpu) > 0
