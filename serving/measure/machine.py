@@ -13,6 +13,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.cores import cgroup_quota_cores
+
 MAX_CORES = 1_000_000  # more than any machine has: a mistake in a file
 
 
@@ -89,13 +91,15 @@ def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
     return tuple(name for name in TELLING if name in flags)
 
 
-def num_cores(cpu_max: str | None = None) -> float:
-    """What this process may use: its affinity, or the cgroup's limit (`quota period` of cpu.max) if that is lower."""
-    available = float(len(os.sched_getaffinity(0)))
-    quota, _, period = (_read(Path("/sys/fs/cgroup/cpu.max")) if cpu_max is None else cpu_max).partition(" ")
-    if quota.isdigit() and period.strip().isdigit():
-        return min(available, int(quota) / int(period))
-    return available
+def num_cores() -> float:
+    """What this process may use: its affinity, or a cgroup's limit if that is lower."""
+    available, quota = float(len(os.sched_getaffinity(0))), cgroup_quota_cores()
+    return available if quota is None else min(available, quota)
+
+
+def card_name() -> str:
+    """The first card's, as its driver calls it; measurements on a card are known by it."""
+    return next((card.partition(", driver ")[0] for card in cards()), "NVIDIA GPU")
 
 
 def cards() -> tuple[str, ...]:

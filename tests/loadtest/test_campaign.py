@@ -14,7 +14,6 @@ from loadtest.errors import ResultsError
 from loadtest.records import Load
 from loadtest.sending.connection import address
 from loadtest.target import not_run_reason, triton_names
-from serving.measure.machine import instruction_sets, num_cores, processor_name
 
 ARMS = tuple(Arm(name, name, "cpu") for name in "abc")
 
@@ -146,23 +145,3 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_only_plain_http_addresses_are_taken(url: str) -> None:
     with pytest.raises(ValueError, match="http://HOST:PORT"):
         address(url)
-
-
-X86 = "processor\t: 0\nmodel name\t: A Xeon\nflags\t\t: sse avx2 avx512f avx512_vnni amx_int8\n\nprocessor\t: 1\nmodel name\t: B\n"
-ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n"
-
-
-def test_a_processor_is_named_by_what_it_says_and_by_what_it_can() -> None:
-    assert processor_name(X86) == "A Xeon"
-    assert processor_name(ARM).endswith("implementer 0x41 part 0xd40")
-    assert processor_name("") == "unknown"
-    assert instruction_sets(X86) == ("avx2", "avx512f", "avx512_vnni", "amx_int8")
-    assert instruction_sets(ARM) == ("asimd", "asimddp", "i8mm")
-    assert instruction_sets("") == ()
-
-
-@pytest.mark.parametrize(
-    ("cpu_max", "limit"), [("50000 100000", 0.5), ("max 100000", None), ("", None), ("10000000 100000", None)]
-)
-def test_cores_are_what_the_container_may_use(cpu_max: str, limit: float | None) -> None:
-    assert num_cores(cpu_max) == (limit or num_cores("max"))

@@ -8,7 +8,6 @@ refusal leaves that one out with its reason and costs the others a round at most
 from __future__ import annotations
 
 import datetime
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.results import Entrant, Key, Results
 from serving.measure.intervals import MIN_REPEATS
+from serving.measure.machine import card_name
 from serving.measure.rounds import order
 from serving.repository import processor_key
 
@@ -272,17 +272,6 @@ class _Contest:
 def _name(entrant: Entrant) -> str:
     """Of its session, in a worker."""
     return f"{entrant.variant} on {entrant.engine}"
-
-
-def card_name() -> str:
-    """The first card's, as its driver calls it; measurements on a card are known by it."""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=HELLO_TIMEOUT_S, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        said = ""
-    names = [line.strip() for line in said.splitlines() if line.strip()]
-    return names[0] if names else "NVIDIA GPU"
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from serving.export.progress import lines
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.speed_nets import NETS, net
-from serving.export.speed_nets.comparison import Comparison, LeftOut, Row, this_machine
+from serving.export.speed_nets.comparison import Comparison, LeftOut, Row, this_host
 from serving.export.speed_nets.graph import SEED
 from serving.repository import Repository, Variant
 
@@ -67,7 +67,7 @@ def compare(
             warnings += [f"{model}: {warning}" for warning in found.warnings]
             measured = found.measured
     return Comparison(
-        machine=this_machine(),
+        machine=this_host(),
         measured=measured,
         command=command,
         num_threads=num_threads,

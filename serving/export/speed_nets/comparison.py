@@ -6,12 +6,11 @@ Values only; `compare` measures. Rule: whatever the numbers depend on stands abo
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Self
 
+from serving.cores import usable_cores
+from serving.measure.machine import this_machine
 from serving.repository import Speed, processor_key
 
 VERSION = 1
@@ -62,7 +61,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Host:
     """`card`: name and driver; None where there is none."""
 
     processor: str
@@ -73,7 +72,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    machine: Machine
+    machine: Host
     measured: str  # ISO date
     command: str
     num_threads: int
@@ -123,22 +122,6 @@ def _verdict(variant: str, speed: Speed) -> str:
     return SLOWER if speed.ratio_high < 1 else NO_GAIN
 
 
-def this_machine() -> Machine:
-    cores = _first_line(["nproc"]) or "1"
-    card = _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    return Machine(_processor(), processor_key(), int(cores), card)
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _first_line(command: list[str]) -> str | None:
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return next((line.strip() for line in said.splitlines() if line.strip()), None)
+def this_host() -> Host:
+    machine = this_machine()
+    return Host(machine.processor, processor_key(), usable_cores(), machine.cards[0] if machine.cards else None)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from serving.export.speed import EnginePython, Entrant, contest
-from serving.export.speed.contest import card_name
 from serving.export.speed.results import Results
+from serving.measure.machine import card_name
 from serving.repository import processor_key
 from tests.export import spoil
 from tests.local.harness import wait_until

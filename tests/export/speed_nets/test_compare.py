@@ -13,7 +13,7 @@ import pytest
 from serving.export.speed_nets import __main__ as writing
 from serving.export.speed_nets import mlp
 from serving.export.speed_nets.compare import main
-from serving.export.speed_nets.comparison import Comparison, LeftOut, Machine, Row
+from serving.export.speed_nets.comparison import Comparison, Host, LeftOut, Row
 from serving.repository import Speed
 
 SHORT = ["--seconds", "0.05", "--rounds", "3", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]
@@ -127,7 +127,7 @@ def test_a_result_that_cannot_be_written_is_the_environments_fault(
 
 
 SPEED = Speed("x", "cpu", "1.31.1", "cpu", 8, 2, 2.0, 1.8, 2.2, 0.01, 0.02, "2026-11-21")
-MACHINE = Machine("A Processor", "x86_64-avx512_vnni", 2, "A Card, 580.1")
+MACHINE = Host("A Processor", "x86_64-avx512_vnni", 2, "A Card, 580.1")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from loadtest.bench.verdicts import AtLeast, AtMost, Outcome, Verdict, exit_code, number, table
-from serving.measure.machine import Machine, head
 
 
 @pytest.mark.parametrize(
@@ -60,15 +57,3 @@ def test_a_table_lines_its_columns_up() -> None:
         "long name      1  x",
         "b             22",
     ]
-
-
-def test_every_bench_says_first_on_which_machine_by_which_command_and_beside_how_much_other_work() -> None:
-    machine = Machine("A Processor", ("avx2", "fma"), 2.0, "Linux 6 x86_64", ())
-    lines = head(machine, "2026-11-21", "python -m x --quick", "three rounds", others_ratio=0.087).splitlines()
-    assert lines == [
-        "A Processor (avx2 fma), 2 cores, Linux 6 x86_64",
-        "2026-11-21, python -m x --quick",
-        "three rounds",
-        "other work took 9% of the cores meanwhile",
-    ]
-    assert "(unknown)" in head(replace(machine, instruction_sets=()), "", "", others_ratio=0.0)
