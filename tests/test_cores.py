@@ -108,6 +108,6 @@ def test_affinity_counts() -> None:
 
 def test_the_gateway_makes_no_more_threads_than_its_quota_has_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "cgroup_quota_cores", lambda root: 1.5)
-    preparing = Threads()
-    preparing.stop()
-    assert preparing.num_threads == 1
+    threads = Threads()
+    threads.stop()
+    assert threads.num_threads == 1

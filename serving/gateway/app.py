@@ -23,7 +23,6 @@ from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http import v2
-from serving.gateway.http.client import Receive, Scope, Send
 from serving.gateway.http.control import build
 from serving.gateway.http.endpoint import ENDPOINT, Endpoint, Endpoints
 from serving.gateway.http.guard import Guard
@@ -37,9 +36,9 @@ from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State
 from serving.gateway.openai.embeddings import Embeddings
 from serving.gateway.openai.models import Models
-from serving.gateway.request.dispatch import Dispatch
+from serving.gateway.request.dispatch import Dispatcher
 from serving.gateway.request.inference import Inference
-from serving.gateway.responses import error_response
+from serving.gateway.responses import Receive, Scope, Send, error_response
 from serving.gateway.threads import Threads
 from serving.settings import GatewaySettings
 
@@ -61,23 +60,25 @@ class Gateway:
         self.assets = Assets(repository)
         self.catalogue = Catalogue(settings, self._fleet_changed, look_up, self.assets.loadable())
         self.candidates = Candidates(settings, self.catalogue)
-        self.dispatch = Dispatch(self.catalogue, self.candidates)
+        self.dispatcher = Dispatcher(self.catalogue, self.candidates)
         self._keys = keys
         self.metrics = Metrics(self._pool_gauges, None if keys is None else lambda: keys.is_readable)
         self.access = Access() if keys is None else keys.access
-        self.preparing = Threads()
-        self.loading = Loading(self.catalogue, self.assets, self.preparing)
-        self.inference = Inference(self.catalogue, self.candidates, self.dispatch, self.metrics, settings.limits)
-        self.infer = Infer(self.inference, self.access, settings.limits, self.preparing)
-        self.embeddings = Embeddings(self.inference, self.access, self.assets, self.preparing, settings)
-        classifiers = Classifiers(self.assets, self.preparing)
-        self.classify = Classify(self.inference, self.access, classifiers, self.preparing, settings.limits)
+        self.threads = Threads()
+        self.loading = Loading(self.catalogue, self.assets, self.threads)
+        self.inference = Inference(
+            self.catalogue, self.candidates, self.dispatcher, self.metrics, self.access, settings.limits
+        )
+        self.infer = Infer(self.inference, settings.limits, self.threads)
+        self.embeddings = Embeddings(self.inference, self.assets, self.threads, settings)
+        classifiers = Classifiers(self.assets, self.threads)
+        self.classify = Classify(self.inference, classifiers, self.threads, settings.limits)
         rows = endpoints.table(
             Handlers(
                 health=v2.Health(self.catalogue, self.state, list(settings.models), names_models=keys is None),
                 models=v2.Models(self.catalogue),
                 infer=self.infer,
-                openai_models=Models(lambda: self.catalogue.fleet, self.assets, self.preparing),
+                openai_models=Models(lambda: self.catalogue.fleet, self.assets, self.threads),
                 embeddings=self.embeddings,
                 classify=self.classify,
                 operator=Operator(self.catalogue, self.metrics, self.state, self.loading),
@@ -104,7 +105,7 @@ class Gateway:
 
     def start(self) -> None:
         self.catalogue.start()
-        self.dispatch.start()
+        self.dispatcher.start()
         if self._keys is not None:
             self._keys.start()
 
@@ -116,10 +117,10 @@ class Gateway:
     async def stop(self) -> None:
         if self._keys is not None:
             await self._keys.stop()
-        await self.dispatch.stop()
+        await self.dispatcher.stop()
         await self.candidates.stop()
         await self.catalogue.stop()
-        self.preparing.stop()
+        self.threads.stop()
 
     def _app(self, title: str, here: list[Endpoint], elsewhere: list[Endpoint]) -> Guard:
         """Of a listener, for all that is not raw. Its documents describe `elsewhere`, too."""
@@ -130,7 +131,7 @@ class Gateway:
     def _fleet_changed(self) -> None:
         self.candidates.update()
         self.inference.routes.forget()
-        self.dispatch.fleet_changed()
+        self.dispatcher.fleet_changed()
 
     def _pool_gauges(self) -> list[PoolGauge]:
         now = perf_counter()
@@ -141,7 +142,7 @@ class Gateway:
             name=pool,
             state=self.candidates.state(pool),
             in_flight=self.catalogue.in_flight(pool),
-            num_waiting=self.dispatch.num_waiting(pool),
+            num_waiting=self.dispatcher.num_waiting(pool),
             demand_replicas=self.candidates.demands[pool].replicas(now),
             demand_only_replicas=self.candidates.only_demands[pool].replicas(now),
             demand_unseen_replicas=self.candidates.unseen_demands[pool].replicas(now),

@@ -11,24 +11,14 @@ from typing import Any
 import orjson
 
 from serving import errors
+from serving.gateway.request.headers import Headers
 from serving.protocol import openai
 
-Headers = list[tuple[bytes, bytes]]
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 OPENAI_PATHS = ("/v1/embeddings", "/v1/models")
-OUTCOMES = {
-    errors.RateLimited: "rate_limited",
-    errors.Overloaded: "shed",
-    errors.NeverInTime: "shed",
-    errors.NotReady: "shed",
-    errors.DeadlineExpired: "expired",
-    errors.UpstreamLost: "backend_error",
-    errors.Internal: "backend_error",
-}
-
-
-def outcome_of(error: errors.RequestError) -> str:
-    """The value of the `outcome` label."""
-    return OUTCOMES.get(type(error), "client_error")
 
 
 def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Headers, bytes]:
@@ -51,7 +41,7 @@ def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Header
 
 
 async def error_response(
-    send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    send: Send,
     error: errors.RequestError,
     extra: Headers,
     *,

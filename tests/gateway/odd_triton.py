@@ -18,7 +18,9 @@ DIED = {"error": "Stub process 'm-fp32_0' is not healthy."}
 GOOD: dict[str, Any] = {"model_name": "m-fp32", "outputs": []}
 LIMIT_S = 30.0  # for whatever must happen; the machine may be busy
 
-Answer = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]  # body of an inference -> status, body
+Answer = Callable[
+    [bytes], Awaitable[tuple[int, Any]]
+]  # body of an inference -> status, and JSON, or JSON and the bytes behind it
 
 
 async def at_once(body: bytes) -> tuple[int, dict[str, Any]]:
@@ -61,8 +63,11 @@ class OddTriton:
                 status, out = await self._answer(head.split(b" ")[1].decode(), body)
                 while self.hangs:
                     await asyncio.sleep(0.05)
+                out, blob = out if isinstance(out, tuple) else (out, b"")
                 data = json.dumps(out).encode()
-                writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(data), data))
+                length = b"Inference-Header-Content-Length: %d\r\n" % len(data) if blob else b""
+                size = len(data) + len(blob)
+                writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n%b\r\n%b%b" % (status, size, length, data, blob))
         writer.close()
 
     async def _answer(self, path: str, body: bytes) -> tuple[int, Any]:

@@ -10,9 +10,8 @@ import pytest
 from serving.gateway.fleet.variants import NotRoutable, read_variant
 from serving.gateway.http.compression import decompress
 from serving.gateway.http.connection import respond
-from serving.gateway.http.infer import Infer
+from serving.gateway.http.exchange import respond_asgi
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge
-from serving.gateway.request.inference import Inference
 
 
 def test_a_connection_of_another_kind_is_left_alone() -> None:
@@ -29,10 +28,7 @@ def test_the_asgi_way_says_the_same() -> None:
         sent.append(message)
 
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\ntandem-pool: cpu\r\n"
-    infer = Infer.__new__(Infer)
-    infer._inference = Inference.__new__(Inference)
-    infer._inference.closing = True
-    asyncio.run(infer._respond_asgi(send, head, b"{}"))
+    asyncio.run(respond_asgi(send, head, b"{}", close=True))
     assert sent[0]["status"] == 200
     assert sent[0]["headers"] == [
         (b"content-type", b"application/json"),

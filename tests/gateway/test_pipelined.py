@@ -33,16 +33,16 @@ def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixt
             serving = asyncio.create_task(server.serve([listener]))
             gate.clear()
             before = [asyncio.create_task(ask(gateway)) for _ in range(3)]
-            await until(lambda: gateway.dispatch.num_waiting("cpu") == 1, "the server is busy")
+            await until(lambda: gateway.dispatcher.num_waiting("cpu") == 1, "the server is busy")
             _, writer = await asyncio.open_connection(*listener.getsockname())
             request = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (
                 len(BODY),
                 BODY,
             )
             writer.write(2 * request)
-            await until(lambda: gateway.dispatch.num_waiting("cpu") == 2, "the first of them waits")
+            await until(lambda: gateway.dispatcher.num_waiting("cpu") == 2, "the first of them waits")
             writer.transport.abort()
-            await until(lambda: gateway.dispatch.num_waiting("cpu") == 1, "it is forgotten")
+            await until(lambda: gateway.dispatcher.num_waiting("cpu") == 1, "it is forgotten")
             gate.set()
             assert {(await one).status for one in before} == {200}
             server.should_exit = True

@@ -44,7 +44,7 @@ async def prepare(
     *,
     max_pixels: int,
     deadline: float,
-    preparing: Threads,
+    threads: Threads,
 ) -> Batch:
     """`first` is the place of the first of these in the request, `deadline` as of perf_counter. Raises Overloaded or DeadlineExpired."""
     pixels = np.empty((len(images), *how.shape), np.float32)
@@ -57,12 +57,12 @@ async def prepare(
                 if perf_counter() > deadline:
                     raise errors.DeadlineExpired("the deadline passed before the images were decoded")
                 job = partial(_decode, images, jobs.popleft(), how, max_pixels, pixels)
-                problems.update(await preparing.run(job))
+                problems.update(await threads.run(job))
         except BaseException:
             jobs.clear()  # whoever waits for this request is told why; nobody needs the rest
             raise
 
-    await asyncio.gather(*(work() for _ in range(min(len(jobs), preparing.num_threads))))
+    await asyncio.gather(*(work() for _ in range(min(len(jobs), threads.num_threads))))
     good = [place for place in range(len(images)) if place not in problems]
     return Batch(
         pixels if len(good) == len(images) else pixels[good],

@@ -13,8 +13,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 
 from serving import errors
-from serving.gateway.request.headers import require_once
-from serving.gateway.responses import Headers
+from serving.gateway.request.headers import Headers, require_once
 
 Metadata = dict[bytes, bytes]
 

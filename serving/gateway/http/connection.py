@@ -154,10 +154,12 @@ class ClientConnection(HttpToolsProtocol):
             self._check_size()
         parser = self.parser
         method = parser.get_method()
+        is_exact = self._is_line_exact(b"%b %b HTTP/" % (method, self.url))
         by_name = head.check(parser.get_http_version(), method, self.url, self.headers)
+        if not is_exact:
+            raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
         if self._origin is not None:
             self._origin.check(by_name, self.server[0] if self.server else "", method, self.url)
-        self._check_line(b"%b %b HTTP/" % (method, self.url))
         if parser.should_upgrade():
             upgrade = dict(self.headers).get(b"upgrade", b"")
             if upgrade.lower() not in H2C:
@@ -229,12 +231,13 @@ class ClientConnection(HttpToolsProtocol):
         cycle.transport = _Lingering(self)  # type: ignore[assignment]
         return arriving
 
-    def _check_line(self, line: bytes) -> None:
-        """The parser skips spaces, takes RTSP/1.0, and does not say where a line is: of the first in a read we know. Raises BadRequest."""
+    def _is_line_exact(self, line: bytes) -> bool:
+        """The parser skips spaces, takes RTSP/1.0, and does not say where a line is: of the first in a read we know."""
         at = self._read.find(line, self._next)
         if at < 0 or (self._is_next and at > 0 and self._read[:at].strip(b"\r\n")):
-            raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
+            return False
         self._next, self._is_next = at + len(line), False
+        return True
 
     def _check_size(self) -> None:
         """Raises TargetTooLong or HeadTooLarge."""

@@ -1,7 +1,7 @@
 """Looks at a request's key before anybody answers it. Which endpoint needs which scope is in the table (`gateway/endpoints.py`).
 
-What FastAPI answers stands behind `Guard`; raw endpoints call `known`, because they are hot; gRPC has its own guard. Rules: a path that is
-not in the table needs a key before it is a 404; and a body is not read before its sender is known.
+What FastAPI answers stands behind `Guard`; raw endpoints look by themselves (`exchange.py`), because they are hot; gRPC has its own guard.
+Rules: a path that is not in the table needs a key before it is a 404; and a body is not read before its sender is known.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from fastapi import Request
 
 from serving import errors
 from serving.gateway.access import Access, Caller, require_name
-from serving.gateway.http.client import Receive, Scope, Send
-from serving.gateway.http.endpoint import ENDPOINT, OPEN, Endpoints
+from serving.gateway.http.endpoint import OPEN, Endpoints
 from serving.gateway.request.headers import require_once
-from serving.gateway.responses import error_response
+from serving.gateway.responses import Receive, Scope, Send, error_response
 from serving.scheduling.routing import Fleet
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -52,16 +51,6 @@ class Guard:
         if model is not None:
             require_name(caller, model, self._fleet())
         return caller
-
-
-def known(scope: Scope, access: Access) -> tuple[dict[bytes, bytes], Caller]:
-    """Headers and caller of a request to a raw endpoint. Raises Unauthenticated, Forbidden, or BadRequest."""
-    headers = dict(scope["headers"])
-    if len(headers) < len(scope["headers"]):
-        require_once(scope["headers"])
-    caller = access.caller_of(headers)
-    caller.require(scope[ENDPOINT].scope)
-    return headers, caller
 
 
 def caller_of(request: Request) -> Caller:

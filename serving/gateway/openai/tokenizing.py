@@ -8,13 +8,12 @@ deadline counts. Rule: every mistake names the text by its number in the request
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 from time import perf_counter
 
 from serving import errors
 from serving.gateway.openai.embedders import Embedder
-from serving.gateway.request.client import Client
 from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.request.exchange import Exchange
 from serving.gateway.threads import Threads
 from serving.preprocessing.texts import TooLong
 from serving.protocol.openai import EmbeddingsRequest
@@ -52,28 +51,19 @@ class Tokenizing:
         self._require_few(sum(map(len, rows)))
         return rows
 
-    async def in_parts(self, preparing: Threads, client: Client, deadline: float) -> list[list[int]]:
+    async def in_parts(self, threads: Threads, exchange: Exchange) -> list[list[int]]:
         """Raises ClientLeft, DeadlineExpired, Overloaded, BadRequest."""
-        deadline = min(deadline, perf_counter() + self._limits.upstream_timeout_s)
+        deadline = min(exchange.arrived + exchange.wait_s, perf_counter() + self._limits.upstream_timeout_s)
         texts, rows, num_tokens = self._request.texts or [], list[list[int]](), 0
-        has_left = False
-
-        def leave() -> None:
-            nonlocal has_left
-            has_left = True
-
-        client.listen(leave)
-        try:
+        with exchange.watched():
             for start, end in pieces(texts):
-                rows += await preparing.run(partial(self._ids, texts[start:end], start))
+                rows += await threads.run(partial(self._ids, texts[start:end], start))
                 num_tokens += sum(map(len, rows[start:end]))
                 self._require_few(num_tokens)
-                if has_left:
+                if exchange.has_left:
                     raise ClientLeft
-                if deadline < inf and perf_counter() > deadline:
+                if perf_counter() > deadline:
                     raise errors.DeadlineExpired("the deadline passed while the texts were read")
-        finally:
-            client.ignore()
         return rows
 
     def _ids(self, texts: list[str], first: int) -> list[list[int]]:

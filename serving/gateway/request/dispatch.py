@@ -1,31 +1,31 @@
-"""From the moment a request is read until a server is told to work on it, and what is learnt when that server is done.
+"""Which server works on a request, when is it its turn there, and who gives the room back afterwards?
 
-The deciding is `serving/scheduling/`'s; here is its clock and its waiting. In the common case a request is let in and sent in one go,
-without a future or a task. Rule: what was booked on a server is always ended, by `answered`, `lost` or `unsent`, or its room is gone
-for good.
+The deciding is `serving/scheduling/`'s; here are its clock and its waiting. In the common case a request is let in and sent in one go,
+without a future or a task. Rule: `place` takes a lease whose `with` block has begun, so that room is given back whatever
+happens, while it waits, while a server works and after the client's deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import Protocol
 
 from serving import errors
 from serving.gateway.background import forever
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
+from serving.gateway.fleet.upstream import Answer
 from serving.gateway.metrics import Series
-from serving.gateway.request.client import Client
 from serving.gateway.request.route import Choice, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.choice import Candidate, able, choose, retry_after_s, that_take, turn_of
+from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
 from serving.scheduling.line import Ticket
 
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
@@ -34,6 +34,16 @@ SWEEP_S = 0.25  # how late a server that was left out is tried again
 
 class ClientLeft(Exception):
     """Nobody waits for the answer any more."""
+
+
+class Client(Protocol):
+    """Who waits for an answer, as the queue sees it: somebody who may leave."""
+
+    def listen(self, tell: Callable[[], None]) -> None:
+        """From now on `tell` is called, on the event loop, once the client has gone; at once where it has gone already."""
+
+    def ignore(self, tell: Callable[[], None]) -> None:
+        """`tell` is called no more."""
 
 
 class WaitEnd(Enum):
@@ -54,29 +64,85 @@ class InferRequest:
     route: Route
     head: bytes
     chunks: Sequence[bytes | memoryview]
-    size: int
     header_length: int | None
+    framing: bytes  # the head's last lines
     rows: float  # of the usual length, where rows may have any
     priority: int
     give_up_at: float
     deadline: float
     arrived: float
     series: Series  # where it is counted: of its first choice, then of the one that worked on it
+    candidates: Sequence[Candidate] = ()  # that take so many rows; set when it asks for its first lease
     tried: list[Server] = field(default_factory=list)  # that lost it
     waiting: asyncio.Future[WaitEnd] | None = None  # while it waits in a queue
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 
-class Lease(NamedTuple):
-    """Booked on a server, to be sent now."""
+class Lease:
+    """What one request holds: a place in a pool's queue, then room on `server`. The end of its block gives it back, if nothing did before.
+
+    Once a living server has answered, `answered_at` (perf_counter) and `wrong` say what is learnt then.
+    """
+
+    __slots__ = ("_outlives", "answered_at", "choice", "is_open", "reason", "server", "ticket", "wrong")
 
     choice: Choice
     ticket: Ticket
-    server: Server
     reason: str
+    server: Server
+
+    def __init__(self) -> None:
+        self.answered_at = 0.0
+        self.wrong: errors.RequestError | None = None
+        self.is_open = self._outlives = False
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.is_open or self._outlives:
+            return
+        if not self.answered_at:
+            self.release()
+            return
+        self.is_open = False
+        now, ticket, candidate, wrong = self.answered_at, self.ticket, self.choice.candidate, self.wrong
+        queue, is_good = candidate.queue, wrong is None
+        # Only what it really computed says how long that takes, and only an error of its own counts against it.
+        actual_s = queue.answered(now, ticket, is_good=is_good, is_failure=isinstance(wrong, errors.Internal))
+        if is_good and ticket.service.curve is candidate.service.curve:
+            candidate.learn(ticket, actual_s)
+        while (taken := queue.take(now)) is not None:
+            _wake(taken.request)
+
+    def lost(self) -> None:
+        """The server gave no answer."""
+        self.is_open = False
+        now, queue = perf_counter(), self.choice.candidate.queue
+        queue.lost(now, self.ticket)
+        _send_next(queue, now)
+
+    def release(self) -> None:
+        """Nothing went out, or nothing was learnt."""
+        self.is_open = False
+        now, queue, ticket = perf_counter(), self.choice.candidate.queue, self.ticket
+        queue.leave(ticket)
+        if ticket.replica is not None:
+            ticket.end(now)
+        _send_next(queue, now)
+
+    def outlive(self, answer: asyncio.Future[Answer], learn: Callable[[Lease, asyncio.Future[Answer]], None]) -> None:
+        """Holds the room past the block until `answer` is done, because the server is busy with it; `learn` says how that ended."""
+        self._outlives = True
+        answer.add_done_callback(partial(self._end_late, learn))
+
+    def _end_late(self, learn: Callable[[Lease, asyncio.Future[Answer]], None], answer: asyncio.Future[Answer]) -> None:
+        self._outlives = False
+        with self:
+            learn(self, answer)
 
 
-class Dispatch:
+class Dispatcher:
     def __init__(self, catalogue: Catalogue, candidates: Candidates) -> None:
         self._catalogue = catalogue
         self._candidates = candidates
@@ -94,175 +160,138 @@ class Dispatch:
     def num_waiting(self, pool: str) -> int:
         return self._candidates.queues[pool].num_waiting
 
-    def note(self, asked: InferRequest) -> None:
-        """A request came: demand for the pools that are able to answer it in time, whatever becomes of it."""
-        now, demands, rows = perf_counter(), self._candidates.demands, asked.rows
-        candidates = _that_take(asked)
-        if asked.deadline < asked.give_up_at:
-            candidates = able(candidates, rows, asked.deadline - now)
-        for candidate in candidates:
-            demands[candidate.name].note(now, candidate.service.cost_s(rows))
-        if asked.route.unseen:
-            # What it takes there nobody knows: no longer than where it is quickest of those that are known, or it is of no use.
-            least_s = min(candidate.service.cost_s(rows) for candidate in asked.route.candidates)
-            for pool in asked.route.unseen:
-                demands[pool].note(now, least_s)
-                self._candidates.unseen_demands[pool].note(now, least_s)
-        elif len(candidates) == 1 and len(demands) > 1:
-            candidate = candidates[0]
-            self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
-
-    async def place(self, asked: InferRequest, client: Client) -> Lease:
-        """A server for this request, when it is its turn there.
+    async def place(self, request: InferRequest, lease: Lease, client: Client) -> None:
+        """Returns when it is the request's turn on `lease.server`.
 
         Raises DeadlineExpired, Overloaded and NotReady, and ClientLeft for one whose client left the queue.
         """
+        if not request.candidates:
+            self._note_demand(request)
         while True:
             now = perf_counter()
-            choice, reason = self._choose(now, asked)
-            candidate = choice.candidate
-            queue = candidate.queue
-            ticket = queue.enter(now, asked, candidate.service, asked.rows, asked.deadline, asked.priority)
+            route, candidates = request.route, request.candidates
+            if now < self._catalogue.suspended_until:
+                candidates = [c for c in candidates if self._catalogue.pick(c.name, c.variant) is not None]
+            self._num_chosen += 1
+            turn = turn_of(self._num_chosen) if route.is_steady else -1.0
+            chosen = self._choose_untried(now, request, candidates) if request.tried else None
+            if chosen is None:
+                chosen = choose(
+                    now,
+                    candidates,
+                    request.rows,
+                    request.deadline,
+                    request.priority,
+                    turn=turn,
+                    is_pinned=route.is_pinned,
+                    is_bridged=bool(route.unseen),
+                )
+            if chosen is None:
+                raise self._refusal(now, request, candidates, turn)
+            candidate = chosen.candidate
+            ticket = candidate.queue.enter(
+                now, request, candidate.service, request.rows, request.deadline, request.priority
+            )
+            lease.choice, lease.ticket, lease.reason = route.by_candidate[candidate], ticket, chosen.reason
+            lease.is_open = True
             if ticket.in_line:
-                self.pump(queue, now)
-            if ticket.in_line:
-                await self._wait(asked, ticket, queue, client)
-            if asked.is_moved:
-                asked.is_moved = False
+                await self._wait(request, ticket, candidate.queue, client)
+            if request.is_moved:
+                request.is_moved = False
+                lease.release()
                 continue
             if ticket.replica is None:
                 raise errors.DeadlineExpired("the deadline passes before the request can be worked on")
-            server = self._server(choice, ticket, asked.tried)
-            if server is not None:
-                return Lease(choice, ticket, server, reason)
-            self.unsent(ticket, queue)
-            raise errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
-
-    # -- afterwards ---------------------------------------------------------------------------------------------------
-
-    def answered(self, now: float, sent: Lease, *, is_good: bool, is_failure: bool = False) -> None:
-        """By a living server; only what it really computed says how long that takes. `is_failure`: an error that is the server's own."""
-        ticket, candidate = sent.ticket, sent.choice.candidate
-        queue = candidate.queue
-        actual_s = queue.answered(now, ticket, is_good=is_good, is_failure=is_failure)
-        if is_good and ticket.service.curve is candidate.service.curve:
-            candidate.learn(ticket, actual_s)
-        self.pump(queue, now)
-
-    def lost(self, now: float, sent: Lease) -> None:
-        queue = sent.choice.candidate.queue
-        queue.lost(now, sent.ticket)
-        self.pump(queue, now)
-
-    def unsent(self, ticket: Ticket, queue: PoolQueue) -> None:
-        """It was booked, and nothing went out."""
-        now = perf_counter()
-        ticket.end(now)
-        self.pump(queue, now)
+            server = self._candidates.servers[ticket.replica]
+            if server.suspended or request.tried or lease.choice.name not in server.variants:
+                server = self._other_server(lease, server, request.tried)
+            lease.server = server
+            return
 
     def fleet_changed(self) -> None:
         """What waits for a pool that has no server any more looks for another; what waits for one that is back is sent."""
         now = perf_counter()
         for queue in self._candidates.queues.values():
             if any(replica.is_up for replica in queue.replicas):
-                self.pump(queue, now)
+                _send_next(queue, now)
                 continue
             for ticket in queue.expired(float("inf")):
                 ticket.request.is_moved = True
                 _wake(ticket.request)
 
-    def pump(self, queue: PoolQueue, now: float) -> None:
-        """Everybody whose turn it is."""
-        while (ticket := queue.take(now)) is not None:
-            _wake(ticket.request)
-
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _choose(self, now: float, asked: InferRequest) -> tuple[Choice, str]:
-        route = asked.route
-        candidates = _that_take(asked)
-        if now < self._catalogue.suspended_until:
-            candidates = [c for c in candidates if self._catalogue.pick(c.name, c.variant) is not None]
-        self._num_chosen += 1
-        turn = turn_of(self._num_chosen) if route.is_steady else -1.0
-        chosen = None
-        if asked.tried:
-            others = [c for c in candidates if self._has_untried(c, asked.tried)]
-            chosen = choose(now, others, asked.rows, asked.deadline, asked.priority, is_pinned=route.is_pinned)
-        if chosen is None:
-            chosen = choose(
-                now,
-                candidates,
-                asked.rows,
-                asked.deadline,
-                asked.priority,
-                turn=turn,
-                is_pinned=route.is_pinned,
-                is_bridged=bool(route.unseen),
-            )
-        if chosen is None:
-            raise self._refusal(now, asked, candidates, turn)
-        return route.by_candidate[chosen.candidate], chosen.reason
+    def _note_demand(self, request: InferRequest) -> None:
+        """Demand for the pools that are able to answer it in time, whatever becomes of it."""
+        now, demands, rows, route = perf_counter(), self._candidates.demands, request.rows, request.route
+        candidates: Sequence[Candidate] = route.candidates
+        if rows > 1 and len(candidates) > 1:  # of texts so many rows, whatever their length
+            candidates = that_take(candidates, v2.num_rows(request.head) if route.usual_length else rows)
+        request.candidates = candidates
+        if request.deadline < request.give_up_at:
+            candidates = able(candidates, rows, request.deadline - now)
+        for candidate in candidates:
+            demands[candidate.name].note(now, candidate.service.cost_s(rows))
+        if route.unseen:
+            # What it takes there nobody knows: no longer than where it is quickest of those that are known, or it is of no use.
+            least_s = min(candidate.service.cost_s(rows) for candidate in route.candidates)
+            for pool in route.unseen:
+                demands[pool].note(now, least_s)
+                self._candidates.unseen_demands[pool].note(now, least_s)
+        elif len(candidates) == 1 and len(demands) > 1:
+            candidate = candidates[0]
+            self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
 
-    def _has_untried(self, candidate: Candidate, tried: list[Server]) -> bool:
-        servers = self._candidates.servers
-        return any(replica.is_up and servers[replica] not in tried for replica in candidate.queue.replicas)
+    def _choose_untried(self, now: float, request: InferRequest, candidates: Sequence[Candidate]) -> Chosen | None:
+        servers, tried = self._candidates.servers, request.tried
+        others = [c for c in candidates if any(r.is_up and servers[r] not in tried for r in c.queue.replicas)]
+        return choose(now, others, request.rows, request.deadline, request.priority, is_pinned=request.route.is_pinned)
 
     def _refusal(
-        self, now: float, asked: InferRequest, candidates: Sequence[Candidate], turn: float
+        self, now: float, request: InferRequest, candidates: Sequence[Candidate], turn: float
     ) -> errors.RequestError:
         """Why none of these may be sent this request."""
-        if now >= asked.deadline:
+        if now >= request.deadline:
             return errors.DeadlineExpired("the deadline passed before the request was worked on")
         if not any(replica.is_up for candidate in candidates for replica in candidate.queue.replicas):
-            return errors.NotReady(f"'{asked.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
-        again = now + asked.deadline - asked.arrived  # one that comes anew has all of its time
-        wait_s = retry_after_s(now, candidates, asked.rows, again, asked.priority, turn=turn)
-        left_ms = (asked.deadline - now) * 1000
+            return _not_ready(request)
+        again = now + request.deadline - request.arrived  # one that comes anew has all of its time
+        wait_s = retry_after_s(now, candidates, request.rows, again, request.priority, turn=turn)
+        left_ms = (request.deadline - now) * 1000
         if wait_s is None:
             return errors.NeverInTime(
-                f"'{asked.route.name}' cannot answer this within {left_ms:.0f} ms, however little there is to do"
+                f"'{request.route.name}' cannot answer this within {left_ms:.0f} ms, however little there is to do"
             )
-        text = f"'{asked.route.name}' has too much to do to answer within {left_ms:.0f} ms"
+        text = f"'{request.route.name}' has too much to do to answer within {left_ms:.0f} ms"
         return errors.Overloaded(text, retry_after_s=wait_s)
 
-    async def _wait(self, asked: InferRequest, ticket: Ticket, queue: PoolQueue, client: Client) -> None:
-        """Until it is taken out of the queue; at its deadline it leaves by itself."""
+    async def _wait(self, request: InferRequest, ticket: Ticket, queue: PoolQueue, client: Client) -> None:
+        """Until it is taken out of the queue, or its deadline has passed. Raises ClientLeft."""
+        _send_next(queue, perf_counter())
+        if not ticket.in_line:
+            return
         loop = asyncio.get_running_loop()
-        waiting = asked.waiting = loop.create_future()
-        timer = loop.call_later(asked.deadline - perf_counter(), _end, waiting, WaitEnd.OVER)
-        client.listen(partial(_end, waiting, WaitEnd.GONE))
+        waiting = request.waiting = loop.create_future()
+        timer = loop.call_later(request.deadline - perf_counter(), _end, waiting, WaitEnd.OVER)
+        leave = partial(_end, waiting, WaitEnd.GONE)
+        client.listen(leave)
         try:
-            waited = await waiting
-        except asyncio.CancelledError:
-            self._leave(ticket, queue)
-            raise
+            if await waiting is WaitEnd.GONE:
+                raise ClientLeft
         finally:
-            asked.waiting = None
+            request.waiting = None
             timer.cancel()
-            client.ignore()
-        if waited is WaitEnd.GONE:
-            self._leave(ticket, queue)
-            raise ClientLeft
-        if ticket.in_line:
-            queue.leave(ticket)
+            client.ignore(leave)
 
-    def _leave(self, ticket: Ticket, queue: PoolQueue) -> None:
-        if ticket.in_line:
-            queue.leave(ticket)
-        elif ticket.replica is not None:
-            self.unsent(ticket, queue)
-
-    def _server(self, choice: Choice, ticket: Ticket, tried: list[Server]) -> Server | None:
-        """Where it was booked, or another of the pool where that one lost it or has just lost the model's process."""
-        assert ticket.replica is not None
-        server = self._candidates.servers[ticket.replica]
-        if not server.suspended and not tried and choice.name in server.variants:
-            return server
+    def _other_server(self, lease: Lease, server: Server, tried: list[Server]) -> Server:
+        """Where it is booked if that serves it, or else another of the pool, to which the booking goes. Raises NotReady."""
+        choice, ticket = lease.choice, lease.ticket
         if server.serves(choice.name, perf_counter()) and server not in tried:
             return server
         other = self._catalogue.pick(choice.pool, choice.name, tried)
-        if other is not None and other is not server:
+        if other is None:
+            raise _not_ready(ticket.request)
+        if other is not server:
             now = perf_counter()
             ticket.end(now)
             ticket.book(now, other.replica)
@@ -275,22 +304,24 @@ class Dispatch:
             self._candidates.look(now)
             for queue in self._candidates.queues.values():
                 queue.leave_out_slow(now)
-                self.pump(queue, now)
+                _send_next(queue, now)
 
 
-def _that_take(asked: InferRequest) -> Sequence[Candidate]:
-    """Where so many rows are taken at once: of texts, whatever their length."""
-    route = asked.route
-    if asked.rows <= 1 or len(route.candidates) < 2:
-        return route.candidates
-    return that_take(route.candidates, v2.num_rows(asked.head) if route.usual_length else asked.rows)
+def _send_next(queue: PoolQueue, now: float) -> None:
+    """Everybody whose turn it is."""
+    while (ticket := queue.take(now)) is not None:
+        _wake(ticket.request)
 
 
-def _wake(asked: InferRequest) -> None:
-    if asked.waiting is not None:
-        _end(asked.waiting, WaitEnd.TAKEN)
+def _wake(request: InferRequest) -> None:
+    if request.waiting is not None:
+        _end(request.waiting, WaitEnd.TAKEN)
 
 
 def _end(waiting: asyncio.Future[WaitEnd], how: WaitEnd) -> None:
     if not waiting.done():
         waiting.set_result(how)
+
+
+def _not_ready(request: InferRequest) -> errors.NotReady:
+    return errors.NotReady(f"'{request.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from serving import errors
-from serving.gateway.responses import Headers
 from serving.scheduling.admission import DEFAULT, HIGHEST, LOWEST
+
+Headers = list[tuple[bytes, bytes]]
 
 ONCE = {
     b"inference-header-content-length": "Inference-Header-Content-Length",

@@ -23,29 +23,31 @@ MAX_NOTED = 4096  # digests come from clients, and servers from names that mean 
 
 class QueriesOfDeath:
     def __init__(self) -> None:
+        self.are_known = False  # until the first death there is nothing to ask here
         self._deaths = Deaths()
         # Of a model there, of its last death, by perf_counter: when it was noticed, and when what noticed it had been sent.
         self._died: dict[tuple[Server, str], tuple[float, float]] = {}
         self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
 
-    def require_innocent(self, asked: InferRequest) -> None:
+    def require_innocent(self, request: InferRequest) -> None:
         """Raises UpstreamLost for a request under which servers died again and again."""
         now = perf_counter()
         if not self._deaths.knows_any(now):
             return
-        left_s = self._deaths.refused_for_s(_digest(asked).hex(), now)
+        left_s = self._deaths.refused_for_s(_digest(request).hex(), now)
         if left_s is not None:
             raise errors.UpstreamLost("servers died while they worked on this very request", retry_after_s=left_s)
 
-    def died(self, asked: InferRequest, sent: Lease) -> None:
+    def died(self, request: InferRequest, lease: Lease) -> None:
         """Its server died while it worked on this. What was sent before that death was noticed, or a little later, belongs to it."""
-        now, server, name = perf_counter(), sent.server, sent.choice.name
+        self.are_known = True
+        now, server, name = perf_counter(), lease.server, lease.choice.name
         if len(self._died) >= MAX_NOTED:
             self._died.clear()
         last = self._died.get((server, name))
-        if last is None or _is_another(*last, sent.ticket.sent, server.back.get(name)):
-            last = self._died[server, name] = now, sent.ticket.sent
-        digest, death = _digest(asked), (server, last[0])
+        if last is None or _is_another(*last, lease.ticket.sent, server.back.get(name)):
+            last = self._died[server, name] = now, lease.ticket.sent
+        digest, death = _digest(request), (server, last[0])
         if self._noted.get(digest) == death:
             return
         if len(self._noted) >= MAX_NOTED:
@@ -53,9 +55,9 @@ class QueriesOfDeath:
         self._noted[digest] = death
         self._deaths.died(digest.hex(), now)
 
-    def answered(self, asked: InferRequest) -> None:
+    def answered(self, request: InferRequest) -> None:
         if self._noted and self._deaths.knows_any(perf_counter()):
-            self._deaths.answered(_digest(asked).hex())
+            self._deaths.answered(_digest(request).hex())
 
 
 def _is_another(noticed: float, noticed_by: float, sent: float, back: float | None) -> bool:
@@ -67,9 +69,9 @@ def _is_another(noticed: float, noticed_by: float, sent: float, back: float | No
     return sent > noticed + SAME_DEATH_S or (back is not None and noticed_by < back <= sent)
 
 
-def _digest(asked: InferRequest) -> bytes:
+def _digest(request: InferRequest) -> bytes:
     """Of the model's name and the whole body."""
-    digest = hashlib.blake2b(asked.route.name.encode(), digest_size=16)
-    for chunk in asked.chunks:
+    digest = hashlib.blake2b(request.route.name.encode(), digest_size=16)
+    for chunk in request.chunks:
         digest.update(chunk)
     return digest.digest()

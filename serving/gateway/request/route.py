@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
 
 from serving import errors
-from serving.gateway.access import ANYBODY, Caller, require_name
+from serving.gateway.access import Caller, require_name
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.metrics import Metrics, Series
-from serving.gateway.responses import Headers
-from serving.protocol import v2
+from serving.gateway.request.headers import Headers
 from serving.protocol.bounds import most_bytes
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
@@ -57,13 +57,6 @@ class Route:
     max_body_bytes: float = inf  # of a request that any of them takes
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
 
-    def rows_of(self, head: bytes) -> float:
-        """What a request asks for, in rows of the usual length: a text of 64 tokens costs about what four of 16 do."""
-        if not self.usual_length:
-            return 1 if self.max_rows == 1 else min(v2.num_rows(head), self.max_rows)
-        rows, length = v2.rows_and_length(head)
-        return max(1.0, min(rows, self.max_rows) * length / self.usual_length)
-
 
 class Routes:
     def __init__(self, catalogue: Catalogue, candidates: Candidates, metrics: Metrics) -> None:
@@ -75,31 +68,23 @@ class Routes:
     def forget(self) -> None:
         self._kept.clear()
 
-    def require(self, caller: Caller, path: str) -> None:
-        """To be called before `find` where a caller may not ask every model. Raises Forbidden."""
-        if match := PATH.fullmatch(path):
-            require_name(caller, match[1], self._catalogue.fleet)
-
-    def of(
-        self,
-        model: str,
-        version: str = "",
-        pool: bytes | None = None,
-        variant: bytes | None = None,
-        *,
-        caller: Caller = ANYBODY,
-    ) -> Route:
-        """By name and, where one is asked for, version and pins. Raises as `find`; Forbidden for what the caller may not ask."""
+    def of(self, model: str, version: str, headers: Mapping[bytes, bytes], caller: Caller) -> Route:
+        """By name and, where one is asked for, version. Raises as `find`."""
         require_name(caller, model, self._catalogue.fleet)
-        return self.find(f"/v2/models/{model}{f'/versions/{version}' if version else ''}/infer", pool, variant)
+        return self.find(f"/v2/models/{model}{f'/versions/{version}' if version else ''}/infer", headers, caller)
 
-    def find(self, path: str, pool: bytes | None, variant: bytes | None) -> Route:
-        """Raises NotFound, NotReady or BadRequest, which are not kept."""
-        route = self._kept.get((path, pool, variant))
+    def find(self, path: str, headers: Mapping[bytes, bytes], caller: Caller) -> Route:
+        """By v2's path, and the pins in the headers. Raises Forbidden; NotFound, NotReady or BadRequest, which are not kept."""
+        if caller.models is not None and (match := PATH.fullmatch(path)):
+            require_name(caller, match[1], self._catalogue.fleet)
+        key = path, headers.get(b"tandem-pool"), headers.get(b"tandem-variant")
+        route = self._kept.get(key)
         if route is None:
             if len(self._kept) >= MAX_ROUTES:
                 self._kept.clear()
-            route = self._kept[path, pool, variant] = self._make(path, pool, variant)
+            route = self._kept[key] = self._make(*key)
+        if caller.models is not None:
+            caller.require_model(route.model, route.name)
         return route
 
     def _decide(self, name: str, pins: Pins) -> list[Decision]:

@@ -34,17 +34,17 @@ def has_died(answer: Answer) -> bool:
     return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
 
 
-def error_of(answer: Answer, asked: InferRequest, choice: Choice) -> errors.RequestError:
+def error_of(answer: Answer, request: InferRequest, choice: Choice) -> errors.RequestError:
     """What a status other than 200 stands for, with a text of ours. A model that is away is told by `infer.py`."""
-    name = asked.route.name
+    name = request.route.name
     text = _text(answer.body, choice.name, name)
-    if answer.status == 500 and asked.header_length != 0 and len(asked.head) <= MAX_EXPLAINED_BYTES:
-        mistake = v2.explain(asked.head, binary=asked.header_length is not None)
+    if answer.status == 500 and request.header_length != 0 and len(request.head) <= MAX_EXPLAINED_BYTES:
+        mistake = v2.explain(request.head, binary=request.header_length is not None)
         if mistake is not None:
             return mistake
     if answer.status == 500 and UNREADABLE.match(text):
         return errors.BadRequest(text)
-    if answer.status == 404 and asked.route.versioned:
+    if answer.status == 404 and request.route.versioned:
         return errors.NoSuchModel(f"'{name}' has no such version", model=name)
     if answer.status == 501:
         return errors.Unsupported(text)
@@ -53,30 +53,25 @@ def error_of(answer: Answer, asked: InferRequest, choice: Choice) -> errors.Requ
     return errors.Internal(f"the model failed on this request: {text}")
 
 
-def require_text(body: bytes, length: int | None) -> None:
-    """Of an answer with 200: that its JSON part is UTF-8. Triton writes BYTES as they are, and no reader takes that for JSON.
+def client_body(answer: Answer, rename: tuple[bytes, bytes] | None) -> tuple[bytes, int | None]:
+    """An answer with 200 under the name that was asked for, and the length of its JSON part where tensors follow.
 
-    Raises BadRequest: the client asked for it as JSON.
+    Triton writes BYTES as they are, and no reader takes that for JSON where it is not UTF-8. The bytes `"model_name":"…"` cannot stand
+    inside a JSON string (its quotes would be escaped), and the JSON part comes first.
+    Raises BadRequest for text that is none: the client asked for it as JSON.
     """
+    _, length, body = answer
     text = body if length is None else body[:length]
-    if text.isascii():
-        return
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        raise errors.BadRequest(
-            "an output of BYTES is not UTF-8, so it has no JSON form; ask for it with the parameter binary_data: true"
-        ) from None
-
-
-def renamed(body: bytes, length: int | None, old: bytes, new: bytes) -> tuple[bytes, int | None]:
-    """The answer with the name that was asked for, and the new length of its JSON part.
-
-    The bytes `"model_name":"…"` cannot stand inside a JSON string (its quotes would be escaped), and the JSON part comes first.
-    """
-    at = body.find(old, 0, len(body) if length is None else length)
-    if at < 0:
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise errors.BadRequest(
+                "an output of BYTES is not UTF-8, so it has no JSON form; ask for it with the parameter binary_data: true"
+            ) from None
+    if rename is None or (at := text.find(rename[0])) < 0:
         return body, length
+    old, new = rename
     return body[:at] + new + body[at + len(old) :], None if length is None else length + len(new) - len(old)
 
 

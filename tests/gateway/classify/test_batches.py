@@ -16,7 +16,6 @@ from PIL import Image
 from serving import errors
 from serving.gateway.classify import images
 from serving.gateway.classify.images import JOB_BYTES, Batch, prepare
-from serving.gateway.request.client import Crowd
 from serving.gateway.threads import MAX_WAITING_PER_THREAD, Threads
 from serving.protocol.classify import Image as Given
 from tests.gateway.classify.conftest import COLOURS, png
@@ -28,13 +27,13 @@ LARGE = [png(np.random.default_rng(seed).integers(0, 256, (150, 150, 3), np.uint
 
 def prepared(files: Sequence[Given], *, first: int = 0, wait_s: float = 9.0, num_threads: int = 2) -> Batch:
     async def run() -> Batch:
-        preparing = Threads(num_threads)
+        threads = Threads(num_threads)
         try:
             return await prepare(
-                files, first, COLOURS, max_pixels=10**6, deadline=perf_counter() + wait_s, preparing=preparing
+                files, first, COLOURS, max_pixels=10**6, deadline=perf_counter() + wait_s, threads=threads
             )
         finally:
-            preparing.stop()
+            threads.stop()
 
     return asyncio.run(run())
 
@@ -73,20 +72,20 @@ def test_one_request_takes_no_more_than_its_turn() -> None:
     """Another's image is decoded next, not behind all of a large request."""
 
     async def run() -> list[str]:
-        preparing, ended = Threads(1), list[str]()
+        threads, ended = Threads(1), list[str]()
         start = threading.Event()
-        first = asyncio.create_task(preparing.run(start.wait))
+        first = asyncio.create_task(threads.run(start.wait))
         await asyncio.sleep(0.05)
 
         async def ask(name: str, files: Sequence[bytes]) -> None:
-            await prepare(files, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 9, preparing=preparing)
+            await prepare(files, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 9, threads=threads)
             ended.append(name)
 
         tasks = [asyncio.create_task(ask("large", LARGE * 3)), asyncio.create_task(ask("small", LARGE[:1]))]
         await asyncio.sleep(0.05)
         start.set()
         await asyncio.gather(first, *tasks)
-        preparing.stop()
+        threads.stop()
         return ended
 
     assert asyncio.run(run()) == ["small", "large"]
@@ -94,46 +93,32 @@ def test_one_request_takes_no_more_than_its_turn() -> None:
 
 def test_where_too_much_waits_a_request_is_shed_and_does_nothing_more() -> None:
     async def run() -> None:
-        preparing = Threads(1)
+        threads = Threads(1)
         stop = threading.Event()
         waiting = [
-            asyncio.create_task(preparing.run(stop.wait)) for _ in range(MAX_WAITING_PER_THREAD * preparing.num_threads)
+            asyncio.create_task(threads.run(stop.wait)) for _ in range(MAX_WAITING_PER_THREAD * threads.num_threads)
         ]
         await asyncio.sleep(0)
         with pytest.raises(errors.Overloaded):
-            await prepare(LARGE, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 9, preparing=preparing)
+            await prepare(LARGE, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 9, threads=threads)
         stop.set()
         await asyncio.gather(*waiting)
-        preparing.stop()
+        threads.stop()
 
     asyncio.run(run())
 
 
 def test_decoding_leaves_the_event_loop_free() -> None:
     async def run() -> float:
-        preparing, longest, began = Threads(2), 0.0, time.perf_counter()
+        threads, longest, began = Threads(2), 0.0, time.perf_counter()
         task = asyncio.create_task(
-            prepare(LARGE * 20, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 30, preparing=preparing)
+            prepare(LARGE * 20, 0, COLOURS, max_pixels=10**6, deadline=perf_counter() + 30, threads=threads)
         )
         while not task.done():
             before = time.perf_counter()
             await asyncio.sleep(0)
             longest = max(longest, time.perf_counter() - before)
-        preparing.stop()
+        threads.stop()
         return longest / (time.perf_counter() - began)
 
     assert asyncio.run(run()) < 0.5  # threads take turns by 5 ms; on the loop itself it would be all of the time
-
-
-def test_all_batches_of_a_request_hear_that_its_client_has_gone() -> None:
-    crowd, heard = Crowd(), list[str]()
-    one, two, three, late = (crowd.member() for _ in range(4))
-    one.listen(lambda: heard.append("one"))
-    two.listen(lambda: heard.append("two"))
-    three.listen(lambda: heard.append("three"))
-    two.ignore()
-    two.ignore()
-    crowd.leave()
-    assert heard == ["one", "three"]
-    late.listen(lambda: heard.append("late"))
-    assert heard == ["one", "three", "late"]

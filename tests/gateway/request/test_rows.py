@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 
+from serving.gateway.request.exchange import rows_of
 from serving.gateway.request.route import Route
 
 ALIKE = Route("m", "m", False, False, [], [], {}, max_rows=8, objective_s=inf, is_steady=True)
@@ -32,4 +33,4 @@ def head(*shape: int) -> bytes:
     ],
 )
 def test_a_longer_text_is_more_work(route: Route, shape: tuple[int, ...], rows: float) -> None:
-    assert route.rows_of(head(*shape)) == rows
+    assert rows_of(route, head(*shape)) == rows

@@ -3,75 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from serving import errors
-from serving.gateway.request.client import Client, NobodyLeaves
+from serving.gateway.metrics import Series
 from serving.gateway.request.dispatch import ClientLeft
-from serving.gateway.request.inference import MAX_IN_FLIGHT, infer_all
+from serving.gateway.request.exchange import MAX_IN_FLIGHT, Exchange, Part, receipt_of
 
 
-class Visitor:
-    """A client who leaves when the test says so."""
+class Queue(Exchange):
+    """Stands for admission: each part waits until the test lets it go on, or its client leaves."""
 
-    def __init__(self) -> None:
-        self.tell: Callable[[], None] | None = None
-
-    def listen(self, tell: Callable[[], None]) -> None:
-        self.tell = tell
-
-    def ignore(self) -> None:
-        self.tell = None
-
-    def leave(self) -> None:
-        assert self.tell is not None
-        self.tell()
-
-
-class Queue:
-    """Stands for admission: each ask waits until the test lets it go on, or its client leaves."""
+    __slots__ = ("begun", "cancelled", "is_sent_at_once", "left", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[int, asyncio.Future[str]] = {}
+        super().__init__(SimpleNamespace(closing=False, unresolved=Series(("", "", ""))))  # type: ignore[arg-type]
+        self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.begun: list[int] = []
         self.left: list[int] = []
         self.cancelled: list[int] = []
+        self.is_sent_at_once = False  # nobody waits, so that nobody leaves
 
-    async def infer(self, asked: int, client: Client) -> str:
-        self.begun.append(asked)
-        waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.waiting[asked] = waiting
+    async def infer(self, *given: Any, **_: object) -> Any:
+        part = int(given[1])  # the JSON part
+        self.begun.append(part)
+        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting[part] = waiting
 
         def gone() -> None:
             if not waiting.done():
                 waiting.set_exception(ClientLeft())
 
-        client.listen(gone)
+        if not self.is_sent_at_once:
+            self.listen(gone)
         try:
             return await waiting
         except ClientLeft:
-            self.left.append(asked)
+            self.left.append(part)
             raise
         except asyncio.CancelledError:
-            self.cancelled.append(asked)
+            self.cancelled.append(part)
             raise
         finally:
-            client.ignore()
-            del self.waiting[asked]
+            self.ignore(gone)
+            del self.waiting[part]
 
-    def answer(self, *asks: int) -> None:
-        for asked in asks:
-            self.waiting[asked].set_result(f"reply {asked}")
+    def answer(self, *parts: int) -> None:
+        for part in parts:
+            self.waiting[part].set_result(f"reply {part}")
 
-    def fail(self, asked: int, error: Exception) -> None:
-        self.waiting[asked].set_exception(error)
+    def fail(self, part: int, error: Exception) -> None:
+        self._has_failed = True
+        self.waiting[part].set_exception(error)
 
 
-async def started(queue: Any, num: int, client: Client) -> asyncio.Task[Any]:
-    task = asyncio.create_task(infer_all(queue, list(range(num)), client))  # type: ignore[arg-type]
+async def each(num: int) -> AsyncIterator[Part]:
+    for part in range(num):
+        yield str(part).encode(), []
+
+
+async def started(queue: Queue, num: int) -> asyncio.Task[Any]:
+    task = asyncio.create_task(queue.infer_all(None, each(num), is_one=num == 1))  # type: ignore[arg-type]
     await settled()
     return task
 
@@ -84,7 +80,7 @@ async def settled() -> None:
 def test_replies_come_in_the_order_of_the_asks_and_few_are_asked_at_a_time() -> None:
     async def scene() -> None:
         queue = Queue()
-        task = await started(queue, MAX_IN_FLIGHT + 2, NobodyLeaves())
+        task = await started(queue, MAX_IN_FLIGHT + 2)
         assert queue.begun == list(range(MAX_IN_FLIGHT))
         queue.answer(3, 1)
         await settled()
@@ -98,7 +94,7 @@ def test_replies_come_in_the_order_of_the_asks_and_few_are_asked_at_a_time() -> 
 def test_where_one_fails_the_client_hears_why_at_once_and_the_others_leave_the_queue() -> None:
     async def scene() -> None:
         queue = Queue()
-        task = await started(queue, MAX_IN_FLIGHT + 2, NobodyLeaves())
+        task = await started(queue, MAX_IN_FLIGHT + 2)
         queue.answer(0)
         queue.fail(1, errors.Overloaded("full"))
         with pytest.raises(errors.Overloaded, match="full"):
@@ -112,13 +108,9 @@ def test_where_one_fails_the_client_hears_why_at_once_and_the_others_leave_the_q
 
 def test_what_is_being_worked_on_is_not_waited_for() -> None:
     async def scene() -> None:
-        class Sent(Queue):
-            async def infer(self, asked: int, client: Client) -> str:
-                del client
-                return await super().infer(asked, NobodyLeaves())
-
-        queue = Sent()
-        task = await started(queue, 2, NobodyLeaves())
+        queue = Queue()
+        queue.is_sent_at_once = True
+        task = await started(queue, 2)
         queue.fail(0, errors.Internal("broken"))
         with pytest.raises(errors.Internal):
             await task
@@ -136,14 +128,13 @@ def test_what_is_being_worked_on_is_not_waited_for() -> None:
 )
 def test_a_client_that_leaves_takes_all_that_waits_out_of_the_queue(num: int) -> None:
     async def scene() -> None:
-        queue, visitor = Queue(), Visitor()
-        task = await started(queue, num, visitor)
-        visitor.leave()
+        queue = Queue()
+        task = await started(queue, num)
+        queue.leave()
         with pytest.raises(ClientLeft):
             await task
         await settled()
         assert queue.left == queue.begun == list(range(min(num, MAX_IN_FLIGHT)))
-        assert visitor.tell is None
 
     asyncio.run(scene())
 
@@ -151,10 +142,23 @@ def test_a_client_that_leaves_takes_all_that_waits_out_of_the_queue(num: int) ->
 def test_a_server_that_stops_cancels_all() -> None:
     async def scene() -> None:
         queue = Queue()
-        task = await started(queue, 3, NobodyLeaves())
+        task = await started(queue, 3)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert queue.cancelled == [0, 1, 2]
 
     asyncio.run(scene())
+
+
+def test_where_inferences_differ_the_receipt_says_each_value_once_in_their_order() -> None:
+    def reply(pool: bytes, reason: bytes) -> Any:
+        return SimpleNamespace(
+            receipt=[(b"tandem-pool", pool), (b"tandem-variant", b"fp32"), (b"tandem-reason", reason)]
+        )
+
+    replies = [reply(b"gpu", b"cheapest_in_time"), reply(b"cpu", b"spill"), reply(b"gpu", b"cheapest_in_time")]
+    receipt = dict(receipt_of(replies))
+    assert receipt[b"tandem-pool"] == b"gpu, cpu"
+    assert receipt[b"tandem-variant"] == b"fp32"
+    assert receipt[b"tandem-reason"] == b"cheapest_in_time, spill"

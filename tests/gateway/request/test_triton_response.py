@@ -19,9 +19,9 @@ def error_of(
     status: int, text: str, head: bytes = HEAD, *, versioned: bool = False, served: str = "m-int8"
 ) -> errors.RequestError:
     route = SimpleNamespace(name="m", versioned=versioned)
-    asked: Any = SimpleNamespace(route=route, head=head, header_length=None)
+    request: Any = SimpleNamespace(route=route, head=head, header_length=None)
     choice: Any = SimpleNamespace(name=served)
-    return triton_response.error_of(Answer(status, None, orjson.dumps({"error": text})), asked, choice)
+    return triton_response.error_of(Answer(status, None, orjson.dumps({"error": text})), request, choice)
 
 
 @pytest.mark.protocol(
@@ -29,9 +29,11 @@ def error_of(
 )
 @pytest.mark.parametrize("length", [None, 5])
 def test_text_that_is_no_utf_8_is_not_passed_on_as_json(length: int | None) -> None:
-    triton_response.require_text("{é}".encode() + (b"" if length is None else b"\xff"), None if length is None else 4)
+    body = "{é}".encode() + (b"" if length is None else b"\xff")
+    good = Answer(200, None if length is None else 4, body)
+    assert triton_response.client_body(good, None) == (body, good.header_length)
     with pytest.raises(errors.BadRequest, match="binary_data: true"):
-        triton_response.require_text(b"{\xff}  \xff", length)
+        triton_response.client_body(Answer(200, length, b"{\xff}  \xff"), None)
 
 
 @pytest.mark.protocol(
@@ -87,9 +89,9 @@ def test_a_version_that_is_not_there_is_404() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"error":3}'])
 def test_what_is_no_error_of_tritons_gives_no_reason(body: bytes) -> None:
-    asked: Any = SimpleNamespace(route=SimpleNamespace(name="m", versioned=False), head=HEAD, header_length=None)
+    request: Any = SimpleNamespace(route=SimpleNamespace(name="m", versioned=False), head=HEAD, header_length=None)
     assert (
-        str(triton_response.error_of(Answer(400, None, body), asked, SimpleNamespace(name="m")))
+        str(triton_response.error_of(Answer(400, None, body), request, SimpleNamespace(name="m")))
         == "Triton gave no reason"
     )  # type: ignore[arg-type]
 
@@ -102,12 +104,10 @@ def test_what_is_no_error_of_tritons_gives_no_reason(body: bytes) -> None:
 )
 def test_the_name_in_an_answer_becomes_the_one_that_was_asked_for() -> None:
     head = b'{"model_name":"m-int8","id":"\\"model_name\\":\\"m-int8\\""}'
-    body, length = triton_response.renamed(head + b"blob", len(head), b'"model_name":"m-int8"', b'"model_name":"m"')
+    old, new = b'"model_name":"m-int8"', b'"model_name":"m"'
+    body, length = triton_response.client_body(Answer(200, len(head), head + b"blob"), (old, new))
     assert length == len(head) - 5
     assert body == head.replace(b'"m-int8",', b'"m",', 1) + b"blob"
-    assert triton_response.renamed(b'{"model_name":"other"}', None, b'"model_name":"m-int8"', b"") == (
-        b'{"model_name":"other"}',
-        None,
-    )
-    tail = b'"model_name":"m-int8"'
-    assert triton_response.renamed(b"{}" + tail, 2, tail, b"") == (b"{}" + tail, 2)
+    other = b'{"model_name":"other"}'
+    assert triton_response.client_body(Answer(200, None, other), (old, b"")) == (other, None)
+    assert triton_response.client_body(Answer(200, 2, b"{}" + old), (old, b"")) == (b"{}" + old, 2)

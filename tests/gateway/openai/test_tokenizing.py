@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import inf
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,6 @@ import pytest
 from serving import errors
 from serving.gateway.openai.embedders import Embedder
 from serving.gateway.openai.tokenizing import CHARACTERS_PER_TOKEN, PIECE_CHARACTERS, Tokenizing, pieces
-from serving.gateway.request.client import Client, NobodyLeaves
 from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.threads import Threads
 from serving.preprocessing.texts import TextTokenizer
@@ -28,14 +29,9 @@ EMBEDDER = Embedder(
 MANY = ["the harbour was quiet"] * (4 * PIECE_CHARACTERS // 21)
 
 
-class Gone:
-    """A client that leaves as soon as it is looked at."""
-
-    def listen(self, tell: Callable[[], None]) -> None:
-        tell()
-
-    def ignore(self) -> None:
-        pass
+def exchange(waits_s: float = inf, *, has_left: bool = False) -> Any:
+    """Of a client that waits so long, and may have left by the first look."""
+    return SimpleNamespace(arrived=perf_counter(), wait_s=waits_s, has_left=has_left, watched=nullcontext)
 
 
 class Counting(Threads):
@@ -48,9 +44,7 @@ class Counting(Threads):
         return await super().run(work)
 
 
-def read(
-    texts: list[str], client: Client | None = None, deadline: float = inf, **limits: int
-) -> tuple[list[list[int]], int]:
+def read(texts: list[str], asker: Any = None, **limits: int) -> tuple[list[list[int]], int]:
     """The rows, and in how many jobs."""
 
     async def scene() -> tuple[list[list[int]], int]:
@@ -59,7 +53,7 @@ def read(
         try:
             reading = Tokenizing(request, EMBEDDER, LimitSettings.model_validate(limits))
             assert not reading.is_short
-            return await reading.in_parts(preparing, client or NobodyLeaves(), deadline), preparing.num_jobs
+            return await reading.in_parts(preparing, asker or exchange()), preparing.num_jobs
         finally:
             preparing.stop()
             jobs.append(preparing.num_jobs)
@@ -82,13 +76,13 @@ def test_tokens_are_those_of_each_text_in_order() -> None:
 
 def test_a_client_that_has_left_is_not_read_to_the_end() -> None:
     with pytest.raises(ClientLeft):
-        read(MANY, Gone())
+        read(MANY, exchange(has_left=True))
     assert jobs == [1]
 
 
 def test_a_deadline_ends_the_reading() -> None:
     with pytest.raises(errors.DeadlineExpired):
-        read(MANY, deadline=perf_counter())
+        read(MANY, exchange(0.0))
     assert jobs == [1]
 
 

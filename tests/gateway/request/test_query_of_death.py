@@ -33,7 +33,7 @@ SERVICE = Service(Curve(((1, 0.01),)))
 
 
 def request(body: bytes) -> InferRequest:
-    return InferRequest(ROUTE, body, [body], len(body), None, 1, 3, inf, inf, 0.0, CHOICE.series)
+    return InferRequest(ROUTE, body, [body], None, b"", 1, 3, inf, inf, 0.0, CHOICE.series)
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def servers() -> list[Server]:
 def sent(asked: InferRequest, server: Server, later_s: float = 0.0) -> Lease:
     ticket = Ticket(asked, SERVICE, 1, inf, inf, 0.01, 3)
     ticket.sent = perf_counter() + later_s
-    return Lease(CHOICE, ticket, server, "only_pool")
+    lease = Lease()
+    lease.choice, lease.ticket, lease.server = CHOICE, ticket, server
+    return lease
 
 
 def is_refused(suspects: QueriesOfDeath, asked: InferRequest) -> bool:

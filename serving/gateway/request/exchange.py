@@ -1,0 +1,337 @@
+"""One request of a client, from its arrival until it is counted: the same on every surface, whatever it asks and however it ends.
+
+A surface reads its bytes, calls `infer` or `infer_all`, and makes an answer, all in the `with` block of an `Exchange`. Leaving the block
+counts it and writes its receipt. Inferences are what is counted, each by how it ended; an exchange that began none counts once itself.
+Rule: nobody else touches the outcomes of a series.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from time import perf_counter
+
+from serving import errors
+from serving.gateway.access import ANYBODY, INFER, Caller
+from serving.gateway.metrics import Series
+from serving.gateway.request.dispatch import ClientLeft, InferRequest
+from serving.gateway.request.headers import Headers, priority, wait_s
+from serving.gateway.request.inference import Inference, Reply
+from serving.gateway.request.route import Route
+from serving.protocol import v2
+from serving.scheduling.admission import DEFAULT
+
+OUTCOMES = {
+    ClientLeft: "cancelled",
+    asyncio.CancelledError: "cancelled",
+    errors.RateLimited: "rate_limited",
+    errors.Overloaded: "shed",
+    errors.NeverInTime: "shed",
+    errors.NotReady: "shed",
+    errors.DeadlineExpired: "expired",
+    errors.UpstreamLost: "backend_error",
+    errors.Internal: "backend_error",
+}
+# Inferences of one exchange, so that a long one does not fill the queue that others wait in: enough that a server of two instances has its
+# next ones there while it works. A guess, not measured.
+MAX_IN_FLIGHT = 4
+
+Part = tuple[bytes, Sequence[bytes | memoryview]]  # a v2 request: its JSON part, and all its bytes
+_ending: set[asyncio.Task[Reply]] = set()  # of exchanges that are over; asyncio itself keeps no task alive
+
+
+class Exchange:
+    """`caller`, `headers` and `route` are known one after the other; `timing` and `receipt_lines` once the block is left."""
+
+    __slots__ = (
+        "_has_begun",
+        "_has_failed",
+        "_is_over",
+        "_prepared",
+        "_tells",
+        "arrived",
+        "caller",
+        "has_left",
+        "headers",
+        "inference",
+        "receipt_lines",
+        "replies",
+        "route",
+        "timing",
+    )
+
+    caller: Caller
+    headers: dict[bytes, bytes]
+    timing: bytes
+    receipt_lines: bytes  # as they stand in an HTTP response
+
+    def __init__(self, inference: Inference) -> None:
+        self.arrived = perf_counter()
+        self.inference = inference
+        self.headers = {}
+        self.caller = ANYBODY
+        self.route: Route | None = None
+        self.replies: list[Reply] = []
+        self.has_left = False
+        self._tells: list[Callable[[], None]] = []
+        self._prepared: tuple[float, float] | None = None
+        self._has_begun = self._has_failed = self._is_over = False
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        done, arrived = perf_counter(), self.arrived
+        self._is_over = True
+        if error is not None:
+            self._fail(error, done)
+            return
+        if not self._has_begun:  # nothing in it was good enough to be sent
+            self._count(self._series, None)
+            self.receipt_lines = b""
+            return
+        self.timing = self._timing(done)
+        if len(self.replies) == 1:
+            reply = self.replies[0]
+            self.receipt_lines = b"%btandem-reason: %b\r\nserver-timing: %b\r\n" % (
+                reply.choice.receipt_lines,
+                reply.reason,
+                self.timing,
+            )
+        else:
+            self.receipt_lines = b"".join(b"%b: %b\r\n" % line for line in self.receipt)
+        for reply in self.replies:
+            reply.choice.series.answered(reply.began - arrived, reply.answered - reply.began, done - arrived)
+
+    @property
+    def receipt(self) -> Headers:
+        """The response headers that say what really happened; where inferences differ, each value once, in their order."""
+        return [*receipt_of(self.replies), (b"server-timing", self.timing)]
+
+    def authenticate(self, headers: dict[bytes, bytes], scope: str = INFER) -> None:
+        """Raises Unauthenticated, Forbidden, or BadRequest."""
+        self.headers = headers
+        if self.inference.access.table is not None:
+            self.caller = self.inference.access.caller_of(headers)
+            self.caller.require(scope)
+
+    @property
+    def wait_s(self) -> float:
+        """That the client waits at most, from its arrival. Raises BadRequest."""
+        deadline_ms = self.headers.get(b"tandem-deadline-ms")
+        return inf if deadline_ms is None else wait_s(deadline_ms)
+
+    def prepared(self) -> None:
+        """What is sent next was made ready by now."""
+        now = perf_counter()
+        self._prepared = (now, now) if self._prepared is None else (self._prepared[0], now)
+
+    async def infer(
+        self,
+        route: Route,
+        head: bytes,
+        chunks: Sequence[bytes | memoryview],
+        header_length: int | None,
+        longest_s: float = inf,
+    ) -> Reply:
+        """A v2 request: `chunks` begin with its JSON part `head`, whose length is `header_length`, None where the whole body is JSON.
+
+        It ends by the earliest of `longest_s`, of what the client and the model's objective say, and of the gateway's own patience.
+        Raises ClientLeft, RequestError, or CancelledError as it came.
+        """
+        inference, urgency = self.inference, self.headers.get(b"tandem-priority")
+        highest = self.caller.highest_priority
+        give_up_at = deadline = self.arrived + inference.longest_s
+        longest_s = min(longest_s, self.wait_s, route.objective_s)
+        if longest_s < inference.longest_s:
+            deadline = self.arrived + longest_s
+        request = InferRequest(
+            route,
+            head,
+            chunks,
+            header_length,
+            _framing(sum(map(len, chunks)), header_length),
+            rows_of(route, head),
+            max(DEFAULT, highest) if urgency is None else priority(urgency, highest),
+            give_up_at,
+            deadline,
+            self.arrived,
+            route.choices[0].series,
+        )
+        self._has_begun = True
+        try:
+            reply = await inference.infer(request, self)
+        except BaseException as error:
+            self._has_failed = True
+            self._count(request.series, error)
+            raise
+        self.replies.append(reply)
+        if self._is_over:
+            reply.choice.series.answered(
+                reply.began - self.arrived, reply.answered - reply.began, reply.answered - self.arrived
+            )
+        return reply
+
+    async def infer_all(self, route: Route, parts: AsyncIterator[Part], *, is_one: bool) -> list[Reply]:
+        """Several inferences, a few at a time, all or none: the replies in order. `is_one`: there is one part, which needs no task.
+
+        Where one fails, or the client leaves, those that wait leave their queue and the client hears why at once; what has been sent
+        ends by itself.
+        """
+        if is_one:
+            return [await self.infer(route, head, chunks, len(head)) async for head, chunks in parts]
+        tasks: list[asyncio.Task[Reply]] = []
+        is_whole = False
+        try:
+            with self.watched():
+                async for head, chunks in parts:
+                    while len(running := [task for task in tasks if not task.done()]) >= MAX_IN_FLIGHT:
+                        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    if self.has_left or self._has_failed:
+                        break
+                    tasks.append(asyncio.create_task(self.infer(route, head, chunks, len(head))))
+                else:
+                    is_whole = True
+                if tasks:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            raise
+        finally:
+            self.leave()
+            for task in tasks:
+                _ending.add(task)
+                task.add_done_callback(_ended)
+        failures = [failure for task in tasks if task.done() and (failure := _failure(task)) is not None]
+        if failures or not is_whole:
+            raise next((f for f in failures if isinstance(f, errors.RequestError)), ClientLeft())
+        return [task.result() for task in tasks]
+
+    # -- the client, who may leave ------------------------------------------------------------------------------------
+
+    def listen(self, tell: Callable[[], None]) -> None:
+        """`Client`'s: several inferences may listen at once."""
+        if self.has_left:
+            tell()
+            return
+        self._tells.append(tell)
+        if len(self._tells) == 1:
+            self._watch()
+
+    def ignore(self, tell: Callable[[], None]) -> None:
+        if tell in self._tells:
+            self._tells.remove(tell)
+            if not self._tells:
+                self._unwatch()
+
+    def leave(self) -> None:
+        """Nobody waits for an answer any more."""
+        self.has_left = True
+        for tell in list(self._tells):
+            tell()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """`has_left` is kept up to date meanwhile."""
+        self.listen(_nothing)
+        try:
+            yield
+        finally:
+            self.ignore(_nothing)
+
+    def _watch(self) -> None:
+        """To call `leave` when the client has gone, where that is not called from outside."""
+
+    def _unwatch(self) -> None:
+        pass
+
+    # -- how it ended -------------------------------------------------------------------------------------------------
+
+    @property
+    def _series(self) -> Series:
+        return self.inference.unresolved if self.route is None else self.route.choices[0].series
+
+    def _fail(self, error: BaseException, done: float) -> None:
+        """What was answered counts as answered, but where no answer could be made of it."""
+        if not self._has_begun:
+            self._count(self._series, error)
+        is_spoilt = not self._has_failed and not isinstance(error, (ClientLeft, asyncio.CancelledError))
+        for reply in self.replies:
+            if is_spoilt:
+                self._count(reply.choice.series, error)
+            else:
+                reply.choice.series.answered(
+                    reply.began - self.arrived, reply.answered - reply.began, done - self.arrived
+                )
+        if isinstance(error, errors.RequestError):
+            receipt = error.receipt or (receipt_of(self.replies) if is_spoilt else [])
+            if receipt:
+                timing = b"server-timing", b"total;dur=%.3f" % ((done - self.arrived) * 1000)
+                error.receipt = [*receipt, timing]
+
+    def _count(self, series: Series, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError) and self.inference.closing:
+            outcome = "shed"  # by our own stop, not by the client
+        elif error is None or isinstance(error, errors.RequestError):
+            outcome = OUTCOMES.get(type(error), "client_error")
+        else:
+            outcome = OUTCOMES.get(type(error), "backend_error")
+        series.outcomes[outcome] += 1
+
+    def _timing(self, done: float) -> bytes:
+        """`Server-Timing`: of several inferences until the first was sent, and until the last was answered."""
+        arrived, replies = self.arrived, self.replies
+        if len(replies) == 1:
+            _, _, _, began, answered = replies[0]
+        else:
+            began, answered = min(r.began for r in replies), max(r.answered for r in replies)
+        waits = arrived
+        prepare = b""
+        if self._prepared is not None:
+            waits, last = self._prepared
+            prepare = b"prepare;dur=%.3f, " % ((last - arrived) * 1000)
+        return b"%bqueue;dur=%.3f, backend;dur=%.3f, total;dur=%.3f" % (
+            prepare,
+            (began - waits) * 1000,
+            (answered - began) * 1000,
+            (done - arrived) * 1000,
+        )
+
+
+def rows_of(route: Route, head: bytes) -> float:
+    """What a request asks for, in rows of the usual length: a text of 64 tokens costs about what four of 16 do."""
+    if not route.usual_length:
+        return 1 if route.max_rows == 1 else min(v2.num_rows(head), route.max_rows)
+    rows, length = v2.rows_and_length(head)
+    return max(1.0, min(rows, route.max_rows) * length / route.usual_length)
+
+
+def receipt_of(replies: Sequence[Reply]) -> Headers:
+    """But for the times."""
+    values: dict[bytes, dict[bytes, None]] = {}
+    for reply in replies:
+        for name, value in reply.receipt:
+            values.setdefault(name, {})[value] = None
+    return [(name, b", ".join(different)) for name, different in values.items()]
+
+
+def _framing(size: int, header_length: int | None) -> bytes:
+    if header_length is None:
+        return b"Content-Length: %d\r\n\r\n" % size
+    return b"Content-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n" % (size, header_length)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _failure(task: asyncio.Task[Reply]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def _ended(task: asyncio.Task[Reply]) -> None:
+    _ending.discard(task)
+    _failure(task)  # nobody waits for it any more; how it ended is counted
