@@ -14,7 +14,8 @@ from loadtest.verdict.report import (
     SourceReport,
     VerdictReport,
 )
-from serving.decisions.cost import cheapest, cost_point, per_million, usable_rps
+from serving.decisions.cost import cheapest_alone, cost_point, per_million
+from serving.decisions.fleet import usable_rps
 from serving.decisions.plan.result import CostPoint, Objective, Plan, Priced
 from serving.decisions.plan.sensitivity import sensitivity
 from serving.decisions.prices import PriceList
@@ -82,8 +83,8 @@ def card_in_question(plan: Plan, verdict: Verdict) -> Priced | None:
     at = verdict.break_even_rps
     if at is None:
         return gpu[0]
-    found = cheapest(gpu, at * JUST_ABOVE or plan.objective.peak_rps, plan.objective)
-    return gpu[0] if found is None else found[0]
+    found = cheapest_alone(gpu, at * JUST_ABOVE or plan.objective.peak_rps, plan.objective)
+    return gpu[0] if found is None else found.priced
 
 
 def stepped(plan: Plan) -> tuple[CostPoint, ...]:

@@ -41,6 +41,7 @@ class VerdictOptions:
     data: str | None = None
     batch_size: int = 1
     min_replicas: int = 1
+    max_replicas: int | None = None
     headroom_ratio: float = 0.7
     max_price_per_hour: float | None = None
     is_quick: bool = False
@@ -72,6 +73,7 @@ def question(options: VerdictOptions) -> Question:
         rates=rates,
         max_price_per_hour=options.max_price_per_hour,
         min_replicas=options.min_replicas,
+        max_replicas=options.max_replicas,
         headroom_ratio=options.headroom_ratio,
         batch_size=options.batch_size,
     )

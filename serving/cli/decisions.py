@@ -32,6 +32,9 @@ INSTANCE = click.option(
     metavar="POOL=NAME",
     help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
 )
+MAX_REPLICAS = click.option(
+    "--max-replicas", type=click.IntRange(1, 10_000), help="Most servers of a pool that can be had."
+)
 MIN_REPLICAS = click.option(
     "--min-replicas",
     default=1,
@@ -211,7 +214,7 @@ def profile(
 )
 @INSTANCE
 @MIN_REPLICAS
-@click.option("--max-replicas", type=click.IntRange(1, 10_000), help="Most servers of a pool that can be had.")
+@MAX_REPLICAS
 @HEADROOM
 @click.option(
     "--gateway-per-hour",
@@ -249,6 +252,7 @@ def plan(**options: Any) -> None:
 @click.option("--data", help="What to send, as of `tandem profile`. Default: what the model's gate saw.")
 @ROWS
 @MIN_REPLICAS
+@MAX_REPLICAS
 @HEADROOM
 @MAX_PRICE
 @click.option("--quick", "is_quick", is_flag=True, help="A first impression: too few runs for an answer.")

@@ -10,19 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from serving.decisions.break_even import break_even_load
+from serving.decisions.fleet import EPSILON, Load, Supply, cheapest, with_gpus
 from serving.decisions.prices import EQUAL_PER_HOUR
-from serving.decisions.wake import (
-    EPSILON,
-    WAKE_RULES,
-    Needed,
-    Supply,
-    WakeRules,
-    Wanted,
-    break_even,
-    cheapest,
-    mix,
-    want,
-)
+from serving.decisions.wake import WAKE_RULES, WakeRules, Wanted, want
 from serving.settings import PoolSettings, comes_and_goes
 
 GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
@@ -83,12 +74,12 @@ def wanted(
     steady, coming = demands[pair.steady], demands[pair.coming]
     if old is None:
         return Wanted(steady.num_ready, coming.num_ready, now)
-    return want(old, now, needed(pair, demands), pair.supply, pair.coming_supply, coming.num_ready, rules)
+    return want(old, now, load_of(pair, demands), pair.supply, pair.coming_supply, coming.num_ready, rules)
 
 
-def needed(pair: Pair, demands: Mapping[str, Demand]) -> Needed:
+def load_of(pair: Pair, demands: Mapping[str, Demand]) -> Load:
     steady, coming = demands[pair.steady], demands[pair.coming]
-    return Needed(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas, coming.unseen_replicas)
+    return Load(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas, coming.unseen_replicas)
 
 
 Reason = Literal["short", "pays", "might_pay", "does_not_pay", "idle"]
@@ -111,8 +102,8 @@ def changes(
     """One for each pool of which another number is wanted."""
     found = []
     if new.gpu != old.gpu:
-        all_of_it = needed(pair, demands)
-        pays_from = break_even(all_of_it, pair.supply, pair.coming_supply, rules)
+        all_of_it = load_of(pair, demands)
+        pays_from = break_even_load(all_of_it, pair.supply, pair.coming_supply, rules.max_load_ratio)
         even = "" if pays_from is None else f", break-even {pays_from:.2g}"
         reason = _reason(old, new, all_of_it, pair, rules)
         demand = _demand(demands[pair.coming])
@@ -126,13 +117,13 @@ def changes(
     return found
 
 
-def _reason(old: Wanted, new: Wanted, all_of_it: Needed, pair: Pair, rules: WakeRules) -> Reason:
+def _reason(old: Wanted, new: Wanted, all_of_it: Load, pair: Pair, rules: WakeRules) -> Reason:
     """Of another number of GPUs."""
     if new.gpu < old.gpu:
         return "does_not_pay"
-    if mix(old.gpu, all_of_it, pair.supply, pair.coming_supply, rules).short > EPSILON:
+    if with_gpus(old.gpu, all_of_it, pair.supply, pair.coming_supply, rules.max_load_ratio).short > EPSILON:
         return "short"
-    is_known = cheapest(all_of_it, pair.supply, pair.coming_supply, rules).num_gpu >= new.gpu
+    is_known = cheapest(all_of_it, pair.supply, pair.coming_supply, rules.max_load_ratio).num_gpu >= new.gpu
     return "pays" if is_known else "might_pay"
 
 

@@ -1,45 +1,199 @@
-"""What is the cheapest fleet without a GPU, and the cheapest with one, at a rate, by each reading of what was measured? Pure.
+"""Which whole servers carry a load for the least money? The one answer for the plan, the verdict, the scaler and the simulator.
 
-Beside GPUs stand CPU servers where that is cheaper. Rule: servers are whole, and a side's cost is told at both ends of what was measured.
+A fleet has CPU servers of one kind and GPU servers of one kind, each within what can be had. Prices are compared exactly, as decimals;
+a count has a tolerance, because loads are sums of measured floats. Of equal prices the fleet with fewer GPUs is taken.
+
+Rule: nobody else searches for a fleet. What a kind costs alone over a range of rates is `cost.py`'s, break-even is `break_even.py`'s.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
 from typing import Literal
 
-from serving.decisions import cost
 from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.prices import exact
 
-End = Literal["low", "middle", "high"]  # of what was measured of a server's rate
-# What was measured of CPUs and of GPUs: where the GPU looks best, in the middle, and where it looks worst.
-ENDS: tuple[tuple[End, End], ...] = (("low", "high"), ("middle", "middle"), ("high", "low"))
+EPSILON = 1e-9  # of a server: what rounding leaves is no server more
+MAX_LOAD_RATIO = 0.7  # of a server: above, queues grow long; a guess, not measured
+# Numbers of GPUs that are tried. The search ends by itself unless both kinds cost nearly the same for each request; then a fleet of
+# thousands could save less than one server.
+MAX_TRIES = 4096
 
-SPEEDS: tuple[End, ...] = ("low", "middle", "high")
 
-MOST_MIXED = 25  # GPUs of a mix that are tried from either end: between, a mix costs what its slopes say
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What can be had of a pool. `cold_start_s`: from asking for a server to its first answer; `min_billing_s`: paid for, however short."""
+
+    price_per_hour: float
+    min_replicas: int = 0
+    max_replicas: int = 1
+    cold_start_s: float = 0.0
+    min_billing_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_replicas <= self.max_replicas:
+            raise ValueError(f"min_replicas {self.min_replicas} is not between 0 and max_replicas {self.max_replicas}")
+        if self.price_per_hour < 0 or self.cold_start_s < 0 or self.min_billing_s < 0:
+            raise ValueError("prices, cold starts and billed times are not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Servers that all traffic would keep busy on either pool, were it there alone; `…_only` of them can go nowhere else.
+
+    `gpu_unseen` of them at most: by traffic of which nobody knows what it takes there, because the pool was never seen.
+    """
+
+    cpu: float
+    gpu: float
+    gpu_only: float = 0.0
+    cpu_only: float = 0.0
+    gpu_unseen: float = 0.0
+
+    @property
+    def each(self) -> tuple[float, float, float, float]:
+        return self.cpu, self.gpu, self.gpu_only, self.cpu_only
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Whole servers that carry a rate."""
+    """`price` is exact, of an hour. `short`: the share of the load that it cannot carry."""
 
-    per_hour: float
+    num_cpu: int
+    num_gpu: int
+    price: Decimal
+    short: float = 0.0
+
+    @property
+    def price_per_hour(self) -> float:
+        return float(self.price)
+
+
+def whole(servers: float) -> int:
+    return math.ceil(servers - EPSILON)
+
+
+def with_gpus(num_gpu: int, load: Load, cpu: Supply, gpu: Supply, max_load_ratio: float = MAX_LOAD_RATIO) -> Fleet:
+    """So many GPU servers, and as many CPU servers as carry the rest."""
+    for_cpu, shared_ratio, only_short = _beside(num_gpu, load, max_load_ratio)
+    num_cpu = min(max(whole(for_cpu), cpu.min_replicas), cpu.max_replicas)
+    lacking = for_cpu - num_cpu
+    short = (shared_ratio * lacking / for_cpu if lacking > EPSILON else 0.0) + only_short
+    return Fleet(num_cpu, num_gpu, num_cpu * exact(cpu.price_per_hour) + num_gpu * exact(gpu.price_per_hour), short)
+
+
+def cheapest(load: Load, cpu: Supply, gpu: Supply, max_load_ratio: float = MAX_LOAD_RATIO) -> Fleet:
+    """The fleet that carries the load, or as much of it as any does, for the least money.
+
+    More GPUs never leave more undone and never need more CPU servers, so bisection finds the fewest that are enough and the fewest
+    beyond which no CPU server is saved. Between them a price is at least what divisible CPU servers would cost, which rises from the
+    cheaper end: the search goes from there until that bound exceeds the best price.
+    """
+    fleet = partial(with_gpus, load=load, cpu=cpu, gpu=gpu, max_load_ratio=max_load_ratio)
+    numbers, most = range(gpu.min_replicas, gpu.max_replicas + 1), fleet(gpu.max_replicas)
+    first = bisect_left(numbers, True, key=lambda n: fleet(n).short <= most.short + EPSILON)
+    last = bisect_left(numbers, True, lo=first, key=lambda n: fleet(n).num_cpu <= most.num_cpu)
+    order = numbers[first : last + 1]
+    cpu_price = cpu.price_per_hour * (load.cpu - load.cpu_only)
+    if gpu.price_per_hour * (load.gpu - load.gpu_only) < cpu_price:
+        order = order[::-1]
+    best = fleet(order[0])
+    for number in order[1:MAX_TRIES]:
+        divisible = _beside(number, load, max_load_ratio)[0] - EPSILON
+        if number * gpu.price_per_hour + divisible * cpu.price_per_hour > best.price_per_hour * (1 + EPSILON):
+            break
+        best = min(best, fleet(number), key=lambda it: (it.price, it.num_gpu))
+    return best
+
+
+def _beside(num_gpu: int, load: Load, max_load_ratio: float) -> tuple[float, float, float]:
+    """CPU servers that the rest needs, the share of what both can do that is left to them, and what only GPUs could do and cannot."""
+    carries, shared = num_gpu * max_load_ratio, load.gpu - load.gpu_only
+    ratio = max(0.0, shared - max(0.0, carries - load.gpu_only)) / shared if shared > 0 else 0.0
+    for_cpu = ((load.cpu - load.cpu_only) * ratio + load.cpu_only) / max_load_ratio
+    return for_cpu, ratio, max(0.0, load.gpu_only - carries)
+
+
+# -- servers that were measured, at a rate -----------------------------------------------------------------------------
+
+
+def usable_rps(priced: Priced, objective: Objective) -> float:
+    """What one server is planned with."""
+    return priced.max_rate.rate_rps * objective.headroom_ratio
+
+
+def replicas(priced: Priced, rate_rps: float, objective: Objective) -> int:
+    """Of one kind alone, as if any number could be had."""
+    return max(whole(rate_rps / usable_rps(priced, objective)), objective.min_replicas, 1)
+
+
+def carrying(
+    cpu: Priced | None, gpu: Priced | None, rate_rps: float, objective: Objective, *, min_gpus: int = 0
+) -> Fleet | None:
+    """The cheapest fleet of these kinds at a rate; None where as many as can be had do not carry it.
+
+    The CPU pool of two is always there; GPUs, at least `min_gpus` of them, come beside it.
+    """
+    most = math.inf if objective.max_replicas is None else objective.max_replicas
+    one = gpu if cpu is None else cpu if gpu is None else None
+    if one is not None:
+        count = replicas(one, rate_rps, objective)
+        numbers = (count, 0) if gpu is None else (0, count)
+        return Fleet(*numbers, count * exact(one.per_hour)) if count <= most else None
+    assert cpu is not None
+    assert gpu is not None
+    enough = [replicas(cpu, rate_rps, objective), whole(rate_rps / usable_rps(gpu, objective))]
+    fewest = [max(1, objective.min_replicas), min_gpus]
+    if max(fewest) > most:
+        return None
+    ours, theirs = (
+        Supply(priced.per_hour, few, int(min(max(few, number), most)))
+        for priced, few, number in zip((cpu, gpu), fewest, enough, strict=True)
+    )
+    load = Load(*(rate_rps / min(p.max_rate.rate_rps, _FASTEST_RPS) for p in (cpu, gpu)))
+    found = cheapest(load, ours, theirs, objective.headroom_ratio)
+    return found if found.short <= EPSILON else None
+
+
+_FASTEST_RPS = 1e300  # stands for a server whose limit nobody has seen, so that it still takes some of the load
+
+
+# -- without a GPU and with one, by each reading of what was measured --------------------------------------------------
+
+End = Literal["low", "middle", "high"]  # of what was measured of a server's rate
+# What was measured of CPUs and of GPUs: where the GPU looks best, in the middle, and where it looks worst.
+ENDS: tuple[tuple[End, End], ...] = (("low", "high"), ("middle", "middle"), ("high", "low"))
+SPEEDS: tuple[End, ...] = ("low", "middle", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class PricedFleet:
+    """A fleet and which servers it has; of those with a GPU the card first."""
+
     servers: tuple[tuple[Priced, int], ...]
+    price: Decimal
+
+    @property
+    def per_hour(self) -> float:
+        return float(self.price)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The cheapest without a GPU and the cheapest with one, by one reading of what was measured; None where there is none."""
 
-    cpu: Fleet | None
-    gpu: Fleet | None
+    cpu: PricedFleet | None
+    gpu: PricedFleet | None
 
     @property
     def gpu_is_cheaper(self) -> bool:
-        return self.gpu is not None and (self.cpu is None or self.gpu.per_hour < self.cpu.per_hour * (1 - cost.EPSILON))
+        return self.gpu is not None and (self.cpu is None or self.gpu.price < self.cpu.price)
 
 
 def at_end(priced: Priced, end: End, objective: Objective) -> Priced:
@@ -54,7 +208,7 @@ def at_end(priced: Priced, end: End, objective: Objective) -> Priced:
 
 def is_stricter(priced: Priced, objective: Objective) -> bool:
     """Whether its rate was measured for a shorter time than is asked for, so that it carries at least that."""
-    return priced.max_rate.objective_s < objective.latency_p99_s * (1 - cost.EPSILON)
+    return priced.max_rate.objective_s < objective.latency_p99_s * (1 - EPSILON)
 
 
 def choices(
@@ -73,29 +227,19 @@ def choices(
 
 
 def choice(cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective) -> Choice:
-    alone = [_alone(side, rate_rps, objective) for side in (cpu, gpu)]
-    mixed = [fleet for base in cpu for peak in gpu if (fleet := _mixed(base, peak, rate_rps, objective)) is not None]
-    with_gpu = [fleet for fleet in (alone[1], *mixed) if fleet is not None]
-    return Choice(alone[0], min(with_gpu, key=lambda fleet: fleet.per_hour, default=None))
+    cpu, gpu = ([p for p in side if p.max_rate.rate_rps > 0] for side in (cpu, gpu))
+    without = [_priced(one, None, carrying(one, None, rate_rps, objective)) for one in cpu]
+    with_one = [_priced(None, one, carrying(None, one, rate_rps, objective)) for one in gpu]
+    with_one += [
+        _priced(base, peak, carrying(base, peak, rate_rps, objective, min_gpus=1)) for base in cpu for peak in gpu
+    ]
+    return Choice(
+        *(min((it for it in side if it), key=lambda it: it.price, default=None) for side in (without, with_one))
+    )
 
 
-def _alone(servers: Sequence[Priced], rate_rps: float, objective: Objective) -> Fleet | None:
-    most = math.inf if objective.max_replicas is None else objective.max_replicas
-    enough = [p for p in servers if p.max_rate.rate_rps > 0 and cost.replicas(p, rate_rps, objective) <= most]
-    found = cost.cheapest(enough, rate_rps, objective)
-    return None if found is None else Fleet(found[0].per_hour * found[1], (found,))
-
-
-def _mixed(cpu: Priced, gpu: Priced, rate_rps: float, objective: Objective) -> Fleet | None:
-    """Some GPUs, and the CPU pool, which is always there then, for the rest."""
-    if min(cpu.max_rate.rate_rps, gpu.max_rate.rate_rps) <= 0:
+def _priced(cpu: Priced | None, gpu: Priced | None, fleet: Fleet | None) -> PricedFleet | None:
+    if fleet is None:
         return None
-    all_of_it = cost.replicas(gpu, rate_rps, replace(objective, min_replicas=1))
-    counts = {*range(1, min(all_of_it, MOST_MIXED) + 1), *range(max(1, all_of_it - MOST_MIXED), all_of_it + 1)}
-    fleets = []
-    for num_gpu in counts:
-        rest = max(0.0, rate_rps - num_gpu * cost.usable_rps(gpu, objective))
-        num_cpu = cost.replicas(cpu, rest, objective)
-        if objective.max_replicas is None or max(num_cpu, num_gpu) <= objective.max_replicas:
-            fleets.append(Fleet(num_cpu * cpu.per_hour + num_gpu * gpu.per_hour, ((gpu, num_gpu), (cpu, num_cpu))))
-    return min(fleets, key=lambda fleet: fleet.per_hour, default=None)
+    sides = ((gpu, fleet.num_gpu), (cpu, fleet.num_cpu))
+    return PricedFleet(tuple((one, number) for one, number in sides if one is not None), fleet.price)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from serving.decisions import cost
-from serving.decisions.fleet import ENDS, at_end, choice
+from serving.decisions.fleet import choice
 from serving.decisions.plan.result import Objective, Priced
 
 PRECISION = 1e-4  # of a number that would change the answer
@@ -78,14 +77,3 @@ def _turning(pays_at: Callable[[float], bool], now: bool, *, up: bool) -> float 
         middle = math.sqrt(near * far)
         near, far = (middle, far) if pays_at(middle) == now else (near, middle)
     return math.sqrt(near * far)
-
-
-def break_evens(
-    cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective
-) -> tuple[float | None, float | None, float | None]:
-    """Where the GPU is fast and the CPU slow, in the middle, and the other way round."""
-    low, middle, high = (
-        cost.break_even_rps([at_end(p, a, objective) for p in cpu], [at_end(p, b, objective) for p in gpu], objective)
-        for a, b in ENDS
-    )
-    return low, middle, high

@@ -7,6 +7,8 @@ whether the device was idle before or not; what idles is charged to nobody and s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from serving.decisions.profile import STRICT
@@ -15,6 +17,12 @@ HOUR_S = 3600.0
 EQUAL_PER_HOUR = (
     1.0  # of every pool where none is set: the one whose server is busy for the shortest time is the cheapest then
 )
+
+
+@lru_cache(maxsize=4096)
+def exact(price: float) -> Decimal:
+    """As it was written, so that sums of prices are compared without rounding."""
+    return Decimal(str(price))
 
 
 @dataclass(frozen=True, slots=True)

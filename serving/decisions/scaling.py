@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from serving.decisions.demand import Change, Demand, Pair, changes, needed, supply_of, wanted
+from serving.decisions.demand import Change, Demand, Pair, changes, load_of, supply_of, wanted
+from serving.decisions.fleet import Supply
 from serving.decisions.gateways import NOBODY, Demands, Gateways, Sum, hear, summed
 from serving.decisions.prices import EQUAL_PER_HOUR
-from serving.decisions.wake import WAKE_RULES, Supply, WakeRules, Wanted, advised
+from serving.decisions.wake import WAKE_RULES, WakeRules, Wanted, advised
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings, comes_and_goes
 
@@ -145,7 +146,7 @@ def _began(lane: Lane, now: float, demands: Demands, there: Mapping[str, int], r
     """
     pair = lane.pair
     num_ready = demands[pair.coming].num_ready
-    best = advised(needed(pair, demands), pair.supply, pair.coming_supply, num_ready, rules)
+    best = advised(load_of(pair, demands), pair.supply, pair.coming_supply, num_ready, rules)
     num_cpu = there.get(pair.steady, max(demands[pair.steady].num_ready, best.num_cpu))
     num_gpu = there.get(pair.coming, max(num_ready, best.num_gpu))
     return Wanted(_between(pair.supply, num_cpu), _between(pair.coming_supply, num_gpu), now, gpu_since=now)

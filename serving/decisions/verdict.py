@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from serving.decisions.fleet import Choice, Fleet, choices, is_stricter
-from serving.decisions.flips import Flip, break_evens, flips
+from serving.decisions.break_even import break_evens
+from serving.decisions.fleet import Choice, PricedFleet, choices, is_stricter
+from serving.decisions.flips import Flip, flips
 from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Objective, Plan, Priced
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
@@ -142,7 +143,7 @@ def _at_rate(hours: float, rate_rps: float, read: tuple[Choice, Choice, Choice])
     return AtRate(hours, rate_rps, cpu, gpu, words.pop() if len(words) == 1 else "depends")
 
 
-def _side(fleets: Sequence[Fleet | None]) -> Side | None:
+def _side(fleets: Sequence[PricedFleet | None]) -> Side | None:
     """`fleets`: in the middle the one of the middle."""
     known = [fleet for fleet in fleets if fleet is not None]
     if not known:

@@ -7,7 +7,9 @@ import random
 
 import pytest
 
-from serving.decisions import cost
+from serving.decisions.break_even import break_even_rps
+from serving.decisions.cost import cost_point, curve, per_million
+from serving.decisions.fleet import replicas
 from tests.decisions.plan.figures import objective, priced
 
 ASKED = objective(100)
@@ -30,23 +32,23 @@ def test_servers_are_whole_no_busier_than_the_headroom_and_never_fewer_than_the_
     rate: float, headroom: float, fewest: int, count: int
 ) -> None:
     asked = objective(rate, headroom_ratio=headroom, min_replicas=fewest)
-    assert cost.replicas(priced("cpu", 100, 0.2), rate, asked) == count
+    assert replicas(priced("cpu", 100, 0.2), rate, asked) == count
 
 
 def test_a_million_costs_what_the_hours_that_it_takes_cost() -> None:
     one = priced("cpu", 100, 0.36)
     assert one.per_million() == pytest.approx(1.0)
     assert one.per_million(0.5) == pytest.approx(2.0)
-    assert cost.per_million(0.36, 50) == pytest.approx(2.0)
+    assert per_million(0.36, 50) == pytest.approx(2.0)
 
 
 def test_a_kind_that_is_missing_or_carries_nothing_has_no_price() -> None:
-    point = cost.cost_point([priced("cpu", 0, 0.2)], [], 10, ASKED)
+    point = cost_point([priced("cpu", 0, 0.2)], [], 10, ASKED)
     assert (point.cpu_per_hour, point.gpu_per_hour) == (None, None)
 
 
 def test_a_curve_has_the_objectives_rates_and_goes_up_in_steps() -> None:
-    points = cost.curve([priced("cpu", 30, 0.2)], [priced("gpu", 1000, 0.5)], ASKED, 2, 200.0)
+    points = curve([priced("cpu", 30, 0.2)], [priced("gpu", 1000, 0.5)], ASKED, 2, 200.0)
     assert {100.0, 0.0, 200.0} <= {point.rate_rps for point in points}
     prices = [point.cpu_per_hour or 0 for point in points]
     assert prices == sorted(prices)
@@ -72,7 +74,7 @@ def test_the_break_even_of_whole_servers_by_hand(
     cpu: tuple[float, float], gpu: tuple[float, float], fewest: int, expected: float | None
 ) -> None:
     asked = objective(100, min_replicas=fewest)
-    found = cost.break_even_rps([priced("cpu", *cpu)], [priced("gpu", *gpu)], asked)
+    found = break_even_rps([priced("cpu", *cpu)], [priced("gpu", *gpu)], asked)
     assert found == (None if expected is None else pytest.approx(expected, rel=1e-6))
 
 
@@ -82,10 +84,10 @@ def test_the_cheaper_kind_flips_within_two_per_cent_of_the_break_even_and_never_
     cpu = [priced("cpu", draw.uniform(20, 200), draw.uniform(0.05, 0.4)) for _ in range(draw.randint(1, 2))]
     gpu = [priced("gpu", draw.uniform(500, 5000), draw.uniform(0.4, 2.0)) for _ in range(draw.randint(1, 2))]
     asked = objective(100, min_replicas=draw.choice([1, 2]), headroom_ratio=draw.choice([0.7, 1.0]))
-    found = cost.break_even_rps(cpu, gpu, asked)
+    found = break_even_rps(cpu, gpu, asked)
 
     def gpu_is_cheaper(rate: float) -> bool:
-        point = cost.cost_point(cpu, gpu, rate, asked)
+        point = cost_point(cpu, gpu, rate, asked)
         assert point.cpu_per_hour is not None
         assert point.gpu_per_hour is not None
         return point.gpu_per_hour < point.cpu_per_hour
@@ -106,19 +108,13 @@ def test_with_ever_smaller_cpu_servers_the_break_even_nears_the_closed_form(seed
     card = priced("gpu", 1e6, draw.uniform(0.4, 2.0))  # one carries all: only the CPU has steps
     whole = priced("cpu", rate, price)
     asked = objective(100, headroom_ratio=0.7)
-    closed = cost.continuous_break_even_rps(whole, card, asked)
-    assert closed == pytest.approx(card.per_hour / price * rate * 0.7)
+    closed = card.per_hour / price * rate * 0.7  # were CPU servers divisible
     small = priced("cpu", rate / 100, price / 100)
-    assert cost.break_even_rps([small], [card], asked) == pytest.approx(closed, rel=0.02)
+    assert break_even_rps([small], [card], asked) == pytest.approx(closed, rel=0.02)
     steps = math.floor(card.per_hour / price + 1e-9)  # of whole servers: as many as cost no more than the card
-    assert cost.break_even_rps([whole], [card], asked) == pytest.approx(steps * rate * 0.7, rel=1e-6)
-
-
-def test_divisible_servers_that_cost_less_or_more_for_each_request_have_no_crossing() -> None:
-    assert cost.continuous_break_even_rps(priced("cpu", 100, 0.2), priced("gpu", 150, 0.5), ASKED) is None
-    assert cost.continuous_break_even_rps(priced("cpu", 100, 0.2), priced("gpu", 150, 0.1), ASKED) == 0.0
+    assert break_even_rps([whole], [card], asked) == pytest.approx(steps * rate * 0.7, rel=1e-6)
 
 
 def test_two_kinds_that_nearly_agree_are_an_answer_in_time() -> None:
-    found = cost.break_even_rps([priced("cpu", 1.0, 0.2)], [priced("gpu", 1.00001, 0.2)], ASKED)
+    found = break_even_rps([priced("cpu", 1.0, 0.2)], [priced("gpu", 1.00001, 0.2)], ASKED)
     assert found is None or found >= 0

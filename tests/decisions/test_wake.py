@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.decisions.wake import Needed, Supply, WakeRules, Wanted, advised, break_even, cheapest, mix, want
+from serving.decisions.break_even import break_even_load
+from serving.decisions.fleet import Load, Supply, cheapest, with_gpus
+from serving.decisions.wake import WakeRules, Wanted, advised, want
 
 CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=20)
 FIXED_CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=4)
@@ -17,9 +19,9 @@ GPU = Supply(price_per_hour=1.0, max_replicas=4, cold_start_s=240.0)
 EVEN = WakeRules(max_load_ratio=1.0, hold_s=0.0)
 
 
-def needed(cpu: float, gpu_only: float = 0.0) -> Needed:
+def load(cpu: float, gpu_only: float = 0.0) -> Load:
     """A GPU does the work of ten CPU servers."""
-    return Needed(cpu, cpu / 10 + gpu_only, gpu_only)
+    return Load(cpu, cpu / 10 + gpu_only, gpu_only)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +52,16 @@ def test_servers_cannot_be_loaded_beyond_what_they_do(ratio: float) -> None:
     ],
 )
 def test_the_cheapest_mix_breaks_even_where_prices_say(cpu: float, num_cpu: int, num_gpu: int) -> None:
-    best = cheapest(needed(cpu), CPU, GPU, EVEN)
+    best = cheapest(load(cpu), CPU, GPU, 1.0)
     assert (best.num_cpu, best.num_gpu, best.short) == (num_cpu, num_gpu, 0.0)
 
 
 def test_what_only_a_gpu_does_in_time_needs_one_whatever_it_costs() -> None:
-    assert cheapest(needed(0.1, gpu_only=0.01), CPU, GPU, EVEN).num_gpu == 1
+    assert cheapest(load(0.1, gpu_only=0.01), CPU, GPU, 1.0).num_gpu == 1
 
 
 def test_more_than_all_servers_carry_takes_all_of_them_and_says_what_is_short() -> None:
-    best = cheapest(needed(100.0), FIXED_CPU, GPU, EVEN)
+    best = cheapest(load(100.0), FIXED_CPU, GPU, 1.0)
     assert (best.num_cpu, best.num_gpu) == (4, 4)
     assert best.short == pytest.approx(0.6 - 0.04)
 
@@ -76,7 +78,7 @@ def run(
     wanted, looks = Wanted(1, 0), []
     for seconds, cpu in demand:
         for _ in range(int(seconds) // every_s):
-            wanted = want(wanted, (len(looks) + 1.0) * every_s, needed(cpu), supply, gpu, wanted.gpu, rules)
+            wanted = want(wanted, (len(looks) + 1.0) * every_s, load(cpu), supply, gpu, wanted.gpu, rules)
             looks.append(wanted)
     return looks
 
@@ -114,26 +116,26 @@ def test_a_burst_of_a_second_wakes_nobody() -> None:
 
 def test_what_only_a_cpu_does_keeps_its_servers_whatever_the_gpus_take() -> None:
     for num_gpu in (0, 1, 4):
-        assert mix(num_gpu, Needed(3.0, 0.0, 0.0, 3.0), CPU, GPU, EVEN).num_cpu == 3
-    assert mix(1, Needed(13.0, 1.0, 0.0, 3.0), CPU, GPU, EVEN).num_cpu == 3
-    assert cheapest(Needed(30.0, 0.0, 0.0, 30.0), CPU, GPU, EVEN).num_gpu == 0  # more than there is, and no GPU helps
+        assert with_gpus(num_gpu, Load(3.0, 0.0, 0.0, 3.0), CPU, GPU, 1.0).num_cpu == 3
+    assert with_gpus(1, Load(13.0, 1.0, 0.0, 3.0), CPU, GPU, 1.0).num_cpu == 3
+    assert cheapest(Load(30.0, 0.0, 0.0, 30.0), CPU, GPU, 1.0).num_gpu == 0  # more than there is, and no GPU helps
 
 
 @pytest.mark.parametrize(
     ("demand", "cpu", "gpu", "even"),
     [
-        (needed(3.0), CPU, GPU, 0.6),  # above six CPU servers
-        (needed(30.0), CPU, GPU, 0.6),
-        (needed(0.1), FIXED_CPU, GPU, 0.4),  # there is no fifth
-        (needed(3.0), CPU, Supply(price_per_hour=0.1), 0.1),  # beside the one CPU server that is kept
-        (needed(3.0), CPU, Supply(price_per_hour=99.0), 2.0),  # only where CPUs end
-        (needed(3.0, gpu_only=0.1), CPU, GPU, 0.0),
-        (needed(0.0), CPU, GPU, None),
-        (needed(3.0), CPU, Supply(price_per_hour=1.0, max_replicas=0), None),
+        (load(3.0), CPU, GPU, 0.6),  # above six CPU servers
+        (load(30.0), CPU, GPU, 0.6),
+        (load(0.1), FIXED_CPU, GPU, 0.4),  # there is no fifth
+        (load(3.0), CPU, Supply(price_per_hour=0.1), 0.1),  # beside the one CPU server that is kept
+        (load(3.0), CPU, Supply(price_per_hour=99.0), 2.0),  # only where CPUs end
+        (load(3.0, gpu_only=0.1), CPU, GPU, 0.0),
+        (load(0.0), CPU, GPU, None),
+        (load(3.0), CPU, Supply(price_per_hour=1.0, max_replicas=0), None),
     ],
 )
-def test_the_demand_from_which_on_a_gpu_pays(demand: Needed, cpu: Supply, gpu: Supply, even: float | None) -> None:
-    assert break_even(demand, cpu, gpu, EVEN) == (None if even is None else pytest.approx(even))
+def test_the_demand_from_which_on_a_gpu_pays(demand: Load, cpu: Supply, gpu: Supply, even: float | None) -> None:
+    assert break_even_load(demand, cpu, gpu, 1.0) == (None if even is None else pytest.approx(even))
 
 
 @settings(deadline=None)  # of one example: machines are busy
@@ -142,16 +144,16 @@ def test_below_break_even_no_gpu_is_in_the_cheapest_mix_and_just_above_one_is(
     cpu: float, price: float, most: int
 ) -> None:
     supply, gpu = Supply(0.2, 1, most), Supply(price, 0, 4)
-    even = break_even(needed(cpu), supply, gpu, EVEN)
+    even = break_even_load(load(cpu), supply, gpu, 1.0)
     assert even is not None
     for times, has_gpu in ((0.999, False), (1.001, True)):
-        assert (cheapest(needed(10 * even * times), supply, gpu, EVEN).num_gpu > 0) is has_gpu
+        assert (cheapest(load(10 * even * times), supply, gpu, 1.0).num_gpu > 0) is has_gpu
 
 
 def test_what_only_a_gpu_does_in_time_wakes_one() -> None:
     wanted = Wanted(1, 0)
     for now in range(10):
-        wanted = want(wanted, float(now), needed(0.0, gpu_only=0.1), CPU, GPU, 0, EVEN)
+        wanted = want(wanted, float(now), load(0.0, gpu_only=0.1), CPU, GPU, 0, EVEN)
     assert wanted.gpu == 1
 
 
@@ -174,9 +176,9 @@ def test_a_gpu_whose_node_is_paid_for_by_the_hour_is_kept_so_long() -> None:
 def test_a_cpu_server_that_is_paid_for_longer_goes_later() -> None:
     wanted, none, cpu = Wanted(4, 0), Supply(1.0, 0, 0), Supply(0.2, 1, 20, min_billing_s=900.0)
     for now in range(900):
-        wanted = want(wanted, float(now), needed(0.5), cpu, none, 0, EVEN)
+        wanted = want(wanted, float(now), load(0.5), cpu, none, 0, EVEN)
     assert wanted.cpu == 4
-    assert want(wanted, 900.0, needed(0.5), cpu, none, 0, EVEN).cpu == 1
+    assert want(wanted, 900.0, load(0.5), cpu, none, 0, EVEN).cpu == 1
 
 
 def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> None:
@@ -186,7 +188,7 @@ def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> 
     assert len([at for at, count in found if count and at <= 3600]) == 2
 
 
-UNSEEN = Needed(6.0, 6.0, gpu_unseen=6.0)  # two servers more than there are CPUs; a GPU does no less than one
+UNSEEN = Load(6.0, 6.0, gpu_unseen=6.0)  # two servers more than there are CPUs; a GPU does no less than one
 
 
 def test_of_gpus_that_nobody_has_seen_one_is_woken_whatever_they_might_take() -> None:
@@ -200,22 +202,22 @@ CARD = Supply(price_per_hour=1.2, max_replicas=4, cold_start_s=300)
 
 
 @pytest.mark.parametrize(
-    ("load", "woken_at"),
+    ("demand", "woken_at"),
     [
-        (Needed(10.0, 1.0), 450),
-        (Needed(10.0, 10.0, gpu_unseen=10.0), 225),
-        (Needed(10.0, 6.0, gpu_unseen=5.5), 225),
-        (Needed(4.0, 4.0, gpu_unseen=4.0), None),
+        (Load(10.0, 1.0), 450),
+        (Load(10.0, 10.0, gpu_unseen=10.0), 225),
+        (Load(10.0, 6.0, gpu_unseen=5.5), 225),
+        (Load(4.0, 4.0, gpu_unseen=4.0), None),
     ],
     ids=["seen", "not seen", "seen by some", "not seen, and dearer in any case"],
 )
 def test_of_gpus_that_nobody_has_seen_one_is_tried_where_it_might_save_money(
-    load: Needed, woken_at: int | None
+    demand: Load, woken_at: int | None
 ) -> None:
     """A cold start's worth of what it might save, of 3.0 an hour all but 1.4."""
     looks = [Wanted(15, 0)]
     for now in range(1, 3600):
-        looks.append(want(looks[-1], float(now), load, CPU, CARD, 0))
+        looks.append(want(looks[-1], float(now), demand, CPU, CARD, 0))
     assert {it.gpu for it in looks} == {0} | ({1} if woken_at else set())
     if woken_at:
         assert looks[-1].gpu_since == pytest.approx(woken_at, abs=3)
@@ -225,7 +227,7 @@ def test_a_gpu_that_was_tried_goes_when_it_does_not_pay_and_is_not_tried_again()
     wanted, numbers = Wanted(15, 0), []
     for now in range(1, 7200):
         unseen = 10.0 if not any(numbers) or now < 600 else 0.0
-        wanted = want(wanted, float(now), Needed(10.0, 10.0, gpu_unseen=unseen), CPU, CARD, 0 if unseen else wanted.gpu)
+        wanted = want(wanted, float(now), Load(10.0, 10.0, gpu_unseen=unseen), CPU, CARD, 0 if unseen else wanted.gpu)
         numbers.append(wanted.gpu)
     assert [number for number, _ in groupby(numbers)] == [0, 1, 0]
     assert numbers.index(0, 600) < 600 + 400  # it has cost as much as its cold start
@@ -237,13 +239,13 @@ def test_as_soon_as_one_answers_as_many_are_woken_as_are_needed_and_never_more(e
     looks = [Wanted(4, 1)]
     for now in range(1, 60):
         faded = exp(-now / 10)
-        demand = Needed(12.0, 12.0 * (faded + (1 - faded) * each), gpu_unseen=12.0 * faded)
+        demand = Load(12.0, 12.0 * (faded + (1 - faded) * each), gpu_unseen=12.0 * faded)
         looks.append(want(looks[-1], float(now), demand, FIXED_CPU, GPU, looks[-1].gpu, EVEN))
     assert max(it.gpu for it in looks) == looks[30].gpu == most
 
 
 def test_a_burst_that_needs_four_gpus_gets_four_at_once_where_their_speed_is_known() -> None:
-    wanted, burst = Wanted(4, 0), Needed(40.0, 4.0)
+    wanted, burst = Wanted(4, 0), Load(40.0, 4.0)
     for now in range(1, 7):
         wanted = want(wanted, float(now), burst, FIXED_CPU, GPU, 0, EVEN)
     assert wanted.gpu == 4
@@ -251,9 +253,9 @@ def test_a_burst_that_needs_four_gpus_gets_four_at_once_where_their_speed_is_kno
 
 def test_a_gateway_that_knows_them_is_believed_beside_one_that_does_not() -> None:
     """The demand of the first is 3 GPUs, of the second 6 at most."""
-    best = advised(Needed(36.0, 9.0, gpu_unseen=6.0), FIXED_CPU, GPU, 0, EVEN)
-    assert best.num_gpu == cheapest(Needed(36.0, 3.0), FIXED_CPU, GPU, EVEN).num_gpu == 3
-    assert advised(Needed(36.0, 9.0), FIXED_CPU, GPU, 0, EVEN).num_gpu == 4
+    best = advised(Load(36.0, 9.0, gpu_unseen=6.0), FIXED_CPU, GPU, 0, EVEN)
+    assert best.num_gpu == cheapest(Load(36.0, 3.0), FIXED_CPU, GPU, 1.0).num_gpu == 3
+    assert advised(Load(36.0, 9.0), FIXED_CPU, GPU, 0, EVEN).num_gpu == 4
 
 
 @pytest.mark.parametrize(("num_gpu", "gpu", "most"), [(0, GPU, 1), (3, GPU, 3), (0, Supply(1.0, 2, 4), 2)])
@@ -261,27 +263,27 @@ def test_what_was_asked_for_already_and_what_is_always_kept_stays_although_it_wa
     num_gpu: int, gpu: Supply, most: int
 ) -> None:
     """A scaler that starts anew finds servers that were asked for."""
-    assert advised(Needed(40.0, 40.0, gpu_unseen=40.0), FIXED_CPU, gpu, num_gpu, EVEN).num_gpu == most
+    assert advised(Load(40.0, 40.0, gpu_unseen=40.0), FIXED_CPU, gpu, num_gpu, EVEN).num_gpu == most
 
 
 def test_cpu_servers_bridge_until_the_gpu_is_there_and_then_go_slowly() -> None:
     wanted = Wanted(1, 0)
     for now in range(600):
-        wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 0, EVEN)
+        wanted = want(wanted, float(now), load(9.0), CPU, GPU, 0, EVEN)
     assert (wanted.cpu, wanted.gpu) == (9, 1)
     for now in range(600, 660):
-        wanted = want(wanted, float(now), needed(9.0), CPU, GPU, 1, EVEN)
+        wanted = want(wanted, float(now), load(9.0), CPU, GPU, 1, EVEN)
     assert wanted.cpu == 9
-    wanted = want(wanted, 660.0, needed(9.0), CPU, GPU, 1, EVEN)
+    wanted = want(wanted, 660.0, load(9.0), CPU, GPU, 1, EVEN)
     assert wanted.cpu == 1
 
 
 def test_without_a_gpu_cpu_servers_go_only_after_the_autoscalers_usual_time() -> None:
     wanted, none = Wanted(4, 0), Supply(1.0, 0, 0)
     for now in range(300):
-        wanted = want(wanted, float(now), needed(0.5), CPU, none, 0, EVEN)
+        wanted = want(wanted, float(now), load(0.5), CPU, none, 0, EVEN)
     assert wanted.cpu == 4
-    assert want(wanted, 300.0, needed(0.5), CPU, none, 0, EVEN).cpu == 1
+    assert want(wanted, 300.0, load(0.5), CPU, none, 0, EVEN).cpu == 1
 
 
 DEMANDS = st.lists(st.tuples(st.integers(1, 900), st.floats(0, 40)), min_size=1, max_size=12)
@@ -306,7 +308,7 @@ def optimum(demand: list[tuple[int, float]]) -> float:
     one = Supply(1.0, 0, 1, 240.0)
     costs = {0: 0.0, 1: inf}
     for seconds, cpu in demand:
-        off, on = (mix(n, needed(cpu), CPU, one, EVEN).price_per_hour * seconds / 3600 for n in (0, 1))
+        off, on = (with_gpus(n, load(cpu), CPU, one, 1.0).price_per_hour * seconds / 3600 for n in (0, 1))
         wake = one.price_per_hour * one.cold_start_s / 3600
         costs = {0: min(costs[0], costs[1]) + off, 1: min(costs[1], costs[0] + wake) + on}
     return min(costs.values())
@@ -321,6 +323,6 @@ def test_not_knowing_the_future_costs_at_most_three_times_of_knowing_it(demand: 
     levels = [d for s, d in demand for _ in range(s)]
     cost = 0.0
     for before, level in zip([Wanted(1, 0), *looks], levels, strict=False):
-        cost += mix(before.gpu, needed(level), CPU, one, EVEN).price_per_hour / 360
+        cost += with_gpus(before.gpu, load(level), CPU, one, 1.0).price_per_hour / 360
     cost += sum(count for _, count in changes(looks)) * one.price_per_hour * one.cold_start_s / 3600
     assert cost <= 3 * optimum([(10 * s, d) for s, d in demand]) + 0.02

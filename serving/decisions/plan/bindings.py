@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from serving.decisions import cost
+from serving.decisions.fleet import usable_rps
 from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Binding, Objective, Priced
 from serving.decisions.profile import Profile, ServerProfile
@@ -74,8 +74,7 @@ def _seen_s(servers: Sequence[ServerProfile], rows: int) -> Iterator[float]:
 def _too_few(objective: Objective, considered: Sequence[Priced]) -> Binding:
     most = objective.max_replicas or 0
     possible = most * sum(
-        max((cost.usable_rps(p, objective) for p in considered if p.pool == pool), default=0.0)
-        for pool in ("cpu", "gpu")
+        max((usable_rps(p, objective) for p in considered if p.pool == pool), default=0.0) for pool in ("cpu", "gpu")
     )
     says = f"with at most {most} servers of a kind {possible:.4g} requests per second are carried, {objective.peak_rps:g} are wanted"
     return Binding("rate", objective.peak_rps, possible, says)

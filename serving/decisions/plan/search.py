@@ -1,54 +1,57 @@
 """Which variant on which machines, and how many of them, carries the objective for the least money, or the least energy?
 
 Every server that was profiled and is in time, on the machine that stands for its own: CPU servers alone, GPU servers alone, and both,
-where at each rate the cheaper mix runs (`decisions/wake.py`'s, as the gateway decides it). Rule: servers are whole, each at most as busy
-as the headroom allows; nothing that was not measured at the objective takes part.
+at each rate the cheapest fleet (`decisions/fleet.py`). Rule: nothing that was not measured at the objective takes part.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
 
-from serving.decisions import cost
+from serving.decisions.break_even import break_even_rps
+from serving.decisions.cost import cheapest_alone, curve, per_million
+from serving.decisions.fleet import Fleet, carrying
 from serving.decisions.plan.bindings import why_not
 from serving.decisions.plan.caveats import caveats
 from serving.decisions.plan.matching import match, may_be_served
 from serving.decisions.plan.result import Objective, Plan, PoolPlan, Priced, Step
-from serving.decisions.prices import HOUR_S, PriceList
+from serving.decisions.prices import HOUR_S, PriceList, exact
 from serving.decisions.profile import Profile
-from serving.decisions.wake import EPSILON, Needed, Supply, WakeRules
-from serving.decisions.wake import cheapest as cheapest_mix
-
-# Servers of a kind at one rate beyond which a mix is not looked for: it could save less than one of so many. A guess.
-MAX_MIXED = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Servers of one kind, or of both, over all rates of the objective."""
+    """Servers of one kind, or of both, and the cheapest fleet of them at each rate (hours, requests per second) of the objective."""
 
     cpu: Priced | None
     gpu: Priced | None
-    steps: tuple[Step, ...]
+    fleets: tuple[tuple[float, float, Fleet], ...]
 
     @property
-    def per_day(self) -> float:
-        return sum(step.hours * step.per_hour for step in self.steps)
+    def per_day(self) -> Decimal:
+        return sum((exact(hours) * fleet.price for hours, _, fleet in self.fleets), Decimal(0))
 
     @property
-    def at_peak(self) -> float:
-        return max(step.per_hour for step in self.steps)
+    def at_peak(self) -> Decimal:
+        return max(fleet.price for _, _, fleet in self.fleets)
+
+    @property
+    def is_of_one(self) -> bool:
+        return self.cpu is None or self.gpu is None
 
     @property
     def joules_per_day(self) -> float | None:
-        """Of servers of one kind. What idle ones take is in nobody's figures."""
-        (only,) = [it for it in (self.cpu, self.gpu) if it is not None]
-        joules = only.server.joules_per_request
-        if joules is None:
-            return None
-        return sum(step.hours * HOUR_S * step.rate_rps * joules for step in self.steps)
+        """Of servers of one kind; of two, and where nobody measured them, None. What idle ones take is in nobody's figures."""
+        only = self.gpu if self.cpu is None else self.cpu if self.gpu is None else None
+        joules = None if only is None else only.server.joules_per_request
+        return None if joules is None else sum(hours * HOUR_S * rate * joules for hours, rate, _ in self.fleets)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(Step(hours, rate, it.num_cpu, it.num_gpu, it.price_per_hour) for hours, rate, it in self.fleets)
 
 
 def make_plan(
@@ -65,20 +68,19 @@ def make_plan(
     known = [profile for profile in profiles if profile.model == model]
     considered = _considered(known, objective, prices, instances or {})
     cpu, gpu = (_fronts([p for p in considered if p.pool == pool]) for pool in ("cpu", "gpu"))
-    ways = list(
-        _ways_by_energy(considered, objective) if objective.minimise == "energy" else _ways(cpu, gpu, objective)
-    )
-    cap = math.inf if objective.max_price_per_hour is None else objective.max_price_per_hour
-    possible = [way for way in ways if way.at_peak + gateway_per_hour <= cap * (1 + EPSILON)]
-    if objective.minimise == "energy":
+    by_energy = objective.minimise == "energy"
+    ways = list(_ways_by_energy(considered, objective) if by_energy else _ways(cpu, gpu, objective))
+    gateway = exact(gateway_per_hour)
+    cap = Decimal("inf") if objective.max_price_per_hour is None else exact(objective.max_price_per_hour)
+    possible = [way for way in ways if way.at_peak + gateway <= cap]
+    if by_energy:
         possible = [way for way in possible if way.joules_per_day is not None]
     best = min(possible, key=lambda way: _rank(way, objective), default=None)
+    prices_at_peak = [float(way.at_peak) for way in ways]
     bindings = (
-        ()
-        if best
-        else why_not(model, objective, known, considered, [w.at_peak for w in ways], gateway_per_hour, prices.currency)
+        () if best else why_not(model, objective, known, considered, prices_at_peak, gateway_per_hour, prices.currency)
     )
-    break_even = cost.break_even_rps(cpu, gpu, objective)
+    break_even = break_even_rps(cpu, gpu, objective)
     reach = 2 * max(objective.peak_rps, break_even or 0.0)
     fewest = max(1, objective.min_replicas)
     return Plan(
@@ -86,18 +88,18 @@ def make_plan(
         objective=objective,
         currency=prices.currency,
         pools=_pools(best),
-        per_hour_at_peak=best.at_peak + gateway_per_hour if best else None,
-        per_day=best.per_day + 24 * gateway_per_hour if best else None,
+        per_hour_at_peak=float(best.at_peak + gateway) if best else None,
+        per_day=float(best.per_day + 24 * gateway) if best else None,
         break_even_rps=break_even,
         per_million=_per_million(best, cpu, gpu, objective, gateway_per_hour),
-        curve=cost.curve(cpu, gpu, objective, fewest, reach),
+        curve=curve(cpu, gpu, objective, fewest, reach),
         considered=considered,
         bindings=bindings,
         caveats=caveats(known, _said(best, cpu, gpu, objective), objective, prices, instances or {}, today),
         steps=best.steps if best else (),
-        curve_of_two=cost.curve(cpu, gpu, objective, max(2, fewest), reach),
+        curve_of_two=curve(cpu, gpu, objective, max(2, fewest), reach),
         gateway_per_hour=gateway_per_hour,
-        joules_per_day=best.joules_per_day if best and _is_of_one(best) else None,
+        joules_per_day=best.joules_per_day if best else None,
     )
 
 
@@ -132,68 +134,33 @@ def _fronts(servers: Sequence[Priced]) -> list[Priced]:
 
 
 def _ways(cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) -> Iterator[Way]:
-    for one in cpu:
-        yield from _whole(one, None, [_alone(one, None, *rate, objective) for rate in objective.rates])
-    for one in gpu:
-        yield from _whole(None, one, [_alone(None, one, *rate, objective) for rate in objective.rates])
-    for base in cpu:
-        for peak in gpu:
-            yield from _whole(base, peak, [_together(base, peak, *rate, objective) for rate in objective.rates])
+    for ours, theirs in (*product(cpu, [None]), *product([None], gpu), *product(cpu, gpu)):
+        yield from _way(ours, theirs, objective)
 
 
 def _ways_by_energy(servers: Sequence[Priced], objective: Objective) -> Iterator[Way]:
     """Of one kind of server: what a request takes is known, what idle ones beside them take is not."""
     for one in servers:
         cpu, gpu = (one if one.pool == pool else None for pool in ("cpu", "gpu"))
-        yield from _whole(cpu, gpu, [_alone(cpu, gpu, *rate, objective) for rate in objective.rates])
+        yield from _way(cpu, gpu, objective)
 
 
-def _whole(cpu: Priced | None, gpu: Priced | None, steps: Sequence[Step | None]) -> Iterator[Way]:
+def _way(cpu: Priced | None, gpu: Priced | None, objective: Objective) -> Iterator[Way]:
     """Nothing where some rate is more than can be had carries."""
-    there = tuple(step for step in steps if step is not None)
-    if len(there) == len(steps):
-        yield Way(cpu, gpu, there)
-
-
-def _alone(cpu: Priced | None, gpu: Priced | None, hours: float, rate_rps: float, objective: Objective) -> Step | None:
-    one = cpu or gpu
-    assert one is not None
-    count = cost.replicas(one, rate_rps, objective)
-    if objective.max_replicas is not None and count > objective.max_replicas:
-        return None
-    return Step(hours, rate_rps, count if cpu else 0, 0 if cpu else count, count * one.per_hour)
-
-
-def _together(cpu: Priced, gpu: Priced, hours: float, rate_rps: float, objective: Objective) -> Step | None:
-    """The CPU pool is always there; GPUs come where they make it cheaper."""
-    needed = Needed(rate_rps / cpu.max_rate.rate_rps, rate_rps / gpu.max_rate.rate_rps)
-    rules = WakeRules(max_load_ratio=objective.headroom_ratio)
-    fewest = max(1, objective.min_replicas)
-    supplies = _supply(cpu, rate_rps, fewest, objective), _supply(gpu, rate_rps, 0, objective)
-    if max(supply.max_replicas for supply in supplies) > MAX_MIXED:
-        return None
-    mix = cheapest_mix(needed, *supplies, rules)
-    if mix.short > 1e-6:  # what wake.cheapest takes for nothing
-        return None
-    return Step(hours, rate_rps, mix.num_cpu, mix.num_gpu, mix.price_per_hour)
-
-
-def _supply(priced: Priced, rate_rps: float, fewest: int, objective: Objective) -> Supply:
-    most = cost.replicas(priced, rate_rps, objective)
-    if objective.max_replicas is not None:
-        most = min(most, objective.max_replicas)
-    return Supply(priced.per_hour, min(fewest, most), most)
-
-
-def _is_of_one(way: Way) -> bool:
-    return way.cpu is None or way.gpu is None
+    fleets = []
+    for hours, rate_rps in objective.rates:
+        fleet = carrying(cpu, gpu, rate_rps, objective)
+        if fleet is None:
+            return
+        fleets.append((hours, rate_rps, fleet))
+    yield Way(cpu, gpu, tuple(fleets))
 
 
 def _rank(way: Way, objective: Objective) -> tuple[object, ...]:
     """Of equals one kind of server before two, CPUs before GPUs, and the more accurate."""
     joules = (way.joules_per_day or 0.0) if objective.minimise == "energy" else 0.0
     accuracy = sum(p.server.accuracy or 0.0 for p in (way.cpu, way.gpu) if p is not None)
-    return joules, round(way.per_day, 9), not _is_of_one(way), way.gpu is not None, -accuracy
+    return joules, way.per_day, not way.is_of_one, way.gpu is not None, -accuracy
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------------
@@ -203,13 +170,16 @@ def _pools(way: Way | None) -> tuple[PoolPlan, ...]:
     """Those of which a server runs at some rate."""
     if way is None:
         return ()
-    sides = (("cpu", way.cpu, [s.num_cpu for s in way.steps]), ("gpu", way.gpu, [s.num_gpu for s in way.steps]))
+    sides = (
+        ("cpu", way.cpu, [it.num_cpu for _, _, it in way.fleets]),
+        ("gpu", way.gpu, [it.num_gpu for _, _, it in way.fleets]),
+    )
     return tuple(PoolPlan(name, one, min(n), max(n)) for name, one, n in sides if one is not None and max(n) > 0)
 
 
 def _said(way: Way | None, cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) -> tuple[Priced, ...]:
     """Servers that a number of the plan stands on: those that it has, and the cheapest of each kind at the peak."""
-    best = [it[0] for side in (cpu, gpu) if (it := cost.cheapest(side, objective.peak_rps, objective))]
+    best = [it.priced for side in (cpu, gpu) if (it := cheapest_alone(side, objective.peak_rps, objective))]
     chosen = [one for one in (way.cpu, way.gpu) if one is not None] if way else []
     return tuple({id(one): one for one in (*chosen, *best)}.values())
 
@@ -219,10 +189,10 @@ def _per_million(
 ) -> tuple[tuple[str, float], ...]:
     said = []
     for pool, side in (("cpu", cpu), ("gpu", gpu)):
-        if best := cost.cheapest(side, objective.peak_rps, objective):
+        if best := cheapest_alone(side, objective.peak_rps, objective):
             loads = (("at its highest rate", 1.0), ("at 70 % of it", 0.7), ("at 50 % of it", 0.5))
-            said += [(f"{pool} {what}", best[0].per_million(ratio)) for what, ratio in loads]
+            said += [(f"{pool} {what}", best.priced.per_million(ratio)) for what, ratio in loads]
     for step in {step.rate_rps: step for step in way.steps if step.rate_rps > 0}.values() if way else ():
-        price = cost.per_million(step.per_hour + gateway_per_hour, step.rate_rps)
+        price = per_million(step.per_hour + gateway_per_hour, step.rate_rps)
         said.append((f"the plan at {step.rate_rps:g}/s", price))
     return tuple(said)

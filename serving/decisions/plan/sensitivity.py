@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from serving.decisions import cost
+from serving.decisions.break_even import break_even_rps
+from serving.decisions.cost import cheapest_alone, cost_point
+from serving.decisions.fleet import EPSILON
 from serving.decisions.plan.result import Objective, Priced
 
 # `…_price`: `at` is the ratio to today's. `…_rate`: requests per second of the cheapest server of the kind, at an end of what was measured.
@@ -67,8 +69,8 @@ def _rates(cpu: list[Priced], gpu: list[Priced], objective: Objective) -> Iterat
     what: What
     for what, side in (("cpu_rate", cpu), ("gpu_rate", gpu)):
         for end in ends:
-            best = cost.cheapest(side, objective.peak_rps, objective)
-            at = end(best[0]) if best else None
+            best = cheapest_alone(side, objective.peak_rps, objective)
+            at = end(best.priced) if best else None
             if at is not None and at > 0:
                 other = [_at(p, end(p)) for p in side]
                 yield what, at, other if what == "cpu_rate" else cpu, other if what == "gpu_rate" else gpu
@@ -79,10 +81,10 @@ def _at(priced: Priced, rate_rps: float | None) -> Priced:
 
 
 def _answer(what: What, at: float, cpu: Sequence[Priced], gpu: Sequence[Priced], asked: Objective) -> Sensitivity:
-    points = [(hours, cost.cost_point(cpu, gpu, rate, asked)) for hours, rate in asked.rates]
+    points = [(hours, cost_point(cpu, gpu, rate, asked)) for hours, rate in asked.rates]
     cpu_day = sum(hours * (point.cpu_per_hour or 0.0) for hours, point in points) if cpu else None
     gpu_day = sum(hours * (point.gpu_per_hour or 0.0) for hours, point in points) if gpu else None
     cheaper: Literal["cpu", "gpu"] | None = None
-    if cpu_day is not None and gpu_day is not None and abs(cpu_day - gpu_day) > cost.EPSILON:
+    if cpu_day is not None and gpu_day is not None and abs(cpu_day - gpu_day) > EPSILON:
         cheaper = "gpu" if gpu_day < cpu_day else "cpu"
-    return Sensitivity(what, at, cheaper, cpu_day, gpu_day, cost.break_even_rps(cpu, gpu, asked))
+    return Sensitivity(what, at, cheaper, cpu_day, gpu_day, break_even_rps(cpu, gpu, asked))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from serving.decisions.fleet import Load
 from serving.decisions.simulate.arrivals import Arrivals
 from serving.decisions.simulate.oracle import Plan, demands, plan
 from serving.decisions.simulate.outcome import Outcome
 from serving.decisions.simulate.run import Draws, Run
 from serving.decisions.simulate.setting import POLICIES, Policy, Setting
-from serving.decisions.wake import Needed
 
 MAX_TRIES = 8
 FIRST_LOAD_RATIO = 0.9  # of a server; what that makes late is tried again with more
@@ -50,7 +50,7 @@ def simulate(
     return replace(best, policy=policy.name)
 
 
-def _tries(setting: Setting, slots: list[Needed], attempt: Callable[[Plan], Run]) -> list[Outcome]:
+def _tries(setting: Setting, slots: list[Load], attempt: Callable[[Plan], Run]) -> list[Outcome]:
     # A reserve is for who does not know.
     free = replace(setting, cpu=replace(setting.cpu, min_replicas=0), gpu=replace(setting.gpu, min_replicas=0))
     factors = [setting.wake.max_load_ratio / FIRST_LOAD_RATIO] * len(slots)
@@ -73,5 +73,5 @@ def _tries(setting: Setting, slots: list[Needed], attempt: Callable[[Plan], Run]
     return outcomes
 
 
-def _more(slots: list[Needed], factors: list[float]) -> list[Needed]:
-    return [Needed(*(servers * factor for servers in slot.each)) for slot, factor in zip(slots, factors, strict=True)]
+def _more(slots: list[Load], factors: list[float]) -> list[Load]:
+    return [Load(*(servers * factor for servers in slot.each)) for slot, factor in zip(slots, factors, strict=True)]

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
+from serving.decisions.fleet import Fleet, Load, with_gpus
 from serving.decisions.prices import HOUR_S
 from serving.decisions.simulate.arrivals import Arrivals, num_seconds
 from serving.decisions.simulate.outcome import SLOT_S
 from serving.decisions.simulate.setting import Policy, Setting
-from serving.decisions.wake import Mix, Needed, mix
 from serving.scheduling.choice import able, that_take
 
 SHORT_PRICE = 1e6  # of an hour in which all is short: more than any server
@@ -40,26 +40,26 @@ class Costs:
     def __init__(self, setting: Setting, policy: Policy) -> None:
         self._cpu, self._gpu, self._objective_s = setting.cpu, setting.gpu, setting.objective_s
         self._pools = setting.used_by(policy)
-        self._known: dict[float, Needed] = {}
+        self._known: dict[float, Load] = {}
 
-    def of(self, asked: Mapping[float, int]) -> Needed:
+    def of(self, asked: Mapping[float, int]) -> Load:
         """Seconds of one server on CPU, on GPU, and of both those that only it can answer in time."""
         cpu_s = gpu_s = gpu_only_s = cpu_only_s = 0.0
         for rows, number in asked.items():
             one = self._known.get(rows) or self._add(rows)
             cpu_s, gpu_s = cpu_s + one.cpu * number, gpu_s + one.gpu * number
             gpu_only_s, cpu_only_s = gpu_only_s + one.gpu_only * number, cpu_only_s + one.cpu_only * number
-        return Needed(cpu_s, gpu_s, gpu_only_s, cpu_only_s)
+        return Load(cpu_s, gpu_s, gpu_only_s, cpu_only_s)
 
-    def _add(self, rows: float) -> Needed:
+    def _add(self, rows: float) -> Load:
         pools = able(that_take(self._pools, rows), rows, self._objective_s)
         cpu_s = self._cpu.service.cost_s(rows) if self._cpu in pools else 0.0
         gpu_s = self._gpu.service.cost_s(rows) if self._gpu in pools else 0.0
-        self._known[rows] = one = Needed(cpu_s, gpu_s, 0.0 if cpu_s else gpu_s, 0.0 if gpu_s else cpu_s)
+        self._known[rows] = one = Load(cpu_s, gpu_s, 0.0 if cpu_s else gpu_s, 0.0 if gpu_s else cpu_s)
         return one
 
 
-def demands(arrivals: Arrivals, setting: Setting, policy: Policy) -> list[Needed]:
+def demands(arrivals: Arrivals, setting: Setting, policy: Policy) -> list[Load]:
     """What each slot needs, as `wake` is told it."""
     costs = Costs(setting, policy)
     slots = [[0.0, 0.0, 0.0, 0.0] for _ in range(int(arrivals.duration_s / SLOT_S) + 1)]
@@ -67,24 +67,26 @@ def demands(arrivals: Arrivals, setting: Setting, policy: Policy) -> list[Needed
         slot = slots[int(second / SLOT_S)]
         for at, seconds in enumerate(costs.of(arrivals.asked(second)).each):
             slot[at] += seconds / SLOT_S
-    return [Needed(*slot) for slot in slots]
+    return [Load(*slot) for slot in slots]
 
 
-def peak_gpus(slots: list[Needed], setting: Setting) -> int:
+def peak_gpus(slots: list[Load], setting: Setting) -> int:
     """GPU servers that carry every slot alone."""
     most = max((slot.gpu for slot in slots), default=0.0)
     return min(max(1, ceil(most / setting.wake.max_load_ratio - 1e-9)), setting.gpu.max_replicas)
 
 
-def plan(slots: list[Needed], setting: Setting) -> Plan:
+def plan(slots: list[Load], setting: Setting) -> Plan:
     cpu, gpu, rules = setting.cpu.supply, setting.gpu.supply, setting.wake
     numbers = range(gpu.min_replicas, gpu.max_replicas + 1)
     start_price = gpu.price_per_hour * gpu.cold_start_s / HOUR_S
     costs = {number: start_price * number for number in numbers}
     came_from: list[dict[int, int]] = []
-    kept: dict[Needed, dict[int, Mix]] = {}
+    kept: dict[Load, dict[int, Fleet]] = {}
     for slot in slots:
-        mixes = kept.setdefault(slot, {n: mix(n, slot, cpu, gpu, rules) for n in numbers} if slot not in kept else {})
+        mixes = kept.setdefault(
+            slot, {n: with_gpus(n, slot, cpu, gpu, rules.max_load_ratio) for n in numbers} if slot not in kept else {}
+        )
         before = {n: _cheapest_from(costs, n, start_price) for n in numbers}
         came_from.append({n: origin for n, (_, origin) in before.items()})
         costs = {
@@ -108,8 +110,8 @@ def _cheapest_from(costs: dict[int, float], number: int, start_price: float) -> 
     return best
 
 
-def first_mix(slots: list[Needed], setting: Setting) -> Mix:
+def first_mix(slots: list[Load], setting: Setting) -> Fleet:
     """CPU servers for the first minute, and no GPU."""
-    first = slots[: ceil(60 / SLOT_S)] or [Needed(0, 0)]
-    mean = Needed(*(sum(each) / len(first) for each in zip(*(slot.each for slot in first), strict=True)))
-    return mix(0, mean, setting.cpu.supply, setting.gpu.supply, setting.wake)
+    first = slots[: ceil(60 / SLOT_S)] or [Load(0, 0)]
+    mean = Load(*(sum(each) / len(first) for each in zip(*(slot.each for slot in first), strict=True)))
+    return with_gpus(0, mean, setting.cpu.supply, setting.gpu.supply, setting.wake.max_load_ratio)

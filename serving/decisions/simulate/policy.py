@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from math import ceil, inf
 
+from serving.decisions.fleet import Load
 from serving.decisions.simulate.oracle import Plan, first_mix
 from serving.decisions.simulate.outcome import SLOT_S
 from serving.decisions.simulate.setting import Policy, Setting
-from serving.decisions.wake import Needed, Wanted, want
+from serving.decisions.wake import Wanted, want
 
 
 class Scaler:
-    def __init__(self, policy: Policy, setting: Setting, slots: list[Needed], plan: Plan) -> None:
+    def __init__(self, policy: Policy, setting: Setting, slots: list[Load], plan: Plan) -> None:
         self._policy, self._setting, self._plan = policy, setting, plan
         self.first = self._first(slots)
         self._wanted = Wanted(*self.first)
@@ -24,7 +25,7 @@ class Scaler:
     def came(self, now: float) -> None:
         self._last_came = now
 
-    def wanted(self, now: float, needed: Needed, num_gpu: int, num_gpu_ready: int) -> tuple[int, int]:
+    def wanted(self, now: float, needed: Load, num_gpu: int, num_gpu_ready: int) -> tuple[int, int]:
         """CPU and GPU servers; `num_gpu` counts those on their way, too."""
         setting, scaler = self._setting, self._policy.scaler
         if scaler == "oracle":
@@ -37,7 +38,7 @@ class Scaler:
         self._wanted = want(self._wanted, now, needed, cpu, gpu, num_gpu_ready, setting.wake)
         return self._wanted.cpu, self._wanted.gpu
 
-    def _first(self, slots: list[Needed]) -> tuple[int, int]:
+    def _first(self, slots: list[Load]) -> tuple[int, int]:
         setting, policy = self._setting, self._policy
         if policy.scaler == "oracle":
             return self._foreseen(0.0)  # before time began it knew, too
@@ -53,7 +54,7 @@ class Scaler:
         gpu_ahead_s = setting.gpu.cold_start.mean_s + setting.bridge.settle_s + setting.bridge.ramp_s + SLOT_S
         return self._plan.most(now, cpu_ahead_s)[0], self._plan.most(now, gpu_ahead_s)[1]
 
-    def _by_demand(self, now: float, needed: Needed, num_gpu: int) -> int:
+    def _by_demand(self, now: float, needed: Load, num_gpu: int) -> int:
         """As many as the demand needs, at once; to none after the cool-down, and not to fewer before."""
         if now - self._last_came > self._setting.cooldown_s:
             return self._setting.gpu.min_replicas

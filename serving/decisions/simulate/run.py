@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
+from serving.decisions.fleet import Load
 from serving.decisions.simulate.arrivals import Arrivals, num_seconds
 from serving.decisions.simulate.oracle import Costs, Plan, peak_gpus
 from serving.decisions.simulate.outcome import Outcome, Tally
@@ -20,7 +21,6 @@ from serving.decisions.simulate.requests import Answering, Stretch
 from serving.decisions.simulate.sampling import Sampling
 from serving.decisions.simulate.server import Server
 from serving.decisions.simulate.setting import Policy, PoolSetting, Setting
-from serving.decisions.wake import Needed
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 
 NUM_MOMENTS = 240  # points of the picture
@@ -41,7 +41,7 @@ class Run:
         setting: Setting,
         policy: Policy,
         arrivals: Arrivals,
-        slots: list[Needed],
+        slots: list[Load],
         draws: Draws,
         *,
         per_second: int | None = None,
@@ -130,7 +130,7 @@ class Run:
         """What a gateway and a scaler do every second."""
         answering = self._answering
         answering.drain(now - answering.skipped_s, 1.0)
-        needed = Needed(*(demand.replicas(now) for demand in self._demands))
+        needed = Load(*(demand.replicas(now) for demand in self._demands))
         num_ready = len(self._gpu.ready)
         wanted = self._scaler.wanted(now, needed, self._gpu.num_asked, num_ready)
         for fleet, number in zip((self._cpu, self._gpu), wanted, strict=True):
@@ -172,7 +172,7 @@ class Run:
         )
 
 
-def _for_policy(setting: Setting, policy: Policy, slots: list[Needed]) -> Setting:
+def _for_policy(setting: Setting, policy: Policy, slots: list[Load]) -> Setting:
     """Without the servers that the policy does not use."""
     cpu: PoolSetting = setting.cpu if policy.has_cpu else setting.cpu.at_most(0)
     gpu: PoolSetting = setting.gpu.at_most(0) if policy.scaler == "none" else setting.gpu

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
 
-from serving.decisions.wake import WAKE_RULES, Supply, WakeRules
+from serving.decisions.fleet import Supply
+from serving.decisions.wake import WAKE_RULES, WakeRules
 from serving.scheduling.bridge import RULES, Rules
 from serving.scheduling.prediction import Service
 
