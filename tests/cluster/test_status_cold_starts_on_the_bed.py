@@ -12,8 +12,8 @@ import pytest
 
 from serving.cluster.kubeconfig import connect
 from serving.cluster.objects.pods import Deployment
-from serving.cluster.scaler.http_server import Pages
-from serving.cluster.scaler.state import Answer, Told
+from serving.cluster.scaler.http_server import HttpServer
+from serving.cluster.scaler.state import Result, ScalerState
 from serving.cluster.snapshot import Snapshot
 from serving.cluster.status.collect import scaler_reports
 from serving.decisions.cold_start import ColdStart, Server
@@ -39,16 +39,16 @@ def own_address() -> str:
 def port() -> Iterator[int]:
     """Where the cold starts are told: the scaler's own pages."""
 
-    async def told_of() -> Told:
-        told = Told(("gpu",))
-        told.tell(Answer(cold_starts=(COLD,)))
+    async def told_of() -> ScalerState:
+        told = ScalerState(("gpu",))
+        told.publish(Result(cold_starts=(COLD,)))
         return told
 
     with socket.socket() as free:
         free.bind((own_address(), 0))
         number = int(free.getsockname()[1])
     with asyncio.Runner() as runner:
-        pages = Pages(runner.run(told_of()), own_address(), number)
+        pages = HttpServer(runner.run(told_of()), own_address(), number)
         pages.start()
         yield number
         pages.stop()

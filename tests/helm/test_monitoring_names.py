@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from serving.cluster.scaler.metrics import Metrics
-from serving.cluster.scaler.state import Answer, Ended
+from serving.cluster.scaler.state import ColdStartTotals, Result
 from serving.decisions.gateways import Gateway, Gateways
 from serving.decisions.scaling import Scaling
 from serving.keys import changes
@@ -55,11 +55,11 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
 
 
 class Newest:
-    """What a scaler holds for whoever asks (`serving.cluster.scaler.state.Told`), without its event loop."""
+    """What a scaler holds for whoever asks (`serving.cluster.scaler.state.ScalerState`), without its event loop."""
 
-    answer = Answer(Scaling(gateways=Gateways({"10.0.0.1:9090": Gateway({}, 0.0)}), replicas={"gpu": 1}))
+    result = Result(Scaling(gateways=Gateways({"10.0.0.1:9090": Gateway({}, 0.0)}), replicas={"gpu": 1}))
     decisions: dict[tuple[str, str, str], int] = {}  # noqa: RUF012
-    ended = Ended()
+    totals = ColdStartTotals()
 
 
 def lacking(selector: Selector, scrape: Scrape, recorded: dict[str, set[str]]) -> list[str]:

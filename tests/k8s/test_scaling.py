@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from serving.cluster.scaler.metrics import Metrics
-from serving.cluster.scaler.state import Answer, Ended
+from serving.cluster.scaler.state import ColdStartTotals, Result
 from serving.decisions.scaling import Scaling
 
 from .conftest import K8S, ROOT, Object, Render, one
@@ -19,11 +19,11 @@ GOOD = {"scalerAddress": "tandem-scaler.serving.svc:9092", "pool": "gpu"}
 
 
 class Newest:
-    """What the scaler holds for whoever asks (`serving.cluster.scaler.state.Told`), without its event loop."""
+    """What the scaler holds for whoever asks (`serving.cluster.scaler.state.ScalerState`), without its event loop."""
 
-    answer = Answer(Scaling(replicas={"gpu": 2}))
+    result = Result(Scaling(replicas={"gpu": 2}))
     decisions: dict[Any, int] = {}  # noqa: RUF012
-    ended = Ended()
+    totals = ColdStartTotals()
 
 
 def scalers_series() -> str:

@@ -15,11 +15,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.discovery import Names
-from serving.cluster.scaler.http_server import Pages
+from serving.cluster.scaler.discovery import GatewayNames
+from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.keda import ExternalScaler
-from serving.cluster.scaler.reconcile import Looking
-from serving.cluster.scaler.state import Told
+from serving.cluster.scaler.reconcile import Reconciler
+from serving.cluster.scaler.state import ScalerState
 from serving.decisions.scaling import lanes_of, unweighed
 from serving.errors import UserError
 from serving.settings import read_settings
@@ -43,7 +43,7 @@ class Options:
 def run(options: Options) -> int:
     """Until SIGTERM or SIGINT. Raises UserError for options that cannot be used."""
     settings = read_settings(options.config)
-    names = Names([_checked(url) for url in options.gateways])
+    names = GatewayNames([_checked(url) for url in options.gateways])
     key = _key_reader(options.key_file)
     key()
     if options.port == options.grpc_port:
@@ -52,9 +52,9 @@ def run(options: Options) -> int:
     cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
     async def serve() -> None:
-        told = Told(tuple(settings.pools))
-        pages = Pages(told, options.host, options.port)
-        external = None if options.grpc_port is None else ExternalScaler(told, options.host, options.grpc_port)
+        state = ScalerState(tuple(settings.pools))
+        pages = HttpServer(state, options.host, options.port)
+        external = None if options.grpc_port is None else ExternalScaler(state, options.host, options.grpc_port)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
                 "traffic that no other pool may answer (docs/scaler.md)"
             )
         _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
-        looking = asyncio.create_task(Looking(names, cluster, lanes, told, key, _say).go_on())
+        looking = asyncio.create_task(Reconciler(names, cluster, lanes, state, key, _say).run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
         if looking.done():

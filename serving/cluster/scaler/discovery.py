@@ -16,7 +16,7 @@ Resolve = Callable[[str, int], list[str]]  # raises NoAddress, or another OSErro
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     address: str
     port: int
 
@@ -26,27 +26,27 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Addresses:
     """`problem`: why a name could not be looked up, in words; empty where all could be. `are_known`: all could be, this time."""
 
-    places: tuple[Place, ...]
+    places: tuple[Endpoint, ...]
     problem: str = ""
     are_known: bool = True
 
 
-class Names:
+class GatewayNames:
     """Asked at every look; never waits."""
 
     def __init__(self, urls: Sequence[str], resolve: Resolve = look_up_now) -> None:
         self._resolve = resolve
         self._names = [_Name(*split(url)) for url in urls]
 
-    def look(self, now: float) -> Named:
+    def look(self, now: float) -> Addresses:
         for name in self._names:
             name.look(now, self._resolve)
         places = {place: None for name in self._names for place in name.places}
         problem = next((name.problem for name in self._names if name.problem), "")
-        return Named(tuple(places), problem, all(name.is_known for name in self._names))
+        return Addresses(tuple(places), problem, all(name.is_known for name in self._names))
 
 
 class _Name:
@@ -56,7 +56,7 @@ class _Name:
         self._host, self._port = host, port
         self._asked_at = float("-inf")
         self._thread: threading.Thread | None = None
-        self.places: tuple[Place, ...] = (Place(host, port),) if is_literal(host) else ()
+        self.places: tuple[Endpoint, ...] = (Endpoint(host, port),) if is_literal(host) else ()
         self.problem = ""
         self.is_known = is_literal(host)
 
@@ -70,7 +70,7 @@ class _Name:
 
     def _ask(self, resolve: Resolve) -> None:
         try:
-            self.places = tuple(Place(address, self._port) for address in resolve(self._host, self._port))
+            self.places = tuple(Endpoint(address, self._port) for address in resolve(self._host, self._port))
             self.problem, self.is_known = "", True
         except NoAddress:
             self.places, self.problem, self.is_known = (), f"{self._host} has no address", True

@@ -14,22 +14,22 @@ from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import Any
 
 from serving.cluster.scaler.metrics import Metrics
-from serving.cluster.scaler.state import Told
+from serving.cluster.scaler.state import ScalerState
 from serving.decisions.cold_start import ColdStart
 from serving.errors import UserError
 
 STUCK_S = 30.0  # without a look, which comes every second and ends after 2 s: the loop hangs; a guess
 STOP_S = 0.1  # how often it looks whether it should stop
-TALK_S = 10.0  # for one question and its answer; Prometheus waits as long by default
-MAX_TALKS = 64  # at once, each on a thread; Prometheus, probes and people make a few; a guess
+CONNECTION_S = 10.0  # for one question and its answer; Prometheus waits as long by default
+MAX_CONNECTIONS = 64  # at once, each on a thread; Prometheus, probes and people make a few; a guess
 READING = ("GET", "HEAD")
 
 
-class Pages:
-    def __init__(self, told: Told, host: str, port: int, now: Callable[[], float] = time.monotonic) -> None:
+class HttpServer:
+    def __init__(self, state: ScalerState, host: str, port: int, now: Callable[[], float] = time.monotonic) -> None:
         """Raises UserError where the port is taken."""
         try:
-            self._server = _Server((host, port), _handler(told, Metrics(told, now), now))
+            self._server = _Server((host, port), _handler(state, Metrics(state, now), now))
         except OSError as error:
             why = (
                 "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
@@ -52,23 +52,23 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
-        self._talks: dict[socket, float] = {}  # until when each may last
+        self._connections: dict[socket, float] = {}  # until when each may last
         super().__init__(address, handler)
 
     def verify_request(self, request: Any, _address: object) -> bool:
-        if len(self._talks) >= MAX_TALKS:
+        if len(self._connections) >= MAX_CONNECTIONS:
             return False
-        self._talks[request] = time.monotonic() + TALK_S
+        self._connections[request] = time.monotonic() + CONNECTION_S
         return True
 
     def shutdown_request(self, request: Any) -> None:
-        self._talks.pop(request, None)
+        self._connections.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Called every STOP_S."""
         now = time.monotonic()
-        for talk, end in list(self._talks.items()):
+        for talk, end in list(self._connections.items()):
             if now > end:
                 with suppress(OSError):
                     talk.shutdown(SHUT_RDWR)  # its thread reads the end, and closes it
@@ -77,7 +77,7 @@ class _Server(ThreadingHTTPServer):
         pass  # a client that left
 
 
-def _handler(told: Told, metrics: Metrics, now: Callable[[], float]) -> type[BaseHTTPRequestHandler]:
+def _handler(state: ScalerState, metrics: Metrics, now: Callable[[], float]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -86,7 +86,7 @@ def _handler(told: Told, metrics: Metrics, now: Callable[[], float]) -> type[Bas
 
         def do_GET(self) -> None:
             accept = self.headers.get("Accept", "")
-            status, kind, body = _page(self.path.partition("?")[0], accept, told, metrics, now())
+            status, kind, body = _page(self.path.partition("?")[0], accept, state, metrics, now())
             if self.command not in READING:
                 status, kind, body = _json(405, {"error": "there is nothing to change here: GET and HEAD"})
             self.send_response(status)
@@ -110,26 +110,28 @@ def _handler(told: Told, metrics: Metrics, now: Callable[[], float]) -> type[Bas
     return Handler
 
 
-def _page(path: str, accept: str, told: Told, metrics: Metrics, now: float) -> tuple[int, str, bytes]:
+def _page(path: str, accept: str, state: ScalerState, metrics: Metrics, now: float) -> tuple[int, str, bytes]:
     """Status, content type, body."""
     if path == "/metrics":
         kind, text = metrics.text(accept)
         return 200, kind, text
     if path == "/cold-starts":
-        listed = [_described(it) for it in told.answer.cold_starts]
+        listed = [_described(it) for it in state.result.cold_starts]
         return _json(200, {"version": 1, "cold_starts": listed})
     if path == "/status":
-        return _json(200, _status(told, now))
+        return _json(200, _status(state, now))
     if path == "/health/live":
-        is_stuck = told.was_asked and now - told.answer.scaling.at > STUCK_S
+        is_stuck = state.has_looked and now - state.result.scaling.at > STUCK_S
         return _json(503 if is_stuck else 200, {"live": not is_stuck})
     if path == "/health/ready":
-        return _json(200 if told.was_known else 503, {"ready": told.was_known, "holds": told.answer.scaling.holds})
+        return _json(
+            200 if state.has_published else 503, {"ready": state.has_published, "holds": state.result.scaling.holds}
+        )
     return _json(404, {"error": "there are /metrics, /status, /cold-starts, /health/live and /health/ready"})
 
 
-def _status(told: Told, now: float) -> dict[str, object]:
-    answer, scaling = told.answer, told.answer.scaling
+def _status(state: ScalerState, now: float) -> dict[str, object]:
+    answer, scaling = state.result, state.result.scaling
     gateways = {
         address: {
             "heard_s_ago": None if it.said is None else round(max(0.0, now - it.read_at), 3),

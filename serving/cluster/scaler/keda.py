@@ -16,7 +16,7 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from serving.cluster.scaler.state import Told
+from serving.cluster.scaler.state import ScalerState
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.protocol import external_scaler as wire
@@ -40,9 +40,9 @@ OPTIONS = {
 class ExternalScaler:
     """Made inside a running event loop."""
 
-    def __init__(self, told: Told, host: str, port: int) -> None:
+    def __init__(self, state: ScalerState, host: str, port: int) -> None:
         """Raises UserError where the port is taken."""
-        self._told = told
+        self._state = state
         self._server = grpc.aio.server(options=list(OPTIONS.items()))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         try:
@@ -58,7 +58,7 @@ class ExternalScaler:
 
     async def stop(self) -> None:
         """Nothing is lost: whoever asked asks again."""
-        self._told.end()
+        self._state.end()
         await self._server.stop(GOODBYE_S)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
@@ -87,26 +87,26 @@ class ExternalScaler:
     async def _stream(self, sent: bytes, context: Any) -> AsyncIterator[Any]:
         pool = await self._pool(await _ref(sent, context), context)
         last: bool | None = None
-        while not self._told.is_over:
-            replicas = self._told.replicas(pool)
+        while not self._state.is_over:
+            replicas = self._state.replicas(pool)
             if replicas is not None and (replicas > 0) is not last:
                 last = replicas > 0
                 yield wire.active(last)
             else:
-                await self._told.next()
+                await self._state.next()
 
     async def _pool(self, ref: Any, context: Any) -> str:
         pool = str(ref.scalerMetadata.get(POOL, ""))
-        if pool not in self._told.pools:
+        if pool not in self._state.pools:
             said = pool[:MAX_NAME]
             named = f"no pool '{said}'" if pool else f"the trigger's metadata name no '{POOL}'"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, named + _known(said, self._told.pools))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, named + _known(said, self._state.pools))
         return pool
 
     async def _replicas(self, ref: Any, context: Any) -> int:
-        replicas = self._told.replicas(await self._pool(ref, context))
+        replicas = self._state.replicas(await self._pool(ref, context))
         if replicas is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"not known now: {self._told.answer.scaling.holds}")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"not known now: {self._state.result.scaling.holds}")
         assert replicas is not None
         return replicas
 

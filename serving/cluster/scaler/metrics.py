@@ -14,13 +14,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 
 import serving
-from serving.cluster.scaler.state import Ended, Told
+from serving.cluster.scaler.state import ColdStartTotals, ScalerState
 from serving.decisions.cold_start import ColdStart
 
 
 class Metrics:
-    def __init__(self, told: Told, now: Callable[[], float]) -> None:
-        self._told, self._now = told, now
+    def __init__(self, state: ScalerState, now: Callable[[], float]) -> None:
+        self._state, self._now = state, now
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -31,7 +31,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """prometheus_client calls this at a scrape."""
-        answer, scaling = self._told.answer, self._told.answer.scaling
+        answer, scaling = self._state.result, self._state.result.scaling
         wanted = GaugeMetricFamily(
             "tandem_wanted_replicas",
             "Servers that are wanted of a pool; absent while that is not known.",
@@ -60,13 +60,13 @@ class Metrics:
         decisions = CounterMetricFamily(
             "tandem_scaler_decisions", "Changes of a wanted number.", labels=["pool", "direction", "reason"]
         )
-        for labels, count in list(self._told.decisions.items()):
+        for labels, count in list(self._state.decisions.items()):
             decisions.add_metric(list(labels), count)
         yield decisions
         if answer.is_api_readable is not None:
             yield _gauge("tandem_scaler_api_readable", "1 while Kubernetes can be asked.", answer.is_api_readable)
         yield from _cold_starts(answer.cold_starts)
-        yield from _ended(self._told.ended)
+        yield from _ended(self._state.totals)
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)
         yield build
@@ -93,7 +93,7 @@ def _cold_starts(all_of_them: tuple[ColdStart, ...]) -> Iterator[Metric]:
     yield going_on
 
 
-def _ended(of: Ended) -> Iterator[Metric]:
+def _ended(of: ColdStartTotals) -> Iterator[Metric]:
     """Read on another thread than the one that counts."""
     ends = CounterMetricFamily(
         "tandem_cold_starts", "Cold starts that came to an end: answered, or given_up.", labels=["pool", "end"]

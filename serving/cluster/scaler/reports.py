@@ -1,7 +1,8 @@
-"""What does one gateway say? Out of the text of its `/metrics/demand`, or of an older one's `/metrics`. Pure.
+"""What does one gateway publish of its demand? Reads its `/metrics/demand`, or an older one's `/metrics`, and parses it.
 
 Lines that nobody here needs are not parsed: an older gateway with many models publishes thousands, every second. Rule: a gateway whose
-numbers cannot be right is no gateway that was heard.
+numbers cannot be right has not reported. A look may not wait for a gateway that trickles, and stopping must not wait for a look: so reading
+is a coroutine that can be cancelled, and no thread.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.decisions.demand import Demand
 
 LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
-MAX_BYTES = (
-    8 * 2**20
-)  # all metrics of 50 models with two variants on two pools are 1 MB; reading it takes 2 s of a core at worst (measured)
+# All metrics of 50 models with two variants on two pools are 1 MB; reading 8 MiB takes 2 s of a core at worst (measured).
+MAX_BYTES = 8 * 2**20
 WAYS_OUT = {
     401: "a key is wanted: TANDEM_API_KEY or --key-file, with scope metrics",
     403: "the key has no scope 'metrics'",
@@ -29,32 +29,32 @@ WAYS_OUT = {
 }
 
 
-class NotHeard(Exception):
+class NoReport(Exception):
     """A gateway has not answered; the text says why."""
 
 
-class NotThere(NotHeard):
+class NoSuchPage(NoReport):
     """It has no such page."""
 
 
-async def demand(address: str, port: int, key: str | None = None) -> str:
-    """The lines that `published` reads: a small page, or all metrics of an older gateway that has none. Raises NotHeard."""
+async def read_demand(address: str, port: int, key: str | None = None) -> str:
+    """What `parse_report` reads: a small page, or all metrics of an older gateway that has none. Raises NoReport."""
     try:
-        return await page(address, port, "/metrics/demand", key)
-    except NotThere:
-        return await page(address, port, "/metrics", key)
+        return await read_page(address, port, "/metrics/demand", key)
+    except NoSuchPage:
+        return await read_page(address, port, "/metrics", key)
 
 
-async def page(address: str, port: int, path: str, key: str | None = None, limit_s: float = LIMIT_S) -> str:
-    """The body. Raises NotHeard."""
+async def read_page(address: str, port: int, path: str, key: str | None = None, limit_s: float = LIMIT_S) -> str:
+    """The body. Raises NoReport."""
     try:
         async with asyncio.timeout(limit_s):
             return await _page(address, port, path, key)
     except TimeoutError:
-        raise NotHeard(f"no answer within {limit_s:g} s") from None
+        raise NoReport(f"no answer within {limit_s:g} s") from None
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
-        raise NotHeard(why.lower()) from None
+        raise NoReport(why.lower()) from None
 
 
 async def _page(address: str, port: int, path: str, key: str | None) -> str:
@@ -65,24 +65,24 @@ async def _page(address: str, port: int, path: str, key: str | None) -> str:
         if key is not None:
             lines.append(f"X-API-Key: {key}")
         writer.write("\r\n".join((*lines, "", "")).encode("latin-1"))
-        answer = _Answer()
-        while not answer.is_whole:
+        response = _Response()
+        while not response.is_whole:
             if data := await reader.read(2**16):
-                answer.feed(data)
+                response.feed(data)
             else:
-                answer.end()
+                response.end()
     finally:
         writer.close()
         with suppress(OSError):
             writer.transport.abort()  # nothing is left to send, and nobody waits for a goodbye
-    if answer.status != 200:
-        way_out = WAYS_OUT.get(answer.status)
-        kind = NotThere if answer.status == 404 else NotHeard
-        raise kind(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
-    return answer.body.decode("utf-8", "replace")
+    if response.status != 200:
+        way_out = WAYS_OUT.get(response.status)
+        kind = NoSuchPage if response.status == 404 else NoReport
+        raise kind(f"it answers {response.status}" + (f"; {way_out}" if way_out else ""))
+    return response.body.decode("utf-8", "replace")
 
 
-class _Answer:
+class _Response:
     """httptools calls the methods that begin with on_."""
 
     def __init__(self) -> None:
@@ -96,14 +96,14 @@ class _Answer:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise NotHeard(f"its answer is not HTTP ({error})") from None
+            raise NoReport(f"its answer is not HTTP ({error})") from None
         if len(self.body) > MAX_BYTES:
-            raise NotHeard(f"its answer has more than {MAX_BYTES} bytes")
+            raise NoReport(f"its answer has more than {MAX_BYTES} bytes")
 
     def end(self) -> None:
-        """The connection is closed: an end where no length was told. A whole line tells it from a half. Raises NotHeard."""
+        """The connection is closed: an end where no length was told. A whole line tells it from a half. Raises NoReport."""
         if not self._has_head or self._has_length or not self.body.endswith(b"\n"):
-            raise NotHeard("it closes the connection before its answer is whole")
+            raise NoReport("it closes the connection before its answer is whole")
         self.on_message_complete()
 
     def on_header(self, name: bytes, _value: bytes) -> None:
@@ -128,12 +128,12 @@ MOST = 100_000.0  # servers of a pool: no cluster has so many nodes; of numbers 
 NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
 
 
-class NotUsable(ValueError):
+class UnusableReport(ValueError):
     """What it publishes cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class GatewayReport:
     """One gateway at one moment; all by pool. `good`: requests that it has answered well since it began."""
 
     demands: Mapping[str, Demand]
@@ -141,8 +141,8 @@ class Heard:
     good: Mapping[str, float]
 
 
-def heard(text: str, pools: Collection[str]) -> Heard:
-    """Raises NotUsable."""
+def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
+    """Raises UnusableReport."""
     numbers: dict[str, dict[str, float]] = {name: {} for name in NUMBERS}
     states: dict[str, str] = {}
     good = dict.fromkeys(pools, 0.0)
@@ -160,7 +160,7 @@ def heard(text: str, pools: Collection[str]) -> Heard:
                 elif sample.name == REQUESTS and sample.labels.get("outcome") == "ok":
                     good[pool] += sample.value
     except ValueError as error:
-        raise NotUsable(f"its metrics cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise UnusableReport(f"its metrics cannot be read ({' '.join(str(error).split())[:200]})") from None
     for pool in pools:
         numbers[UNSEEN].setdefault(pool, 0.0)
         for name in NUMBERS:
@@ -168,7 +168,7 @@ def heard(text: str, pools: Collection[str]) -> Heard:
     demands = {
         p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p]), numbers[UNSEEN][p]) for p in pools
     }
-    return Heard(demands, states, good)
+    return GatewayReport(demands, states, good)
 
 
 def _is_needed(line: str) -> bool:
@@ -177,8 +177,8 @@ def _is_needed(line: str) -> bool:
 
 def _check(name: str, pool: str, value: float | None) -> None:
     if value is None:
-        raise NotUsable(
+        raise UnusableReport(
             f"it publishes no {name} of pool '{pool}': is it a gateway of this version, with the same tandem.yaml?"
         )
     if not isfinite(value) or not 0 <= value <= MOST:
-        raise NotUsable(f"{name} of pool '{pool}' is {value:g}")
+        raise UnusableReport(f"{name} of pool '{pool}' is {value:g}")

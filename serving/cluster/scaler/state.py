@@ -1,6 +1,7 @@
-"""The newest answer, for everybody who asks: the page's thread, gRPC's streams, the metrics.
+"""The newest result of the scaler, for everybody who asks: the HTTP threads, gRPC's streams, the metrics.
 
-One value is replaced by the next as a whole, so that no lock is needed. Rule: only the loop of `command` tells.
+One value is replaced by the next as a whole, so that no lock is needed. Counts only grow, and their number is bounded by the pools. Rule:
+only `reconcile` publishes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from serving.decisions.scaling import Scaling
 BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1200.0, inf)
 
 
-class Phase:
-    """How long one phase of a pool took, over all cold starts that ended in an answer."""
+class PhaseHistogram:
+    """How long one phase of a pool took, over all cold starts that ended in an result."""
 
     def __init__(self) -> None:
         self.sum_s = 0.0
@@ -37,12 +38,12 @@ class Phase:
         return list(zip(BOUNDS_S, accumulate(self._counts), strict=True))
 
 
-class Ended:
+class ColdStartTotals:
     """`ends`: by (pool, "answered" or "given_up"); `phases`: by (pool, phase)."""
 
     def __init__(self) -> None:
         self.ends: Counter[tuple[str, str]] = Counter()
-        self.phases: defaultdict[tuple[str, str], Phase] = defaultdict(Phase)
+        self.phases: defaultdict[tuple[str, str], PhaseHistogram] = defaultdict(PhaseHistogram)
 
     def count(self, it: ColdStart) -> None:
         self.ends[it.pool, "given_up" if it.is_given_up else "answered"] += 1
@@ -52,7 +53,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Result:
     """`silent`: why a gateway that is named was not heard, by its address. `is_api_readable` None: there is no API here."""
 
     scaling: Scaling = field(default_factory=Scaling)
@@ -61,28 +62,28 @@ class Answer:
     is_api_readable: bool | None = None
 
 
-class Told:
-    """Made inside a running event loop. `decisions`: how often which pool went which way, and why; `ended`: all cold starts, counted."""
+class ScalerState:
+    """Made inside a running event loop. `decisions`: how often which pool went which way, and why; `totals`: of all cold starts."""
 
     def __init__(self, pools: tuple[str, ...]) -> None:
         self.pools = pools
-        self.answer = Answer()
+        self.result = Result()
         self.decisions: Counter[tuple[str, str, str]] = Counter()
-        self.ended = Ended()
-        self.was_asked = False  # there was a look
-        self.was_known = False  # a number could be told once
-        self.is_over = False  # nothing more is told
+        self.totals = ColdStartTotals()
+        self.has_looked = False
+        self.has_published = False  # a number was known once
+        self.is_over = False  # nothing more is published
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell(self, answer: Answer) -> None:
-        before = {(it.pool, it.decided_at) for it in self.answer.cold_starts if it.is_over}
-        for it in answer.cold_starts:
+    def publish(self, result: Result) -> None:
+        before = {(it.pool, it.decided_at) for it in self.result.cold_starts if it.is_over}
+        for it in result.cold_starts:
             if it.is_over and (it.pool, it.decided_at) not in before:
-                self.ended.count(it)
-        self.answer = answer
-        self.was_asked = True
-        self.was_known |= answer.scaling.replicas is not None
-        for change in answer.scaling.changes:
+                self.totals.count(it)
+        self.result = result
+        self.has_looked = True
+        self.has_published |= result.scaling.replicas is not None
+        for change in result.scaling.changes:
             direction = "up" if change.after > change.before else "down"
             self.decisions[change.pool, direction, change.reason] += 1
         self._wake()
@@ -96,10 +97,10 @@ class Told:
         waited.set_result(None)
 
     async def next(self) -> None:
-        """Until something was told, or nothing more is."""
+        """Until something is published, or nothing more will be."""
         await asyncio.shield(self._next)
 
     def replicas(self, pool: str) -> int | None:
         """None while it is not known, or not to be relied on."""
-        known = self.answer.scaling.replicas
+        known = self.result.scaling.replicas
         return None if known is None else known.get(pool)

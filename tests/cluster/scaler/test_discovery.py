@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from serving.cluster.scaler.discovery import Named, Names, Place
+from serving.cluster.scaler.discovery import Addresses, Endpoint, GatewayNames
 from serving.gateway.fleet.addresses import LOOK_S, NoAddress
 from tests.local.harness import wait_until
 
@@ -23,7 +23,7 @@ class Dns:
         return self.says
 
 
-def looked(names: Names, dns: Dns, now: float) -> Named:
+def looked(names: GatewayNames, dns: Dns, now: float) -> Addresses:
     """After the look-up that this look starts, if it starts one."""
     before = dns.num_asked
     names.look(now)
@@ -37,7 +37,7 @@ GATEWAYS = ["http://gateways.ns.svc:9090"]
 
 def test_every_address_of_every_name_is_one_gateway() -> None:
     dns = Dns(["10.0.0.1", "10.0.0.2"])
-    names = Names([*GATEWAYS, "http://10.9.9.9:9090"], dns)
+    names = GatewayNames([*GATEWAYS, "http://10.9.9.9:9090"], dns)
     found = looked(names, dns, 0.0)
     assert [it.text for it in found.places] == ["10.0.0.1:9090", "10.0.0.2:9090", "10.9.9.9:9090"]
     assert found.are_known
@@ -45,16 +45,16 @@ def test_every_address_of_every_name_is_one_gateway() -> None:
 
 def test_a_literal_address_is_never_looked_up() -> None:
     dns = Dns([])
-    assert Names(["http://127.0.0.1:1", "http://[::1]:2"], dns).look(0.0) == Named(
-        (Place("127.0.0.1", 1), Place("::1", 2))
+    assert GatewayNames(["http://127.0.0.1:1", "http://[::1]:2"], dns).look(0.0) == Addresses(
+        (Endpoint("127.0.0.1", 1), Endpoint("::1", 2))
     )
     assert dns.num_asked == 0
-    assert Place("::1", 2).text == "[::1]:2"
+    assert Endpoint("::1", 2).text == "[::1]:2"
 
 
-def test_while_nobody_can_tell_what_was_known_stays() -> None:
+def test_while_nobody_can_tell_what_has_published_stays() -> None:
     dns = Dns(["10.0.0.1"])
-    names = Names(GATEWAYS, dns)
+    names = GatewayNames(GATEWAYS, dns)
     looked(names, dns, 0.0)
     dns.says = socket.gaierror(socket.EAI_AGAIN, "try again")
     found = looked(names, dns, LOOK_S)
@@ -65,12 +65,12 @@ def test_while_nobody_can_tell_what_was_known_stays() -> None:
 
 def test_a_name_without_an_address_is_known_to_have_none() -> None:
     dns = Dns(["10.0.0.1"])
-    names = Names(GATEWAYS, dns)
+    names = GatewayNames(GATEWAYS, dns)
     looked(names, dns, 0.0)
     dns.says = NoAddress(socket.EAI_NONAME, "not known")
-    assert looked(names, dns, LOOK_S) == Named((), "gateways.ns.svc has no address", are_known=True)
+    assert looked(names, dns, LOOK_S) == Addresses((), "gateways.ns.svc has no address", are_known=True)
     dns.says = ["10.0.0.7"]
-    assert looked(names, dns, 2 * LOOK_S) == Named((Place("10.0.0.7", 9090),))
+    assert looked(names, dns, 2 * LOOK_S) == Addresses((Endpoint("10.0.0.7", 9090),))
 
 
 def test_a_resolver_that_hangs_is_not_waited_for_and_not_asked_twice() -> None:
@@ -82,9 +82,9 @@ def test_a_resolver_that_hangs_is_not_waited_for_and_not_asked_twice() -> None:
         goes_on.wait(60)
         return ["10.0.0.1"]
 
-    names = Names(GATEWAYS, hang)
+    names = GatewayNames(GATEWAYS, hang)
     for now in range(100):
-        assert names.look(float(now)) == Named((), are_known=False)
+        assert names.look(float(now)) == Addresses((), are_known=False)
     assert len(asked) == 1
     goes_on.set()
     wait_until(lambda: names.look(0.0).places, "it has answered")
@@ -92,7 +92,7 @@ def test_a_resolver_that_hangs_is_not_waited_for_and_not_asked_twice() -> None:
 
 def test_names_are_asked_no_more_often_than_dns_changes() -> None:
     dns = Dns(["10.0.0.1"])
-    names = Names(GATEWAYS, dns)
+    names = GatewayNames(GATEWAYS, dns)
     looked(names, dns, 0.0)
     names.look(LOOK_S / 2)
     assert dns.num_asked == 1

@@ -17,8 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from serving.cluster.scaler import http_server
-from serving.cluster.scaler.http_server import STUCK_S, Pages
-from serving.cluster.scaler.state import Answer, Told
+from serving.cluster.scaler.http_server import STUCK_S, HttpServer
+from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.cold_start import ColdStart, Server
 from serving.decisions.demand import Change, Demand
 from serving.decisions.gateways import Gateway, Gateways
@@ -41,14 +41,14 @@ STARTED = ColdStart("gpu", 1000.0, Server("gpu-a", 1001.0, None, None, 1010.0, 1
 
 
 class Bed:
-    def __init__(self, url: str, told: Told, runner: asyncio.Runner) -> None:
-        self.url, self._told, self._runner = url, told, runner
+    def __init__(self, url: str, state: ScalerState, runner: asyncio.Runner) -> None:
+        self.url, self._state, self._runner = url, state, runner
 
-    def tell(self, answer: Answer) -> None:
-        async def tell() -> None:
-            self._told.tell(answer)
+    def publish(self, result: Result) -> None:
+        async def publish() -> None:
+            self._state.publish(result)
 
-        self._runner.run(tell())
+        self._runner.run(publish())
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         try:
@@ -63,13 +63,13 @@ class Bed:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, Told, asyncio.Runner]]:
-    async def make() -> Told:
-        return Told(("cpu", "gpu"))
+def serving() -> Iterator[tuple[str, ScalerState, asyncio.Runner]]:
+    async def make() -> ScalerState:
+        return ScalerState(("cpu", "gpu"))
 
     with asyncio.Runner() as runner:
         told, port = runner.run(make()), free_ports(1)[0]
-        made = Pages(told, "127.0.0.1", port, now=lambda: NOW)
+        made = HttpServer(told, "127.0.0.1", port, now=lambda: NOW)
         made.start()
         try:
             yield f"http://127.0.0.1:{port}", told, runner
@@ -84,7 +84,7 @@ def bed() -> Iterator[Bed]:
 
 
 def test_what_was_decided_is_published_with_how_it_was_known(bed: Bed) -> None:
-    bed.tell(Answer(DECIDED, is_api_readable=True))
+    bed.publish(Result(DECIDED, is_api_readable=True))
     assert bed.lines() >= {
         'tandem_wanted_replicas{pool="cpu"} 2.0',
         'tandem_wanted_replicas{pool="gpu"} 0.0',
@@ -98,30 +98,32 @@ def test_what_was_decided_is_published_with_how_it_was_known(bed: Bed) -> None:
     }
 
 
-@pytest.mark.parametrize("answer", [None, Answer(HELD)], ids=["before the first look", "while it holds"])
-def test_what_is_not_known_is_absent_and_not_nothing(bed: Bed, answer: Answer | None) -> None:
+@pytest.mark.parametrize("answer", [None, Result(HELD)], ids=["before the first look", "while it holds"])
+def test_what_is_not_known_is_absent_and_not_nothing(bed: Bed, answer: Result | None) -> None:
     if answer is not None:
-        bed.tell(Answer(DECIDED))
-        bed.tell(answer)
+        bed.publish(Result(DECIDED))
+        bed.publish(answer)
     lines = bed.lines()
     assert "tandem_scaler_holds 1.0" in lines
     assert not any(line.startswith(("tandem_wanted_replicas", "tandem_scaler_demand")) for line in lines)
 
 
 def test_a_gateway_that_was_never_heard_has_no_time_since(bed: Bed) -> None:
-    bed.tell(Answer(DECIDED))
+    bed.publish(Result(DECIDED))
     assert not any("10.0.0.2" in line for line in bed.lines())
 
 
 def test_decisions_are_counted_over_looks(bed: Bed) -> None:
     for _ in range(3):
-        bed.tell(Answer(DECIDED))
+        bed.publish(Result(DECIDED))
     assert 'tandem_scaler_decisions_total{direction="up",pool="cpu",reason="short"} 3.0' in bed.lines()
 
 
 def test_the_last_cold_start_that_answered_is_published_by_phase(bed: Bed) -> None:
     given_up = ColdStart("gpu", 2000.0, is_given_up=True)
-    bed.tell(Answer(DECIDED, cold_starts=(replace(STARTED, decided_at=1.0), STARTED, given_up, ColdStart("cpu", 3.0))))
+    bed.publish(
+        Result(DECIDED, cold_starts=(replace(STARTED, decided_at=1.0), STARTED, given_up, ColdStart("cpu", 3.0)))
+    )
     lines = bed.lines()
     assert 'tandem_cold_start_seconds{phase="image",pool="gpu"} 20.0' in lines
     assert 'tandem_cold_start_seconds{phase="total",pool="gpu"} 43.0' in lines
@@ -134,7 +136,7 @@ def test_all_cold_starts_are_counted_once_when_they_end(bed: Bed) -> None:
     second = replace(STARTED, decided_at=2000.0, server=None, warm_at=2001.0, answered_at=2003.0)
     given_up = ColdStart("gpu", 3000.0, is_given_up=True)
     for seen in ((), (going_on,), (STARTED,), (STARTED,), (STARTED, second), (second, given_up), (second, given_up)):
-        bed.tell(Answer(DECIDED, cold_starts=seen))
+        bed.publish(Result(DECIDED, cold_starts=seen))
     lines = bed.lines()
     assert 'tandem_cold_starts_total{end="answered",pool="gpu"} 2.0' in lines
     assert 'tandem_cold_starts_total{end="given_up",pool="gpu"} 1.0' in lines
@@ -148,7 +150,7 @@ def test_all_cold_starts_are_counted_once_when_they_end(bed: Bed) -> None:
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"])
 def test_both_of_prometheus_formats_are_spoken_and_strictly(bed: Bed, accept: str) -> None:
-    bed.tell(Answer(DECIDED, cold_starts=(STARTED, ColdStart("cpu", 3.0)), is_api_readable=True))
+    bed.publish(Result(DECIDED, cold_starts=(STARTED, ColdStart("cpu", 3.0)), is_api_readable=True))
     with urllib.request.urlopen(urllib.request.Request(f"{bed.url}/metrics", headers={"Accept": accept})) as answer:
         kind, text = answer.headers["Content-Type"], answer.read().decode()
     assert kind.startswith("application/openmetrics-text" if accept else "text/plain; version=0.0.4")
@@ -157,7 +159,7 @@ def test_both_of_prometheus_formats_are_spoken_and_strictly(bed: Bed, accept: st
 
 
 def test_no_more_clients_than_there_is_room_for_have_a_thread(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "MAX_TALKS", 4)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 4)
     before = threading.active_count()
     with ExitStack() as talks:
         others = [talks.enter_context(connected(bed)) for _ in range(8)]
@@ -168,7 +170,7 @@ def test_no_more_clients_than_there_is_room_for_have_a_thread(bed: Bed, monkeypa
 
 
 def test_one_that_trickles_is_let_go(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "TALK_S", 0.3)
+    monkeypatch.setattr(http_server, "CONNECTION_S", 0.3)
     with connected(bed) as talk:
         wait_until(lambda: said_a_letter(talk), "it is over")
 
@@ -190,7 +192,7 @@ def said_a_letter(talk: socket.socket) -> bool:
 
 
 def test_cold_starts_are_listed_with_what_was_seen_of_them(bed: Bed) -> None:
-    bed.tell(Answer(DECIDED, cold_starts=(STARTED, ColdStart("cpu", 3.0))))
+    bed.publish(Result(DECIDED, cold_starts=(STARTED, ColdStart("cpu", 3.0))))
     listed = json.loads(bed.get("/cold-starts")[1])
     assert listed["version"] == 1
     first, second = listed["cold_starts"]
@@ -199,7 +201,7 @@ def test_cold_starts_are_listed_with_what_was_seen_of_them(bed: Bed) -> None:
 
 
 def test_the_status_says_who_is_heard_and_why_others_are_not(bed: Bed) -> None:
-    bed.tell(Answer(replace(DECIDED, keeps="10.0.0.2:9090 not heard"), {"10.0.0.2:9090": "connection refused"}))
+    bed.publish(Result(replace(DECIDED, keeps="10.0.0.2:9090 not heard"), {"10.0.0.2:9090": "connection refused"}))
     status = json.loads(bed.get("/status")[1])
     assert (status["version"], status["wanted"], status["holds"]) == (1, {"cpu": 2, "gpu": 0}, "")
     assert status["keeps"] == "10.0.0.2:9090 not heard"
@@ -208,26 +210,26 @@ def test_the_status_says_who_is_heard_and_why_others_are_not(bed: Bed) -> None:
         "10.0.0.1:9090": {"heard_s_ago": 0.5, "is_named": True, "problem": ""},
         "10.0.0.2:9090": {"heard_s_ago": None, "is_named": True, "problem": "connection refused"},
     }
-    bed.tell(Answer(HELD))
+    bed.publish(Result(HELD))
     assert json.loads(bed.get("/status")[1])["wanted"] is None
 
 
 def test_it_is_ready_once_a_number_was_known_and_stays_so(bed: Bed) -> None:
     assert bed.get("/health/ready")[0] == 503
-    bed.tell(Answer(HELD))
+    bed.publish(Result(HELD))
     status, body = bed.get("/health/ready")
     assert (status, json.loads(body)) == (503, {"ready": False, "holds": "no gateway answers"})
-    bed.tell(Answer(DECIDED))
+    bed.publish(Result(DECIDED))
     assert bed.get("/health/ready")[0] == 200
-    bed.tell(Answer(HELD))
+    bed.publish(Result(HELD))
     assert bed.get("/health/ready")[0] == 200
 
 
 def test_it_is_alive_as_long_as_it_looks(bed: Bed) -> None:
     assert bed.get("/health/live")[0] == 200  # it has not begun
-    bed.tell(Answer(replace(HELD, at=NOW - STUCK_S)))
+    bed.publish(Result(replace(HELD, at=NOW - STUCK_S)))
     assert bed.get("/health/live")[0] == 200
-    bed.tell(Answer(replace(HELD, at=NOW - STUCK_S - 1)))
+    bed.publish(Result(replace(HELD, at=NOW - STUCK_S - 1)))
     assert bed.get("/health/live")[0] == 503
 
 
@@ -243,4 +245,4 @@ def test_a_taken_port_is_named() -> None:
     with serving() as (url, told, _):
         port = int(url.rsplit(":", 1)[1])
         with pytest.raises(UserError, match=rf"port {port} on 127\.0\.0\.1 is taken; choose another with --port"):
-            Pages(told, "127.0.0.1", port)
+            HttpServer(told, "127.0.0.1", port)

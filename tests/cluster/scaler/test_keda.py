@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from serving.cluster.scaler.keda import OPTIONS, ExternalScaler
-from serving.cluster.scaler.state import Answer, Told
+from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.scaling import Scaling
 from serving.errors import UserError
 from serving.ports import free_ports
@@ -33,11 +33,11 @@ def ref(**metadata: str) -> bytes:
 
 
 class Bed:
-    def __init__(self, told: Told, server: ExternalScaler, address: str, channel: grpc.aio.Channel) -> None:
+    def __init__(self, told: ScalerState, server: ExternalScaler, address: str, channel: grpc.aio.Channel) -> None:
         self.told, self.server, self.address, self.channel = told, server, address, channel
 
-    def tell(self, replicas: Mapping[str, int] | None) -> None:
-        self.told.tell(Answer(Scaling(replicas=replicas, holds="" if replicas else "no gateway answers")))
+    def publish(self, replicas: Mapping[str, int] | None) -> None:
+        self.told.publish(Result(Scaling(replicas=replicas, holds="" if replicas else "no gateway answers")))
 
     async def ask(self, method: str, message: bytes) -> bytes:
         call = self.channel.unary_unary(f"/externalscaler.ExternalScaler/{method}")
@@ -55,7 +55,7 @@ class Bed:
 
 @asynccontextmanager
 async def bed() -> AsyncIterator[Bed]:
-    told = Told(POOLS)
+    told = ScalerState(POOLS)
     port = free_ports(1)[0]
     server = ExternalScaler(told, "127.0.0.1", port)
     await server.start()
@@ -77,7 +77,7 @@ def run(test: Callable[[Bed], Awaitable[None]]) -> None:
 
 def test_a_wanted_pool_is_active_and_its_metric_is_the_number_of_servers() -> None:
     async def test(bed: Bed) -> None:
-        bed.tell({"cpu": 0, "gpu": 3, "gpu-big": 1})
+        bed.publish({"cpu": 0, "gpu": 3, "gpu-big": 1})
         assert await bed.ask("IsActive", ref(pool="gpu")) == ACTIVE
         assert await bed.ask("IsActive", ref(pool="cpu")) == INACTIVE
         value = field(1, b"tandem_wanted_replicas") + b"\x10\x03" + b"\x19" + struct.pack("<d", 3.0)
@@ -97,7 +97,7 @@ def test_one_server_counts_for_one_also_while_nothing_is_known() -> None:
 
 def test_nothing_wanted_is_the_number_nothing_and_no_error() -> None:
     async def test(bed: Bed) -> None:
-        bed.tell({"cpu": 1, "gpu": 0, "gpu-big": 0})
+        bed.publish({"cpu": 1, "gpu": 0, "gpu-big": 0})
         answer = await bed.ask("GetMetrics", field(1, ref(pool="gpu")) + field(2, b"anything"))
         assert answer == field(1, field(1, b"anything"))  # 0 is left out on the wire
 
@@ -105,12 +105,12 @@ def test_nothing_wanted_is_the_number_nothing_and_no_error() -> None:
 
 
 @pytest.mark.parametrize("method", ["IsActive", "GetMetrics"])
-@pytest.mark.parametrize("was_known", [False, True])
-def test_what_is_not_known_is_unavailable_and_says_why(method: str, was_known: bool) -> None:
+@pytest.mark.parametrize("has_published", [False, True])
+def test_what_is_not_known_is_unavailable_and_says_why(method: str, has_published: bool) -> None:
     async def test(bed: Bed) -> None:
-        if was_known:
-            bed.tell({"cpu": 1, "gpu": 2, "gpu-big": 0})
-            bed.tell(None)
+        if has_published:
+            bed.publish({"cpu": 1, "gpu": 2, "gpu-big": 0})
+            bed.publish(None)
         message = ref(pool="gpu") if method == "IsActive" else field(1, ref(pool="gpu"))
         code, says = await bed.error(method, message)
         assert code is grpc.StatusCode.UNAVAILABLE
@@ -131,7 +131,7 @@ def test_what_is_not_known_is_unavailable_and_says_why(method: str, was_known: b
 )
 def test_a_wrong_trigger_is_told_which_pools_there_are(method: str, metadata: dict[str, str], says: str) -> None:
     async def test(bed: Bed) -> None:
-        bed.tell({"cpu": 1, "gpu": 2, "gpu-big": 0})
+        bed.publish({"cpu": 1, "gpu": 2, "gpu-big": 0})
         if method == "StreamIsActive":
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await bed.stream(ref(**metadata)).read()
@@ -146,14 +146,14 @@ def test_a_wrong_trigger_is_told_which_pools_there_are(method: str, metadata: di
 
 def test_a_stream_tells_what_is_so_at_once_and_then_what_changes() -> None:
     async def test(bed: Bed) -> None:
-        bed.tell({"cpu": 1, "gpu": 0, "gpu-big": 0})
+        bed.publish({"cpu": 1, "gpu": 0, "gpu-big": 0})
         stream = bed.stream(ref(pool="gpu"))
         assert await stream.read() == INACTIVE
-        bed.tell({"cpu": 1, "gpu": 0, "gpu-big": 1})  # nothing of this pool
-        bed.tell({"cpu": 1, "gpu": 1, "gpu-big": 1})
+        bed.publish({"cpu": 1, "gpu": 0, "gpu-big": 1})  # nothing of this pool
+        bed.publish({"cpu": 1, "gpu": 1, "gpu-big": 1})
         assert await stream.read() == ACTIVE
-        bed.tell({"cpu": 1, "gpu": 3, "gpu-big": 1})  # as active as before
-        bed.tell({"cpu": 1, "gpu": 0, "gpu-big": 1})
+        bed.publish({"cpu": 1, "gpu": 3, "gpu-big": 1})  # as active as before
+        bed.publish({"cpu": 1, "gpu": 0, "gpu-big": 1})
         assert await stream.read() == INACTIVE
         stream.cancel()
 
@@ -166,11 +166,11 @@ def test_a_stream_is_silent_while_nothing_is_known_and_goes_on_afterwards() -> N
         first = asyncio.ensure_future(stream.read())
         await bed.ask("GetMetricSpec", ref(pool="gpu"))  # so the stream is open, too
         assert not first.done()
-        bed.tell({"cpu": 1, "gpu": 1, "gpu-big": 0})
+        bed.publish({"cpu": 1, "gpu": 1, "gpu-big": 0})
         assert await first == ACTIVE
-        bed.tell(None)
+        bed.publish(None)
         second = asyncio.ensure_future(stream.read())
-        bed.tell({"cpu": 1, "gpu": 0, "gpu-big": 0})
+        bed.publish({"cpu": 1, "gpu": 0, "gpu-big": 0})
         assert await second == INACTIVE
         stream.cancel()
 
@@ -188,7 +188,7 @@ def test_what_keda_asks_beyond_that_is_not_implemented_and_it_goes_on_without() 
 @pytest.mark.parametrize("method", ["IsActive", "GetMetricSpec", "GetMetrics"])
 def test_bytes_that_are_no_message_end_that_call_alone(method: str, caplog: pytest.LogCaptureFixture) -> None:
     async def test(bed: Bed) -> None:
-        bed.tell({"cpu": 1, "gpu": 1, "gpu-big": 0})
+        bed.publish({"cpu": 1, "gpu": 1, "gpu-big": 0})
         code, says = await bed.error(method, b"\xff\xff\xff")
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         assert "this is no externalscaler." in says
@@ -214,7 +214,7 @@ def test_streams_end_well_with_the_scaler_because_keda_comes_back_later_after_an
 ) -> None:
     async def main() -> None:
         async with bed() as made:
-            made.tell({"cpu": 1, "gpu": 0, "gpu-big": 0})
+            made.publish({"cpu": 1, "gpu": 0, "gpu-big": 0})
             streams = [made.stream(ref(pool="gpu")) for _ in range(3)]
             assert [await stream.read() for stream in streams] == [INACTIVE] * 3
             gone = made.stream(ref(pool="gpu"))
@@ -255,10 +255,10 @@ def test_a_client_may_ask_whether_the_scaler_is_there_between_two_calls(monkeypa
 def test_a_taken_port_is_named() -> None:
     async def main() -> None:
         port = free_ports(1)[0]
-        first = ExternalScaler(Told(POOLS), "127.0.0.1", port)
+        first = ExternalScaler(ScalerState(POOLS), "127.0.0.1", port)
         await first.start()
         with pytest.raises(UserError, match=f"port {port} on 127.0.0.1 is taken.*--grpc-port"):
-            ExternalScaler(Told(POOLS), "127.0.0.1", port)
+            ExternalScaler(ScalerState(POOLS), "127.0.0.1", port)
         await first.stop()
 
     asyncio.run(main())

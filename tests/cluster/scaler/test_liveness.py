@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from serving.cluster.scaler.liveness import QUIET_S, Silences
+from serving.cluster.scaler.liveness import QUIET_S, SilenceLog
 
 A, B = "10.0.0.1:9090", "10.0.0.2:9090"
 
 
 def test_a_silence_and_its_end_are_told_once() -> None:
-    silences = Silences()
+    silences = SilenceLog()
     told = [list(silences.lines(float(now), [B], {A: "refused"})) for now in range(100)]
     assert told == [[f"gateway {A} is not heard: refused"], *[[]] * 99]
     assert list(silences.lines(100.0, [A, B], {})) == [f"gateway {A} is heard again"]
@@ -16,7 +16,7 @@ def test_a_silence_and_its_end_are_told_once() -> None:
 
 
 def test_one_that_misses_every_other_look_has_two_lines_a_minute() -> None:
-    silences = Silences()
+    silences = SilenceLog()
     lines = [
         line
         for now in range(600)
@@ -26,7 +26,7 @@ def test_one_that_misses_every_other_look_has_two_lines_a_minute() -> None:
 
 
 def test_a_silence_that_lasts_is_told_though_a_short_one_was_told_before_it() -> None:
-    silences = Silences()
+    silences = SilenceLog()
     list(silences.lines(0.0, [], {A: "late"}))
     list(silences.lines(1.0, [A], {}))
     told = [line for now in range(2, 100) for line in silences.lines(float(now), [], {A: "refused"})]
@@ -34,7 +34,7 @@ def test_a_silence_that_lasts_is_told_though_a_short_one_was_told_before_it() ->
 
 
 def test_of_one_that_is_no_longer_named_nothing_is_remembered() -> None:
-    silences = Silences()
+    silences = SilenceLog()
     list(silences.lines(0.0, [], {A: "late"}))
     list(silences.lines(1.0, [B], {}))
     assert list(silences.lines(2.0, [B], {A: "late"})) == [f"gateway {A} is not heard: late"]

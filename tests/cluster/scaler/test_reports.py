@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from serving.cluster.scaler.reports import NotUsable, heard
+from serving.cluster.scaler.reports import UnusableReport, parse_report
 from serving.decisions.demand import Demand
 from serving.gateway.metrics import Metrics, PoolGauge
 
@@ -35,7 +35,7 @@ def published() -> str:
 
 @pytest.mark.parametrize("page", [0, 1], ids=["all metrics", "the small page"])
 def test_what_a_gateway_publishes_is_understood(page: int) -> None:
-    found = heard(pages()[page], POOLS)
+    found = parse_report(pages()[page], POOLS)
     assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0, 0.1)}
     assert found.states == {"cpu": "ready", "gpu": "waking"}
     assert found.good == {"cpu": 5, "gpu": 0}
@@ -56,19 +56,19 @@ def replaced(name: str, value: str, pool: str = "gpu") -> str:
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-0.5", "1e308", "100001"])
 @pytest.mark.parametrize("name", [*NAMES, "tandem_demand_unseen_replicas"])
 def test_a_number_that_cannot_be_right_is_no_answer(name: str, value: str) -> None:
-    with pytest.raises(NotUsable, match=f"{name} of pool 'gpu' is"):
-        heard(replaced(name, value), POOLS)
+    with pytest.raises(UnusableReport, match=f"{name} of pool 'gpu' is"):
+        parse_report(replaced(name, value), POOLS)
 
 
 def test_an_older_gateway_that_does_not_tell_what_it_never_saw_is_heard() -> None:
-    found = heard(replaced("tandem_demand_unseen_replicas", "gone"), POOLS)
+    found = parse_report(replaced("tandem_demand_unseen_replicas", "gone"), POOLS)
     assert found.demands["gpu"] == Demand(0.15, 0.0, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gateway_that_does_not_know_a_pool_is_asked_for_its_configuration(name: str) -> None:
-    with pytest.raises(NotUsable, match=rf"no {name} of pool 'gpu'.*same tandem.yaml"):
-        heard(replaced(name, "gone"), POOLS)
+    with pytest.raises(UnusableReport, match=rf"no {name} of pool 'gpu'.*same tandem.yaml"):
+        parse_report(replaced(name, "gone"), POOLS)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_gateway_that_does_not_know_a_pool_is_asked_for_its_configuration(name
     ],
 )
 def test_what_is_no_text_of_metrics_is_no_answer(text: str) -> None:
-    with pytest.raises(NotUsable):
-        heard(text, POOLS)
+    with pytest.raises(UnusableReport):
+        parse_report(text, POOLS)
 
 
 def test_lines_that_nobody_needs_may_be_anything() -> None:
-    assert heard(published() + "\nsomething{else= broken\n", POOLS).demands["cpu"].replicas == 1.5
+    assert parse_report(published() + "\nsomething{else= broken\n", POOLS).demands["cpu"].replicas == 1.5

@@ -23,16 +23,16 @@ import grpc
 import pytest
 
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.discovery import Names
+from serving.cluster.scaler.discovery import GatewayNames
 from serving.cluster.scaler.keda import ExternalScaler
-from serving.cluster.scaler.reconcile import Looking
-from serving.cluster.scaler.state import Told
+from serving.cluster.scaler.reconcile import Reconciler
+from serving.cluster.scaler.state import ScalerState
 from serving.decisions import gateways, scaling
 from serving.decisions.scaling import lanes_of
 from serving.decisions.wake import WakeRules
 from serving.local.environments import ENGINES, Environment
 from serving.ports import free_ports
-from serving.settings import EMULATED, GatewaySettings, settings_of
+from serving.settings import EMULATED, GatewaySettings, read_settings
 from tests.cluster.scaler.test_keda import ACTIVE, INACTIVE, field, ref
 from tests.gateway.conftest import TANDEM, Running, emulated_triton
 from tests.gateway.test_admission import FULL, MODEL, POINTS
@@ -62,14 +62,16 @@ class Scaler:
 
     async def _serve(self) -> None:
         pools = self._settings.pools
-        self.told = Told(tuple(pools))
-        external = ExternalScaler(self.told, "127.0.0.1", self._port)
+        self.state = ScalerState(tuple(pools))
+        external = ExternalScaler(self.state, "127.0.0.1", self._port)
         await external.start()
         cluster = ClusterState(pools, self.said.append)
         cluster._is_over = True  # there is none
         rules = WakeRules(patience_s=0.5)
-        looking = Looking(Names(self._urls), cluster, lanes_of(pools), self.told, lambda: None, self.said.append, rules)
-        task = asyncio.ensure_future(looking.go_on())
+        reconciler = Reconciler(
+            GatewayNames(self._urls), cluster, lanes_of(pools), self.state, lambda: None, self.said.append, rules
+        )
+        task = asyncio.ensure_future(reconciler.run())
         await self._stop.wait()
         task.cancel()
         await external.stop()
@@ -88,7 +90,7 @@ class Scaler:
 
     @property
     def replicas(self) -> dict[str, int] | None:
-        known = self.told.answer.scaling.replicas
+        known = self.state.result.scaling.replicas
         return None if known is None else dict(known)
 
     def metric(self) -> bytes | grpc.StatusCode:
@@ -138,7 +140,7 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
         tell(card, signal.SIGSTOP)  # nothing answers there until it goes on
         described = _described(url, gpu_url)
         (config := tmp_path / "tandem.yaml").write_text(json.dumps(described))
-        settings = settings_of(described, config)
+        settings = read_settings(config)
         both = stack.enter_context(gateways_on(config, ports))
         ours = stack.enter_context(scaler(settings, ports))
         ours.listen()
@@ -149,17 +151,17 @@ def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
         assert ours.pushed.get(timeout=60) == ACTIVE
         assert ours.replicas == {CPU: 1, GPU: 1}
         assert any(f"{GPU}: 1 server would pay" in line and "0 -> 1, short" in line for line in ours.said)
-        (opened,) = ours.told.answer.cold_starts
+        (opened,) = ours.state.result.cold_starts
         assert (opened.pool, opened.warm_at) == (GPU, None)
         tell(card, signal.SIGCONT)
-        wait_until(lambda: ours.told.answer.cold_starts[0].is_over, "the first good answer comes from there")
-        (ended,) = ours.told.answer.cold_starts
+        wait_until(lambda: ours.state.result.cold_starts[0].is_over, "the first good answer comes from there")
+        (ended,) = ours.state.result.cold_starts
         assert ended.answered_at is not None
         assert set(ended.phases) == {"first_answer", "total"}  # of pods nothing can be seen
         assert ended.phases["first_answer"] < ended.phases["total"]
 
         os.kill(both[0].program.pid, signal.SIGKILL)
-        wait_until(lambda: ours.told.answer.scaling.keeps, "the gateway is missed")
+        wait_until(lambda: ours.state.result.scaling.keeps, "the gateway is missed")
         assert ours.replicas == {CPU: 1, GPU: 1}
         os.kill(both[1].program.pid, signal.SIGKILL)
         wait_until(lambda: ours.replicas is None, "nothing is told without gateways")
@@ -185,7 +187,7 @@ def test_a_request_for_what_only_the_gpu_pool_has_wakes_it_through_gateways_that
     described["models"] = {"llm": {"objective": {"latency_s": 0.3}}}
     del described["pools"][CPU], described["pools"][GPU]["price_per_hour"]
     (config := tmp_path / "tandem.yaml").write_text(json.dumps(described))
-    settings, ports = settings_of(described, config), free_ports(1)
+    settings, ports = read_settings(config), free_ports(1)
     for _ in range(2):
         with gateways_on(config, ports) as (gateway,), scaler(settings, ports) as ours:
             wait_until(lambda: ours.replicas is not None, "it tells something")

@@ -9,11 +9,11 @@ import pytest
 
 from serving.cluster.scaler import reconcile
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.discovery import Names
-from serving.cluster.scaler.liveness import Starts
-from serving.cluster.scaler.reconcile import Looking, Round
-from serving.cluster.scaler.reports import Heard
-from serving.cluster.scaler.state import Told
+from serving.cluster.scaler.discovery import GatewayNames
+from serving.cluster.scaler.liveness import RestartDetector
+from serving.cluster.scaler.reconcile import Reconciler, Round
+from serving.cluster.scaler.reports import GatewayReport
+from serving.cluster.scaler.state import ScalerState
 from serving.decisions.demand import Demand
 from serving.decisions.scaling import lanes_of
 from serving.settings import PoolSettings
@@ -22,22 +22,22 @@ A, B = "10.0.0.1:9090", "10.0.0.2:9090"
 
 
 def test_a_count_that_goes_back_is_another_start_and_two_names_take_turns() -> None:
-    starts = Starts()
-    assert starts.see([A, B], {A: {"cpu": 5.0, "gpu": 9.0}, B: {"cpu": 1.0}}) == ()
-    assert starts.see([A, B], {B: {"cpu": 1.0}}) == ()  # it is silent while it starts
-    assert starts.see([A, B], {A: {"cpu": 6.0, "gpu": 0.0}, B: {"cpu": 7.0}}) == (A,)
+    starts = RestartDetector()
+    assert starts.observe([A, B], {A: {"cpu": 5.0, "gpu": 9.0}, B: {"cpu": 1.0}}) == ()
+    assert starts.observe([A, B], {B: {"cpu": 1.0}}) == ()  # it is silent while it starts
+    assert starts.observe([A, B], {A: {"cpu": 6.0, "gpu": 0.0}, B: {"cpu": 7.0}}) == (A,)
     assert (starts.name(A), starts.name(B)) == (f"{A} (again)", B)
-    assert starts.see([A, B], {A: {"cpu": 7.0, "gpu": 0.0}}) == ()
-    assert starts.see([A, B], {A: {"cpu": 0.0, "gpu": 0.0}}) == (A,)
+    assert starts.observe([A, B], {A: {"cpu": 7.0, "gpu": 0.0}}) == ()
+    assert starts.observe([A, B], {A: {"cpu": 0.0, "gpu": 0.0}}) == (A,)
     assert starts.name(A) == A
 
 
 def test_of_an_address_that_is_no_longer_named_nothing_is_remembered() -> None:
-    starts = Starts()
-    starts.see([A], {A: {"cpu": 5.0}})
-    starts.see([A], {A: {"cpu": 1.0}})
-    starts.see([B], {})
-    assert starts.see([A], {A: {"cpu": 0.0}}) == ()
+    starts = RestartDetector()
+    starts.observe([A], {A: {"cpu": 5.0}})
+    starts.observe([A], {A: {"cpu": 1.0}})
+    starts.observe([B], {})
+    assert starts.observe([A], {A: {"cpu": 0.0}}) == ()
     assert starts.name(A) == A
 
 
@@ -50,15 +50,15 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
     clock, restarts_at = 0.0, 200
     monkeypatch.setattr(reconcile.time, "monotonic", lambda: clock)
 
-    async def ask_all(*_: object) -> Round:
+    async def read_all(*_: object) -> Round:
         since = clock - restarts_at - silent_s
         if -silent_s <= since < 0:
             return Round({}, {A: "connection refused"})
         share, good = (1.0, 100 * clock) if since < 0 else (1 - math.exp(-since / 10), 100 * since)
         demands = {"cpu": Demand(5 * share, 0.0, 1), "gpu": Demand(0.6 * share, 0.0, 1)}
-        return Round({A: Heard(demands, {}, {"cpu": 0.0, "gpu": good})}, {})
+        return Round({A: GatewayReport(demands, {}, {"cpu": 0.0, "gpu": good})}, {})
 
-    monkeypatch.setattr(reconcile, "ask_all", ask_all)
+    monkeypatch.setattr(reconcile, "read_all", read_all)
     pools = {
         "cpu": PoolSettings(urls=["http://cpu:8000"], device="cpu", price_per_hour=0.2, max_replicas=12),
         "gpu": PoolSettings(urls=["http://gpu:8000"], device="gpu", price_per_hour=1.2, cold_start_s=cold_start_s),
@@ -67,10 +67,10 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
 
     async def main() -> set[int]:
         nonlocal clock
-        told = Told(tuple(pools))
+        told = ScalerState(tuple(pools))
         cluster = ClusterState(pools, said.append)
         cluster._is_over = True  # there is none
-        looks = Looking(Names([f"http://{A}"]), cluster, lanes_of(pools), told, lambda: None, said.append)
+        looks = Reconciler(GatewayNames([f"http://{A}"]), cluster, lanes_of(pools), told, lambda: None, said.append)
         found = set()
         for second in range(300):
             clock = float(second)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from serving.cluster.scaler.reports import MAX_BYTES, NotHeard, demand, page
+from serving.cluster.scaler.reports import MAX_BYTES, NoReport, read_demand, read_page
 from tests.cluster.servers import nobody
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -32,7 +32,7 @@ def answer_of(
         server = await asyncio.start_server(came, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            return await (page("127.0.0.1", port, "/metrics", key, limit_s) if ask is None else ask(port))
+            return await (read_page("127.0.0.1", port, "/metrics", key, limit_s) if ask is None else ask(port))
         finally:
             server.close()
             for task in talks:
@@ -110,13 +110,13 @@ def test_the_key_is_sent_where_there_is_one(key: str | None) -> None:
     ],
 )
 def test_what_is_no_answer_is_told_in_words(pieces: list[bytes], says: str) -> None:
-    with pytest.raises(NotHeard, match=says):
+    with pytest.raises(NoReport, match=says):
         answer_of(saying(*pieces))
 
 
 @pytest.mark.parametrize("pieces", [[], [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"]], ids=["mute", "stops"])
 def test_one_that_does_not_end_is_not_waited_for(pieces: list[bytes]) -> None:
-    with pytest.raises(NotHeard, match=r"no answer within 0\.1 s"):
+    with pytest.raises(NoReport, match=r"no answer within 0\.1 s"):
         answer_of(saying(*pieces, closes=False), limit_s=0.1)
 
 
@@ -127,7 +127,7 @@ def test_one_that_trickles_is_not_waited_for() -> None:
             writer.write(b"x")
             await asyncio.sleep(0.01)
 
-    with pytest.raises(NotHeard, match="no answer within"):
+    with pytest.raises(NoReport, match="no answer within"):
         answer_of(trickle, limit_s=0.2)
 
 
@@ -148,12 +148,12 @@ def test_the_small_page_is_read_where_there_is_one(pages: dict[str, str], asked:
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         await reader.read()
 
-    assert answer_of(talk, ask=lambda port: demand("127.0.0.1", port)) == says
+    assert answer_of(talk, ask=lambda port: read_demand("127.0.0.1", port)) == says
     assert paths == ["/metrics/demand", "/metrics"][:asked]
 
 
 def test_nobody_there_is_told() -> None:
     with nobody() as address:
         host, port = address.split(":")
-        with pytest.raises(NotHeard, match="connection refused"):
-            asyncio.run(page(host, int(port), "/metrics"))
+        with pytest.raises(NoReport, match="connection refused"):
+            asyncio.run(read_page(host, int(port), "/metrics"))
