@@ -253,7 +253,7 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.update(version=2), r"version is 2, want 1; export the model again"),
+        (lambda d: d.update(version=2), r"its version is 2.*export the model again"),
         (lambda d: d.pop("version"), "version is None"),
         (lambda d: d.update(version="1"), "version is '1'"),
         (lambda d: d.update(version=True), "version is True"),
@@ -261,35 +261,35 @@ def test_a_record_survives_being_written_and_read(name: str) -> None:
         (lambda d: d.update(colour="red"), "unknown key 'colour'; known are model, variant"),
         (
             lambda d: d["gate"].update(dataset_digst="1"),
-            r"tandem.json.gate: unknown key 'dataset_digst'; did you mean 'dataset_digest'",
+            r"tandem.json: gate: unknown key 'dataset_digst'; did you mean 'dataset_digest'",
         ),
-        (lambda d: d["pools"]["cpu"].update(note=""), r"tandem.json.pools.cpu: unknown key 'note'"),
-        (lambda d: d["speed"][0].update(speed=1), r"tandem.json.speed\[0\]: unknown key 'speed'"),
-        (lambda d: d["inputs"][0].update(dims=[1]), r"tandem.json.inputs\[0\]: unknown key 'dims'"),
-        (lambda d: d["sample"].update(body=""), r"tandem.json.sample: unknown key 'body'"),
-        (lambda d: d.pop("gate"), "key 'gate' is missing"),
-        (lambda d: d.update(modell=d.pop("model")), "key 'model' is missing; is 'modell' a misspelling of it"),
-        (lambda d: d["gate"]["checks"][0].pop("value"), r"gate.checks\[0\]: key 'value' is missing"),
+        (lambda d: d["pools"]["cpu"].update(note=""), r"tandem.json: pools.cpu: unknown key 'note'"),
+        (lambda d: d["speed"][0].update(speed=1), r"tandem.json: speed\[0\]: unknown key 'speed'"),
+        (lambda d: d["inputs"][0].update(dims=[1]), r"tandem.json: inputs\[0\]: unknown key 'dims'"),
+        (lambda d: d["sample"].update(body=""), r"tandem.json: sample: unknown key 'body'"),
+        (lambda d: d.pop("gate"), "'gate' is missing"),
+        (lambda d: d.update(modell=d.pop("model")), "unknown key 'modell'; did you mean 'model'"),
+        (lambda d: d["gate"]["checks"][0].pop("value"), r"gate.checks\[0\]: 'value' is missing"),
         (lambda d: d["gate"]["checks"][0].update(limt=1), "unknown key 'limt'; did you mean 'limit'"),
-        (lambda d: d["gate"]["checks"][0].update(is_minimum=1), "is_minimum: want true or false, got a whole number"),
+        (lambda d: d["gate"]["checks"][0].update(is_minimum=1), "is_minimum: must be true or false"),
         (lambda d: d["gate"].update(basis="label"), "unknown basis 'label'; did you mean 'labels'"),
         (lambda d: d.update(task="classify"), "unknown task 'classify'; did you mean 'classification'"),
         (lambda d: d.update(model_version=0), "model_version 0 is not 1 or more"),
         (lambda d: d.update(queue_delay_us=-1), "queue_delay_us -1 is negative"),
         (lambda d: d.update(warmup_batch_sizes=[33]), r"warmup_batch_sizes \[33\] are not within"),
         (lambda d: d["speed"][0].update(baseline_engine="cpuu"), "unknown engine 'cpuu'; did you mean 'cpu'"),
-        (lambda d: d.update(max_batch_size="32"), "max_batch_size: want a whole number, got text"),
-        (lambda d: d.update(max_batch_size=True), "max_batch_size: want a whole number, got true or false"),
-        (lambda d: d.update(needs=[1]), "needs: want text, got a whole number"),
+        (lambda d: d.update(max_batch_size="32"), "max_batch_size: must be a whole number"),
+        (lambda d: d.update(max_batch_size=True), "max_batch_size: must be a whole number"),
+        (lambda d: d.update(needs=[1]), "needs.*must be text"),
         (lambda d: d.update(max_batch_size=-1), "max_batch_size -1 is negative"),
-        (lambda d: d["gate"]["checks"][0].update(value="0.9"), r"gate.checks\[0\].value: want a number, got text"),
-        (lambda d: d["gate"]["checks"][0].update(value=None), r"gate.checks\[0\].value: want a number, got null"),
-        (lambda d: d["gate"]["checks"][0].update(value=float("nan")), "NaN is no number that a record may hold"),
-        (lambda d: d["gate"]["checks"][0].update(value=float("inf")), "Infinity is no number"),
-        (lambda d: d.update(gate=[]), "gate: want an object, got a list"),
-        (lambda d: d.update(toolchain={"torch": 2}), "toolchain: want text, got a whole number"),
-        (lambda d: d.update(inputs={}), "inputs: want a list, got an object"),
-        (lambda d: d["inputs"][0].update(shape=[1, 8.0]), "shape: want whole numbers, got a number"),
+        (lambda d: d["gate"]["checks"][0].update(value="0.9"), r"gate.checks\[0\].value: must be a number"),
+        (lambda d: d["gate"]["checks"][0].update(value=None), r"gate.checks\[0\].value: must be a number"),
+        (lambda d: d["gate"]["checks"][0].update(value=float("nan")), "must be a number, not nan"),
+        (lambda d: d["gate"]["checks"][0].update(value=float("inf")), "must be a number, not inf"),
+        (lambda d: d.update(gate=[]), "gate: must be a mapping"),
+        (lambda d: d.update(toolchain={"torch": 2}), "toolchain.torch: must be text"),
+        (lambda d: d.update(inputs={}), "inputs: must be a list"),
+        (lambda d: d["inputs"][0].update(shape=[1, 8.0]), "must be a whole number, not 8.0"),
         (lambda d: d["inputs"][0].update(shape=[0]), r"shape \[0\] holds a size"),
         (lambda d: d["inputs"][0].update(datatype="FP33"), "unknown datatype 'FP33'; did you mean 'FP32'"),
         (lambda d: d["pools"]["cpu"].update(status="pased"), "unknown status 'pased'; did you mean 'passed'"),
@@ -306,18 +306,18 @@ def test_a_record_that_is_not_quite_right_is_refused_with_the_place(
 ) -> None:
     with pytest.raises(RecordError, match=says) as caught:
         Record.from_json(changed(change))
-    assert caught.value.where.startswith("tandem.json")
+    assert str(caught.value).startswith("tandem.json")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is not JSON"),
-        ("{", "is not JSON"),
-        ("[]", "is not a JSON object"),
-        ('{"version": 1, "version": 1}', "key 'version' stands there twice"),
-        ('{"version": 1}', "key 'model' is missing"),
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("[]", "not a gate record"),
+        ('{"version": 1, "version": 1}', "'version' is given twice"),
+        ('{"version": 1}', "'model' is missing"),
     ],
 )
 def test_text_that_is_no_record_is_refused(text: str, says: str) -> None:

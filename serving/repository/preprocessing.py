@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from serving.documents.nearest import nearest
+from serving.documents.reader import parse_document
 from serving.repository.record import RecordError
 
 VERSION = 1
@@ -107,27 +107,11 @@ def to_json(preprocessing: Preprocessing) -> str:
 
 def from_json(text: str, where: str = "preprocessing.json") -> Preprocessing:
     """Raises RecordError that names the place."""
-    try:
-        data: Any = json.loads(text)
-    except ValueError as error:
-        raise RecordError(where, f"is not a JSON object: {error}") from None
-    if not isinstance(data, dict):
-        raise RecordError(where, "is not a JSON object")
-    version, kind = data.pop("version", None), data.pop("kind", None)
-    if version != VERSION:
-        raise RecordError(where, f"version is {version!r}, want {VERSION}; export the model again with this Tandem")
+    document = parse_document(text, where, is_json=True, error=RecordError)
+    document.version(VERSION, "a model's preprocessing", "export the model again with this Tandem")
+    kind = document.data.get("kind")
     if kind not in KINDS:
-        raise RecordError(where, f"unknown kind {kind!r}{nearest(str(kind), KINDS)}")
-    cls: Any = KINDS[kind]
-    fields = cls.__dataclass_fields__
-    known = list(fields)
-    for name in data:
-        if name not in known:
-            raise RecordError(where, f"unknown key {name!r}{nearest(name, known)}")
-    if missing := [name for name in known if name not in data and fields[name].default is MISSING]:
-        raise RecordError(where, f"key {missing[0]!r} is missing")
-    try:
-        made: Preprocessing = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
-    except (ValueError, TypeError) as error:
-        raise RecordError(where, str(error)) from None
+        raise document.wrong(("kind",), f"unknown kind {kind!r}{nearest(str(kind), KINDS)}")
+    facts = {name: value for name, value in document.data.items() if name not in ("version", "kind")}
+    made: Preprocessing = replace(document, data=facts).values(KINDS[kind])
     return made

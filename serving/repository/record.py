@@ -8,13 +8,13 @@ here, never a loose dictionary.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Self, TypeVar
+from typing import Self
 
-from serving.documents.nearest import closest, nearest
+from serving.documents.nearest import nearest
+from serving.documents.reader import parse_document
 from serving.errors import UserError
 
 VERSION = 1
@@ -64,11 +64,6 @@ TRITON_TYPES = {
 
 class RecordError(UserError):
     """A tandem.json that cannot be trusted: which place in it, and what is wrong there."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        super().__init__(f"{where}: {problem}")
-        self.where = where
-        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,39 +258,11 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str, where: str = "tandem.json") -> Self:
-        data = _parse(text, where)
-        version = data.pop("version", None)
-        if type(version) is not int or version != VERSION:
-            raise RecordError(where, f"version is {version!r}, want {VERSION}; export the model again with this Tandem")
-        read = _Object(data, where)
-        return read.build(
-            cls,
-            model=read.text("model"),
-            variant=read.text("variant"),
-            model_version=read.whole("model_version"),
-            created=read.text("created"),
-            source=read.text("source"),
-            task=read.text("task"),
-            toolchain=read.texts("toolchain"),
-            max_batch_size=read.whole("max_batch_size"),
-            queue_delay_us=read.whole("queue_delay_us"),
-            warmup_batch_sizes=read.wholes("warmup_batch_sizes"),
-            inputs=tuple(_tensor(entry) for entry in read.objects("inputs")),
-            outputs=tuple(_tensor(entry) for entry in read.objects("outputs")),
-            labels=read.text_or_none("labels"),
-            preprocessing=read.text_or_none("preprocessing"),
-            needs=read.words("needs"),
-            space=read.text_or_none("space"),
-            sample=_sample(read.object_or_none("sample")),
-            gate=_gate(read.object("gate")),
-            pools={pool: _pool(entry) for pool, entry in read.object("pools").members()},
-            speed=tuple(_speed(entry) for entry in read.objects("speed")),
-            not_made=read.texts("not_made"),
-            files=read.texts("files"),
-            # records that were written before there were these go on being served
-            warmup=tuple(_tensor(entry) for entry in read.objects("warmup")) if read.has("warmup") else (),
-            load_check=read.text("load_check") if read.has("load_check") else "",
-        )
+        document = parse_document(text, where, is_json=True, error=RecordError)
+        document.version(VERSION, "a gate record", "export the model again with this Tandem")
+        facts = {name: value for name, value in document.data.items() if name != "version"}
+        made: Self = replace(document, data=facts).values(cls)
+        return made
 
     def to_json(self) -> str:
         data = {"version": VERSION, **asdict(self)}
@@ -308,200 +275,3 @@ class Record:
 def _known(value: str, known: Mapping[str, object] | tuple[str, ...], what: str) -> None:
     if value not in known:
         raise ValueError(f"unknown {what} {value!r}{nearest(value, known)}")
-
-
-# -- strict reading ---------------------------------------------------------------------------------------------------
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen:
-                raise RecordError(where, f"key {key!r} stands there twice")
-            seen[key] = value
-        return seen
-
-    def never(constant: str) -> Any:
-        raise RecordError(where, f"{constant} is no number that a record may hold")
-
-    try:
-        data = json.loads(text, object_pairs_hook=once, parse_constant=never)
-    except ValueError as error:
-        raise RecordError(where, f"is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise RecordError(where, "is not a JSON object")
-    return data
-
-
-class _Object:
-    """One JSON object on its way to a dataclass: gives its members by name and type, with the place in every error."""
-
-    def __init__(self, data: Any, where: str) -> None:
-        if not isinstance(data, dict):
-            raise RecordError(where, f"want an object, got {_kind(data)}")
-        self._data: dict[str, Any] = data
-        self._where = where
-
-    def build(self, cls: type[_T], **values: object) -> _T:
-        """The dataclass with these values, once no member is left over."""
-        if left := [key for key in self._data if key not in values]:
-            raise RecordError(self._where, f"unknown key {left[0]!r}{nearest(left[0], list(values))}")
-        try:
-            return cls(**values)
-        except ValueError as error:
-            raise RecordError(self._where, str(error)) from None
-
-    def has(self, key: str) -> bool:
-        return key in self._data
-
-    def members(self) -> list[tuple[str, _Object]]:
-        return [(key, _Object(value, f"{self._where}.{key}")) for key, value in self._data.items()]
-
-    def text(self, key: str) -> str:
-        value: str = self._of(key, str)
-        return value
-
-    def text_or_none(self, key: str) -> str | None:
-        return None if self._get(key) is None else self.text(key)
-
-    def whole(self, key: str) -> int:
-        value: int = self._of(key, int)
-        return value
-
-    def whole_or_none(self, key: str) -> int | None:
-        return None if self._get(key) is None else self.whole(key)
-
-    def wholes(self, key: str) -> tuple[int, ...]:
-        values = self._of(key, list)
-        if bad := [value for value in values if type(value) is not int]:
-            raise RecordError(f"{self._where}.{key}", f"want whole numbers, got {_kind(bad[0])}")
-        return tuple(values)
-
-    def words(self, key: str) -> tuple[str, ...]:
-        values = self._of(key, list)
-        if bad := [value for value in values if type(value) is not str]:
-            raise RecordError(f"{self._where}.{key}", f"want text, got {_kind(bad[0])}")
-        return tuple(values)
-
-    def number(self, key: str) -> float:
-        value = self._get(key)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise RecordError(f"{self._where}.{key}", f"want a number, got {_kind(value)}")
-        return float(value)
-
-    def number_or_none(self, key: str) -> float | None:
-        return None if self._get(key) is None else self.number(key)
-
-    def flag(self, key: str) -> bool:
-        value: bool = self._of(key, bool)
-        return value
-
-    def texts(self, key: str) -> dict[str, str]:
-        values = self._of(key, dict)
-        if bad := [value for value in values.values() if type(value) is not str]:
-            raise RecordError(f"{self._where}.{key}", f"want text, got {_kind(bad[0])}")
-        return dict(values)
-
-    def object(self, key: str) -> _Object:
-        return _Object(self._get(key), f"{self._where}.{key}")
-
-    def object_or_none(self, key: str) -> _Object | None:
-        return None if self._get(key) is None else self.object(key)
-
-    def objects(self, key: str) -> list[_Object]:
-        return [_Object(value, f"{self._where}.{key}[{i}]") for i, value in enumerate(self._of(key, list))]
-
-    def _get(self, key: str) -> Any:
-        if key not in self._data:
-            close = closest(key, self._data)
-            hint = f"; is {close!r} a misspelling of it?" if close else ""
-            raise RecordError(self._where, f"key {key!r} is missing{hint}")
-        return self._data[key]
-
-    def _of(self, key: str, kind: type) -> Any:
-        value = self._get(key)
-        if type(value) is not kind:
-            raise RecordError(f"{self._where}.{key}", f"want {_KINDS[kind]}, got {_kind(value)}")
-        return value
-
-
-_T = TypeVar("_T")
-_KINDS: dict[type, str] = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), type(value).__name__)
-
-
-def _tensor(read: _Object) -> Tensor:
-    return read.build(
-        Tensor,
-        name=read.text("name"),
-        datatype=read.text("datatype"),
-        shape=read.wholes("shape"),
-        layout=read.text("layout") if read.has("layout") else None,
-    )
-
-
-def _sample(read: _Object | None) -> Sample | None:
-    if read is None:
-        return None
-    return read.build(
-        Sample, file=read.text("file"), label=read.text_or_none("label"), index=read.whole_or_none("index")
-    )
-
-
-def _pool(read: _Object) -> PoolGate:
-    return read.build(PoolGate, status=read.text("status"), engine=read.text("engine"), reason=read.text("reason"))
-
-
-def _gate(read: _Object) -> Gate:
-    return read.build(
-        Gate,
-        basis=read.text("basis"),
-        reference=read.text("reference"),
-        checks=tuple(_check(entry) for entry in read.objects("checks")),
-        num_samples=read.whole("num_samples"),
-        dataset=read.text("dataset"),
-        dataset_digest=read.text("dataset_digest"),
-        batch_sizes=read.wholes("batch_sizes"),
-    )
-
-
-def _check(read: _Object) -> Check:
-    return read.build(
-        Check,
-        metric=read.text("metric"),
-        value=read.number("value"),
-        limit=read.number_or_none("limit"),
-        is_minimum=read.flag("is_minimum"),
-        reference=read.number_or_none("reference"),
-        is_default_limit=read.flag("is_default_limit"),
-    )
-
-
-def _speed(read: _Object) -> Speed:
-    return read.build(
-        Speed,
-        processor=read.text("processor"),
-        engine=read.text("engine"),
-        engine_version=read.text("engine_version"),
-        baseline_engine=read.text("baseline_engine"),
-        batch_size=read.whole("batch_size"),
-        num_threads=read.whole("num_threads"),
-        ratio=read.number("ratio"),
-        ratio_low=read.number("ratio_low"),
-        ratio_high=read.number("ratio_high"),
-        latency_s=read.number("latency_s"),
-        fp32_latency_s=read.number("fp32_latency_s"),
-        measured=read.text("measured"),
-    )
