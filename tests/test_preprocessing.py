@@ -49,7 +49,7 @@ def test_what_is_not_quite_right_is_refused_with_the_place(
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{"])
 def test_text_that_is_no_object_is_refused(text: str) -> None:
-    with pytest.raises(RecordError, match="preprocessing.json"):
+    with pytest.raises(RecordError, match=r"preprocessing\.json"):
         from_json(text)
 
 
