@@ -6,15 +6,17 @@ has its source and its own threshold in the file, so that whoever disagrees chan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import yaml
+from pydantic import AfterValidator, Field
 
 from loadtest.errors import CampaignFileError
-from loadtest.strict_yaml import REQUIRED, Reader, a_name, a_number, a_text, compose, one_of, one_or_more, read_text
+from loadtest.file_fields import Name, OneOrMore, Text, between
 from serving.documents.nearest import nearest
+from serving.documents.reader import Document, Place, parse_document, read_document
+from serving.errors import UserError
 
 KIND = "claims"
 MODELS = ("mlp", "minilm", "resnet50", "efficientnet-b2", "bert-base")
@@ -53,60 +55,91 @@ DEFAULTS: dict[str, Any] = {
     "against_engine": "cpu",
 }
 
+
 # The limits: more than these is a typing mistake (guess).
-FORM: dict[str, Any] = {
-    "version": (a_number(1, 1, int), REQUIRED),
-    "kind": (one_of(KIND), REQUIRED),
-    "name": (a_name, REQUIRED),
-    "note": (a_text, None),
-    "experiments": {
-        "speeds": {
-            "batch_sizes": (one_or_more(a_number(1, 1024, int)), [1, 2, 4, 8, 16, 32]),
-            "seconds": (a_number(0.01, 600), 0.4),
-            "max_seconds": (a_number(0.1, 3600), 12.0),
-            "rounds": (a_number(2, 100, int), 5),
-        },
-        "bandwidth": {"rounds": (a_number(2, 1000, int), 15)},
-        "trees": {
-            "batch_sizes": (one_or_more(a_number(1, 100_000, int)), [1, 32, 1024]),
-            "seconds": (a_number(0.01, 600), 2.0),
-        },
-        "scaling": {
-            "scenario": (a_text, "../../docs/scenarios/bert-large.yaml"),
-            "rate_rps": (a_number(0.1, 10_000), 30.0),
-            "duration_s": (a_number(60, 86400), 3600.0),
-            "burst_times": (a_number(1, 1000), 10.0),
-            "burst_every_s": (a_number(1, 86400), 900.0),
-            "burst_lasting_s": (a_number(1, 86400), 120.0),
-            "seeds": (one_or_more(a_number(0, 2**31 - 1, int)), [1, 2, 3, 4, 5]),
-        },
-        "served": {
-            "batch_sizes": (one_or_more(a_number(1, 32, int)), [1, 8, 32]),
-            "outstanding": (a_number(1, 64, int), 4),
-            "seconds": (a_number(0.1, 600), 1.5),
-            "rounds": (a_number(2, 100, int), 5),
-        },
-    },
-    "claims": [
-        {
-            "name": (a_name, REQUIRED),
-            "says": (a_text, REQUIRED),
-            "source": (a_text, REQUIRED),
-            "url": (a_text, None),
-            "note": (a_text, None),
-            "number": (one_of(*NUMBERS), REQUIRED),
-            "at_least": (a_number(0, 1e9), None),
-            "at_most": (a_number(0, 1e9), None),
-            "models": (one_or_more(one_of(*MODELS, "digits")), None),
-            "variant": (one_of(*VARIANTS), None),
-            "engine": (one_of(*ENGINES), None),
-            "against_variant": (one_of(*VARIANTS), None),
-            "against_engine": (one_of(*ENGINES), None),
-            "batch_sizes": (one_or_more(a_number(1, 100_000, int)), None),
-            "policies": (one_or_more(one_of(*POLICIES)), None),
-        }
-    ],
-}
+@dataclass(frozen=True, slots=True)
+class _Speeds:
+    batch_sizes: OneOrMore[Annotated[int, between(1, 1024)]] = (1, 2, 4, 8, 16, 32)
+    seconds: Annotated[float, between(0.01, 600)] = 0.4
+    max_seconds: Annotated[float, between(0.1, 3600)] = 12.0
+    rounds: Annotated[int, between(2, 100)] = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Bandwidth:
+    rounds: Annotated[int, between(2, 1000)] = 15
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    batch_sizes: OneOrMore[Annotated[int, between(1, 100_000)]] = (1, 32, 1024)
+    seconds: Annotated[float, between(0.01, 600)] = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaling:
+    scenario: Text = "../../docs/scenarios/bert-large.yaml"
+    rate_rps: Annotated[float, between(0.1, 10_000)] = 30.0
+    duration_s: Annotated[float, between(60, 86400)] = 3600.0
+    burst_times: Annotated[float, between(1, 1000)] = 10.0
+    burst_every_s: Annotated[float, between(1, 86400)] = 900.0
+    burst_lasting_s: Annotated[float, between(1, 86400)] = 120.0
+    seeds: OneOrMore[Annotated[int, between(0, 2**31 - 1)]] = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    batch_sizes: OneOrMore[Annotated[int, between(1, 32)]] = (1, 8, 32)
+    outstanding: Annotated[int, between(1, 64)] = 4
+    seconds: Annotated[float, between(0.1, 600)] = 1.5
+    rounds: Annotated[int, between(2, 100)] = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Experiments:
+    speeds: _Speeds = _Speeds()
+    bandwidth: _Bandwidth = _Bandwidth()
+    trees: _Trees = _Trees()
+    scaling: _Scaling = _Scaling()
+    served: _Served = _Served()
+
+
+def one_of(*values: str) -> Any:
+    def check(value: str) -> str:
+        if value not in values:
+            raise ValueError(f"must be one of {', '.join(values)}, not {value[:40]!r}")
+        return value
+
+    return AfterValidator(check)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClaimForm:
+    name: Name
+    says: Text
+    source: Text
+    number: Annotated[str, one_of(*NUMBERS)]
+    url: Text | None = None
+    note: Text | None = None
+    at_least: Annotated[float, between(0, 1e9)] | None = None
+    at_most: Annotated[float, between(0, 1e9)] | None = None
+    models: OneOrMore[Annotated[str, one_of(*MODELS, "digits")]] = ()
+    variant: Annotated[str, one_of(*VARIANTS)] | None = None
+    engine: Annotated[str, one_of(*ENGINES)] | None = None
+    against_variant: Annotated[str, one_of(*VARIANTS)] | None = None
+    against_engine: Annotated[str, one_of(*ENGINES)] | None = None
+    batch_sizes: OneOrMore[Annotated[int, between(1, 100_000)]] = ()
+    policies: OneOrMore[Annotated[str, one_of(*POLICIES)]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _SuiteForm:
+    version: Literal[1]
+    kind: Literal["claims"]
+    name: Name
+    claims: Annotated[tuple[_ClaimForm, ...], Field(min_length=1)]
+    note: Text | None = None
+    experiments: _Experiments = _Experiments()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,62 +208,51 @@ class Suite:
 def is_claims_file(path: Path) -> bool:
     """By its own word. What cannot be read is no such file, and its reader says why."""
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
+        data = read_document(path, "the file").data
+    except UserError:
         return False
-    keys = {key.value: value.value for key, value in root.value} if isinstance(root, yaml.MappingNode) else {}
-    return keys.get("kind") == KIND
+    return isinstance(data, dict) and data.get("kind") == KIND
 
 
 def read_suite(path: Path) -> Suite:
     """Raises CampaignFileError with file, line and the way out."""
-    return parse_suite(read_text(path), str(path))
+    return _suite(read_document(path, "the claims", CampaignFileError), path.parent)
 
 
 def parse_suite(text: str, file: str) -> Suite:
-    root = compose(text, file, "loadtest/campaigns/claims.yaml")
-    reader = Reader(file)
-    values = reader.mapping(root, FORM, "the claims file")
-    reader.distinct(root, "claims", [claim["name"] for claim in values["claims"]])
-    nodes = reader.key(root, "claims").value
-    claims = tuple(_claim(reader, node, value) for node, value in zip(nodes, values["claims"], strict=True))
-    experiments = {name: _lists(settings) for name, settings in values["experiments"].items()}
-    return Suite(values["name"], values["note"], experiments, claims, Path(file).parent)
+    """Raises CampaignFileError."""
+    return _suite(parse_document(text, file, is_json=False, error=CampaignFileError), Path(file).parent)
 
 
-def _lists(settings: dict[str, Any]) -> dict[str, Any]:
-    plural = ("batch_sizes", "seeds")
-    return {key: _tuple(value) if key in plural else value for key, value in settings.items()}
+def _suite(document: Document, folder: Path) -> Suite:
+    form = document.values(_SuiteForm)
+    claims: list[Claim] = []
+    for number, claim in enumerate(form.claims):
+        if claim.name in [other.name for other in claims]:
+            raise document.wrong(
+                ("claims", number), f"two claims are named {claim.name!r}; give one a 'name' of its own"
+            )
+        claims.append(_claim(document, ("claims", number), claim))
+    return Suite(form.name, form.note, asdict(form.experiments), tuple(claims), folder)
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
-def _claim(reader: Reader, node: yaml.Node, values: dict[str, Any]) -> Claim:
-    number = values["number"]
+def _claim(document: Document, place: Place, form: _ClaimForm) -> Claim:
+    number = form.number
     allowed, _ = NUMBERS[number]
     for key in sorted(_CHOICES - allowed):
-        if values[key] is not None:
-            what = f"{key!r} does nothing for {number!r}, which takes {', '.join(sorted(allowed))}"
-            raise reader.error(reader.key(node, key), what)
-    if values["at_least"] is None and values["at_most"] is None:
-        raise reader.error(node, "a claim needs a threshold: 'at_least', 'at_most' or both")
-    if None not in (values["at_least"], values["at_most"]) and values["at_least"] > values["at_most"]:
-        raise reader.error(reader.key(node, "at_least"), "'at_least' is above 'at_most', which no number is")
-    filled = {key: DEFAULTS[key] if values[key] is None and key in allowed else values[key] for key in DEFAULTS}
-    plural = {key: () if values[key] is None else _tuple(values[key]) for key in ("models", "batch_sizes", "policies")}
-    if "models" in allowed and not plural["models"]:
-        raise reader.error(node, f"'models' is missing: {number!r} is of models")
-    if "policies" in allowed and not plural["policies"]:
-        raise reader.error(node, f"'policies' is missing: {number!r} is of policies")
+        if getattr(form, key):
+            what = f"it does nothing for {number!r}, which takes {', '.join(sorted(allowed))}"
+            raise document.wrong((*place, key), what)
+    if form.at_least is None and form.at_most is None:
+        raise document.wrong(place, "a claim needs a threshold: 'at_least', 'at_most' or both")
+    if form.at_least is not None and form.at_most is not None and form.at_least > form.at_most:
+        raise document.wrong((*place, "at_least"), "it is above 'at_most', which no number is")
+    for key in ("models", "policies"):
+        if key in allowed and not getattr(form, key):
+            raise document.wrong(place, f"{key!r} is missing: {number!r} is of {key}")
     known = SERVED_MODELS if number.startswith("served") else MODELS
-    for model in plural["models"]:
+    for model in form.models:
         if model not in known:
-            raise reader.error(
-                reader.key(node, "models"), f"{number!r} is not of {model!r}{nearest(model, list(known))}"
-            )
-    taken = ("name", "says", "source", "number", "at_least", "at_most", "url", "note")
-    fields: dict[str, Any] = {key: values[key] for key in taken}
-    fields |= {key: value or "" for key, value in filled.items()} | plural
-    return Claim(**fields)
+            raise document.wrong((*place, "models"), f"{number!r} is not of {model!r}{nearest(model, known)}")
+    filled = {key: getattr(form, key) or (value if key in allowed else "") for key, value in DEFAULTS.items()}
+    return Claim(**asdict(form) | filled)

@@ -96,6 +96,8 @@ def read_document(file: Path, what: str, error: Callable[[str], Exception] = Use
     """The document in a file: JSON where its name ends so, else YAML. `what` it is to be: `the scenario`. Raises `error`."""
     try:
         text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as fault:
+        raise error(f"cannot read {what} {file}: it is not text in UTF-8 (byte {fault.start})") from None
     except (OSError, ValueError) as fault:
         raise error(f"cannot read {what} {file}: {getattr(fault, 'strerror', None) or fault}") from None
     return parse_document(text, str(file), is_json=file.suffix == ".json", error=error)
@@ -144,6 +146,13 @@ class _Loader(yaml.SafeLoader):
         letter: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
         for letter, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, AttributeError, LookupError):  # a value that its tag does not fit
+            text = f"{_quoted(getattr(node, 'value', ''))} is not of the type {node.tag}"
+            raise _Wrong(text, node.start_mark.line + 1) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: ARG002
         names: set[str] = set()
