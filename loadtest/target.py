@@ -1,6 +1,6 @@
 """The gateway under test: does it answer, what does it serve, and did it stay the same process during a run?
 
-Plain HTTP through the standard library, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess.
+Plain HTTP, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess.
 What the answers mean for a run is judged in `report/build.py`.
 """
 
@@ -14,8 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ import psutil
 
 from loadtest.errors import CampaignError, TargetError
 from loadtest.sending.bodies import Body
-from loadtest.sending.connection import address
+from loadtest.sending.connection import Connection, address, request_bytes
 from loadtest.sending.credentials import VARIABLE, credentials
 from serving.ports import free_ports
 
@@ -147,23 +145,21 @@ class Gateway:
     def _get(
         self, path: str, timeout_s: float, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes] | None:
-        sent = (credentials() if self.has_key else {}) | (headers or {})
-        request = urllib.request.Request(self.url + path, body, sent)
+        given = (credentials() if self.has_key else {}) | (headers or {})
+        method = "GET" if body is None else "POST"
         try:
-            with _DIRECT.open(request, timeout=timeout_s) as response:
-                return int(response.status), response.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
+            connection = Connection(self.url, timeout_s)
+            try:
+                response = connection.send(request_bytes(method, self.url, path, given, body or b""))
+            finally:
+                connection.close()
         except (OSError, ValueError):  # refused, timed out, not HTTP
             return None
+        return response.status, response.body
 
 
 def _own_addresses() -> set[str]:
     return {known.address for of_one in psutil.net_if_addrs().values() for known in of_one}
-
-
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def triton_names(status: dict[str, Any] | None, model: str, variant: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
     python -m loadtest.bench.generator [--quick] [--undisturbed] [--json FILE]
 
 Real Locust with the locustfile of campaigns on one core, a server that answers at once on another; the rules that void runs of campaigns
-decide, and nothing else. Searches upward, then between the last good rate and the first void one. On a machine with one core, or one that
+decide, and nothing else. On a machine with one core, or one that
 is busy, the figure is of that. The generator has real-time priority where that is allowed, and the verdict says so; `--undisturbed` gives
 it to both processes, which takes root.
 """
@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,14 +33,14 @@ from loadtest.report.build import summarise_run
 from loadtest.stack import START_S, answers
 from loadtest.target import last_line
 from serving.measure.machine import head, this_machine
+from serving.measure.search import Course, Search
 from serving.ports import free_ports
 
 AIM_RPS = 2000.0  # of one core
 OBJECTIVE_S = 0.05  # so that a lag of 2.5 ms at p99 voids a run; a server slower than this is not what so many requests are sent to
 WARMUP_S = 1.0
-FIRST_RPS = 1000.0
-STEP_RATIO = 1.5  # upward
-NUM_HALVINGS = 3  # between the last good rate and the first void one, which leaves 5 % of it open
+# Upward from 1,000 requests/s, then between the last good rate and the first void one, which leaves 6 % of it open.
+SEARCH = Search(start_rps=1000.0, floor_rps=10.0, num_repeats=1, max_runs=24)
 RUN_S = 4.0  # 4,000 requests and more: 40 of them beyond the 99th percentile of the lag
 NUM_ATTEMPTS = 3  # at a rate: what else runs on the machine comes and goes; one good run shows that it can be sent
 GRACE_S = 60.0  # for Locust to start and end
@@ -48,7 +48,7 @@ ARM = ArmRecord("generator", "fp32", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Run:
     """One run. `void` None: the generator kept up."""
 
     rate_rps: float
@@ -64,38 +64,26 @@ class Sent:
         return f"{self.rate_rps:,.0f}", lag, half, cpu, self.void or "kept up"
 
 
-def highest(send: Callable[[float], Sent], first_rps: float = FIRST_RPS) -> Iterator[Sent]:
-    """Every run of the search. The highest rate without a reason to void it is the last one that kept up."""
-    good_rps, rate_rps, void_rps = 0.0, first_rps, 0.0
-    while not void_rps:
-        sent = yield from _attempts(send, rate_rps)
-        if sent.void is None:
-            good_rps, rate_rps = rate_rps, rate_rps * STEP_RATIO
-        elif good_rps or rate_rps < 10:
-            void_rps = rate_rps
-        else:
-            rate_rps /= 2  # the first one was too much
-    for _ in range(NUM_HALVINGS if good_rps else 0):
-        rate_rps = (good_rps * void_rps) ** 0.5
-        sent = yield from _attempts(send, rate_rps)
-        good_rps, void_rps = (rate_rps, void_rps) if sent.void is None else (good_rps, rate_rps)
+def highest(send: Callable[[float], Run]) -> Iterator[Run]:
+    """Every run of the search; a rate is missed where all attempts at it are void."""
+    steps = Course(SEARCH).steps()
+    rate_rps = next(steps)
+    while True:
+        for _ in range(NUM_ATTEMPTS):
+            yield (run := send(rate_rps))
+            if run.void is None:
+                break
+        try:
+            rate_rps = steps.send("met" if run.void is None else "missed")
+        except StopIteration:
+            return
 
 
-def _attempts(send: Callable[[float], Sent], rate_rps: float) -> Generator[Sent, None, Sent]:
-    """Gives back the last."""
-    for _ in range(NUM_ATTEMPTS - 1):
-        yield (sent := send(rate_rps))
-        if sent.void is None:
-            return sent
-    yield (sent := send(rate_rps))
-    return sent
-
-
-def best(runs: Sequence[Sent]) -> Sent | None:
+def best(runs: Sequence[Run]) -> Run | None:
     return max((run for run in runs if run.void is None), key=lambda run: run.rate_rps, default=None)
 
 
-def verdict(runs: Sequence[Sent], num_cores: int) -> Verdict:
+def verdict(runs: Sequence[Run], num_cores: int) -> Verdict:
     found = best(runs)
     name = "open-loop rate of one generator process"
     if found is None:
@@ -122,7 +110,7 @@ def _place(pid: int, core: int, *, is_undisturbed: bool) -> None:
             raise CannotMeasure("--undisturbed takes root: real-time priority was refused") from None
 
 
-def measure(folder: Path, duration_s: float, *, is_undisturbed: bool = False) -> Iterator[Sent]:
+def measure(folder: Path, duration_s: float, *, is_undisturbed: bool = False) -> Iterator[Run]:
     """Raises CannotMeasure."""
     (port,) = free_ports(1)
     authority = f"127.0.0.1:{port}"
@@ -135,7 +123,7 @@ def measure(folder: Path, duration_s: float, *, is_undisturbed: bool = False) ->
         )
 
 
-def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int, is_undisturbed: bool) -> Sent:
+def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int, is_undisturbed: bool) -> Run:
     load = Load(WARMUP_S, duration_s, 1, 1, kind="open", rate_rps=(rate_rps,), objective_s=OBJECTIVE_S)
     rows, log = folder / "rows.csv", folder / "generator.log"
     for old in folder.glob("rows.*"):
@@ -162,7 +150,7 @@ def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int,
     )  # fmt: skip
     summary = summarise_run(run, ARM, load, read_rows(rows) if rows.exists() else [])
     cpu_ratio, first = summary.generator_cpu_ratio, is_real_time(rows)
-    return Sent(rate_rps, summary.void, summary.lag_p99_s, summary.latency_p50_s, cpu_ratio, first)
+    return Run(rate_rps, summary.void, summary.lag_p99_s, summary.latency_p50_s, cpu_ratio, first)
 
 
 def _command(rate_rps: float, url: str, rows: Path, duration_s: float) -> list[str]:
@@ -186,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every run to this file")
     options = parser.parse_args(arguments)
     duration_s = 2.0 if options.quick else RUN_S
-    machine, began, runs = this_machine(), Moment.now(), list[Sent]()
+    machine, began, runs = this_machine(), Moment.now(), list[Run]()
     try:
         with tempfile.TemporaryDirectory(prefix="tandem-generator-") as folder:
             for run in measure(Path(folder), duration_s, is_undisturbed=options.undisturbed):

@@ -9,13 +9,13 @@ asks a Triton that runs already for the same rows in JSON and in binary, and tim
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import random
 from collections.abc import Callable
 from math import prod
 from statistics import median
 
+from loadtest.sending.connection import Connection, request_bytes
 from serving.measure.rounds import times
 from serving.protocol import v2
 
@@ -31,16 +31,14 @@ def main() -> int:
     parser.add_argument("--max-rows", type=int, default=32)
     options = parser.parse_args()
     shape = [int(size) for size in options.shape.split(",")]
-    host, _, port = options.url.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    url = f"http://{options.url}"
+    connection = Connection(url, 30.0)
 
     def ask(body: bytes, length: int | None) -> None:
         headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
-        connection.request("POST", f"/v2/models/{options.model}/infer", body, headers)
-        answer = connection.getresponse()
-        text = answer.read()
+        answer = connection.send(request_bytes("POST", url, f"/v2/models/{options.model}/infer", headers, body))
         if answer.status != 200:
-            raise SystemExit(f"{options.model} answered {answer.status}: {text[:200].decode(errors='replace')}")
+            raise SystemExit(f"{options.model} answered {answer.status}: {answer.body[:200].decode(errors='replace')}")
 
     print("      bytes   JSON ms  binary ms  turning ms  looking ms")
     rows, tensors = 1, v2.JsonTensors()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
-from loadtest.bench.prove.judging.crossover import Sent, verdicts
+from loadtest.bench.prove.judging.crossover import Choice, verdicts
 from loadtest.bench.verdicts import Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.sender import infer, one_by_one
@@ -41,5 +41,5 @@ def crossovers(folder: Path) -> Iterator[Verdict]:
                 shots = one_by_one(requests)
             if any(not shot.is_answered for shot in shots):
                 raise CannotMeasure("requests without a deadline failed; see the log of the gateway")
-            sent = [Sent(shot.kind, shot.pool) for shot in shots]
+            sent = [Choice(shot.kind, shot.pool) for shot in shots]
             yield from verdicts(f"crossover planted at {planted:g} rows", sent, FAST.name, planted)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.generator import AIM_RPS, NUM_ATTEMPTS, Sent, best, highest, verdict
+from loadtest.bench.generator import AIM_RPS, NUM_ATTEMPTS, Run, best, highest, verdict
 from loadtest.bench.quick_server import Line, Stall
 from loadtest.bench.verdicts import Outcome
 from loadtest.processes import running
@@ -20,9 +20,9 @@ from loadtest.stack import START_S, answers
 from serving.ports import free_ports
 
 
-def limited(limit_rps: float) -> Callable[[float], Sent]:
+def limited(limit_rps: float) -> Callable[[float], Run]:
     """A generator that keeps up to a limit."""
-    return lambda rate: Sent(rate, None if rate <= limit_rps else "it lagged", 0.001, 0.002, 0.5)
+    return lambda rate: Run(rate, None if rate <= limit_rps else "it lagged", 0.001, 0.002, 0.5)
 
 
 @pytest.mark.parametrize("limit_rps", [120.0, 999.0, 1000.0, 2300.0, 40_000.0])
@@ -42,10 +42,10 @@ def test_a_generator_that_never_keeps_up_is_given_up() -> None:
 def test_one_good_run_at_a_rate_is_enough_and_a_void_one_is_tried_again() -> None:
     tried: list[float] = []
 
-    def busy(rate: float) -> Sent:
+    def busy(rate: float) -> Run:
         tried.append(rate)
         is_good = rate <= 1000 and tried.count(rate) == NUM_ATTEMPTS
-        return Sent(rate, None if is_good else "it lagged", 0.001, 0.002, 0.5)
+        return Run(rate, None if is_good else "it lagged", 0.001, 0.002, 0.5)
 
     runs = list(highest(busy))
     assert [run.void is None for run in runs[:NUM_ATTEMPTS]] == [False] * (NUM_ATTEMPTS - 1) + [True]

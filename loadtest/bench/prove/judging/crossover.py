@@ -16,12 +16,12 @@ STRAY = AtMost(0.01)
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Choice:
     rows: int
     pool: str
 
 
-def observed(sent: Sequence[Sent], many: str) -> float | None:
+def observed(sent: Sequence[Choice], many: str) -> float | None:
     """The point that parts best the requests that went to the pool for few rows from those that went to `many`.
 
     None: there is none, because all went to the same one.
@@ -33,12 +33,12 @@ def observed(sent: Sequence[Sent], many: str) -> float | None:
     return min(points, key=lambda point: num_stray(sent, many, point), default=None)
 
 
-def num_stray(sent: Sequence[Sent], many: str, point: float) -> int:
+def num_stray(sent: Sequence[Choice], many: str, point: float) -> int:
     """Requests on the wrong side of a point."""
     return sum((one.pool == many) != (one.rows > point) for one in sent)
 
 
-def verdicts(name: str, sent: Sequence[Sent], many: str, planted: float) -> list[Verdict]:
+def verdicts(name: str, sent: Sequence[Choice], many: str, planted: float) -> list[Verdict]:
     found = observed(sent, many)
     if found is None:
         return [Verdict(f"{name}: distance", None, OFF, "all went to one pool")]
