@@ -14,6 +14,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from loadtest.claims import page as claims_page
@@ -22,6 +23,7 @@ from loadtest.errors import ResultsError
 from loadtest.report import page as campaign_page
 from loadtest.report.stored import FILE, read
 from loadtest.report.summaries import Report, milliseconds, number
+from loadtest.report.wording import caveats, sentence
 from loadtest.verdict import page as verdict_page
 from loadtest.verdict.report import VerdictReport
 from serving.documents.reader import parse_document
@@ -63,7 +65,12 @@ def take(folder: Path, results: Path) -> None:
 
 
 def load(file: Path) -> Result:
-    return _parsed(gzip.decompress(file.read_bytes()), str(file))
+    """The numbers of that day in the words of today."""
+    result = _parsed(gzip.decompress(file.read_bytes()), str(file))
+    if not isinstance(result, Report):
+        return result
+    manifest, arms = result.manifest, result.arms
+    return replace(result, sentence=sentence(arms, manifest.load), caveats=caveats(manifest, arms, result.runs))
 
 
 def _parsed(text: bytes, file: str) -> Result:

@@ -49,7 +49,7 @@ def describe(run: RunRecord, directory: Path, manifest: Manifest) -> str:
     summary = summarise_run(run, arm, manifest.load, _read(directory / run.rows))
     if summary.void:
         return f"{summary.state if summary.state == 'interrupted' else 'void'}: {summary.void}"
-    unstable = f", not stable: {summary.unstable}" if summary.unstable else ""
+    unstable = f", unstable: {summary.unstable}" if summary.unstable else ""
     median = "" if summary.latency_p50_s is None else f", p50 {summary.latency_p50_s * 1000:.2f} ms"
     return f"{summary.throughput_rps:,.0f} requests/s{median}, {summary.num_errors} errors{unstable}"
 

@@ -91,7 +91,7 @@ def _place(report: Report, run: RunSummary) -> tuple[str, str]:
 def _outcome(run: RunSummary) -> str:
     if run.void:
         return "interrupted" if run.state == "interrupted" else "void"
-    return "not stable" if run.unstable else ""
+    return "unstable" if run.unstable else ""
 
 
 def _against_load(report: Report) -> Figure | None:
@@ -170,7 +170,11 @@ def _ratio_cell(value: Difference | None, *, has_words: bool = True) -> Cell:
         return Cell("inconclusive", kind="missing")
     if value.low is None or value.high is None:
         return Cell(f"{value.ratio:.2f}", ("inconclusive",))
-    words = {"higher": ", faster", "lower": ", slower"}.get(value.outcome, ", no difference seen") if has_words else ""
+    words = (
+        {"higher": ", faster", "lower": ", slower"}.get(value.outcome, ", no significant difference")
+        if has_words
+        else ""
+    )
     return Cell(f"{value.ratio:.2f}", (f"{value.low:.2f}–{value.high:.2f}{words}",))
 
 

@@ -80,7 +80,7 @@ def _campaign(raw: dict[str, Any]) -> StoredReport:
             f"{num_void} void run{'' if num_void == 1 else 's'} in it {'is' if num_void == 1 else 'are'} left out"
         )
     if num_unstable := sum(run["void"] is None and run["unstable"] is not None for run in raw["runs"]):
-        remarks.append(f"{num_unstable} of its runs {'was' if num_unstable == 1 else 'were'} not stable")
+        remarks.append(f"{num_unstable} of its runs {'was' if num_unstable == 1 else 'were'} unstable")
     circumstances = {name: _text(manifest[name]) for name in _CIRCUMSTANCES}
     if manifest["is_local"]:  # a gateway of the campaign's own has another port each time
         circumstances["url"] = "this machine"
