@@ -17,6 +17,7 @@ import httptools
 # A connection that lay still for longer is made anew: the server may have closed it, which would count as an error of its own. Common load
 # balancers close at 60 s, Tandem's gateway at 75.
 MAX_IDLE_S = 30.0
+LENGTHS = (b"content-length", b"transfer-encoding")
 RECEIVE_BYTES = 65536  # an answer of a classifier fits into one read
 
 
@@ -51,9 +52,12 @@ class Connection:
             connected.sendall(request)
             while not reading.is_complete:
                 data = connected.recv(RECEIVE_BYTES)
-                if not data:
+                if data:
+                    parser.feed_data(data)
+                elif reading.ends_with_connection:
+                    break
+                else:
                     raise ConnectionResetError("the server closed the connection before the answer was complete")
-                parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.close()
             raise ConnectionError(f"not an HTTP answer: {error}") from error
@@ -79,19 +83,30 @@ class Connection:
 class _Reading:
     """The callbacks of httptools for one answer."""
 
-    __slots__ = ("headers", "is_complete", "is_kept_alive", "parser", "parts", "wanted")
+    __slots__ = (
+        "ends_with_connection",
+        "has_length",
+        "headers",
+        "is_complete",
+        "is_kept_alive",
+        "parser",
+        "parts",
+        "wanted",
+    )
 
     def __init__(self, wanted: frozenset[bytes]) -> None:
         self.wanted = wanted
         self.headers: dict[bytes, str] = {}
         self.parts: list[bytes] = []
         self.parser: httptools.HttpResponseParser | None = None
-        self.is_complete = self.is_kept_alive = False
+        self.is_complete = self.is_kept_alive = self.ends_with_connection = self.has_length = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name in self.wanted:
             self.headers[name] = value.decode("latin-1")
+        if name in LENGTHS:
+            self.has_length = True
 
     def on_body(self, part: bytes) -> None:
         self.parts.append(part)
@@ -99,6 +114,7 @@ class _Reading:
     def on_headers_complete(self) -> None:
         assert self.parser
         self.is_kept_alive = self.parser.should_keep_alive()  # the parser forgets it with the end of the message
+        self.ends_with_connection = not self.has_length
 
     def on_message_complete(self) -> None:
         self.is_complete = True
