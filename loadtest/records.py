@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from loadtest.arrivals import Arrivals, Kind
 from loadtest.errors import ResultsError
+from serving.documents.reader import read_document
 from serving.measure.machine import Machine
 
 VERSION = 3
@@ -236,39 +237,11 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
+    """Raises ResultsError."""
     path = directory / MANIFEST
-    try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ResultsError(
-            f"{directory} holds no {MANIFEST}; give a directory that `tandem campaign run` wrote."
-        ) from None
-    except (ValueError, OSError) as error:
-        raise ResultsError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(raw, dict) or raw.get("version") != VERSION:
-        found = raw.get("version") if isinstance(raw, dict) else None
-        way_out = "measure again with `tandem campaign run`, or read the report.html beside it"
-        raise ResultsError(f"{path} has version {found!r}; this Tandem reads version {VERSION}: {way_out}.")
-    try:
-        machine = raw.pop("machine")
-        return Manifest(
-            machine=Machine(
-                **{**machine, "instruction_sets": tuple(machine["instruction_sets"]), "cards": tuple(machine["cards"])}
-            ),
-            load=_load(raw.pop("load")),
-            payload=Payload(**raw.pop("payload")),
-            arms=tuple(ArmRecord(**a) for a in raw.pop("arms")),
-            runs=tuple(_run(r) for r in raw.pop("runs")),
-            **raw,
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ResultsError(f"{path} is not a manifest of version {VERSION}: {error}.") from error
-
-
-def _run(raw: dict[str, Any]) -> RunRecord:
-    seen = raw.get("evidence")
-    return RunRecord(**{**raw, "evidence": None if seen is None else Evidence(**seen)})
-
-
-def _load(raw: dict[str, Any]) -> Load:
-    return Load(**{**raw, "users": tuple(raw["users"]), "rate_rps": tuple(raw["rate_rps"])})
+    if not path.exists():
+        raise ResultsError(f"{directory} holds no {MANIFEST}; give a directory that `tandem campaign run` wrote.")
+    document = read_document(path, "the manifest", ResultsError)
+    way_out = "measure again with `tandem campaign run`, or read the report.html beside it"
+    document.version(VERSION, "a manifest", way_out)
+    return document.values(Manifest)
