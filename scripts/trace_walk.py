@@ -2,16 +2,19 @@
 
     scripts/trace_walk.py export         an ONNX file of two layers, exported in this process without a server: FP32 alone
     scripts/trace_walk.py variants       the same with FP16 and INT8
+    scripts/trace_walk.py request        one small v2 request through a gateway on a socket, before a stand-in of Triton
     scripts/trace_walk.py export --list  the stays one after another
 
 A stay is a run of consecutive calls inside one file, a return a file that is entered again. A loop between the same few files
 is also counted as one round of it (`folded`), because its length is the data's or the clock's. `Walk` counts any block of code.
-Only calls of functions count: what a file does when it is imported is left out.
+Only calls of functions count: what a file does when it is imported is left out, and a coroutine that goes on after an await is not called.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import inspect
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 SERVING = Path(__file__).resolve().parents[1] / "serving"
 
 
@@ -27,6 +31,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.stays: list[str] = []
+        self._suspended: set[FrameType] = set()  # frames that may go on
         self._root = f"{SERVING}/"
 
     def __enter__(self) -> Walk:
@@ -40,9 +45,22 @@ class Walk:
         file = frame.f_code.co_filename
         if event != "call" or not file.startswith(self._root) or frame.f_code.co_name == "<module>":
             return
+        if frame.f_code.co_flags & SUSPENDABLE:
+            if frame in self._suspended:
+                return
+            self._suspended.add(frame)
         name = file[len(self._root) :]
         if not self.stays or self.stays[-1] != name:
             self.stays.append(name)
+
+    def below(self, room: str) -> list[str]:
+        """The stays, where each other room counts as one place: it answers a question, and is not walked through to follow the value."""
+        stays: list[str] = []
+        for file in self.stays:
+            place = file if file.startswith(f"{room}/") else file.partition("/")[0]
+            if not stays or stays[-1] != place:
+                stays.append(place)
+        return stays
 
     def folded(self) -> list[str]:
         """The stays without immediate repetitions of the same one to four."""
@@ -109,12 +127,51 @@ def export(precisions: tuple[str, ...] = ("fp32",)) -> Walk:
     return walk
 
 
+def request() -> Walk:
+    """After some others, so that caches are filled and connections open."""
+    import uvloop
+
+    from tests.gateway.wire import request as written
+    from tests.gateway.wire import wire
+
+    async def traced() -> Walk:
+        async with wire() as here:
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+
+            async def ask() -> None:
+                writer.write(written())
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 "), head
+                length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+                await reader.readexactly(int(length.partition(b":")[2]))
+
+            for _ in range(20):
+                await ask()
+            for task in asyncio.all_tasks():
+                if "forever" in str(task.get_coro()):  # polls and sweeps are no part of a request
+                    task.cancel()
+            await asyncio.sleep(0)
+            with Walk() as walk:
+                await ask()
+            writer.close()
+        return walk
+
+    return uvloop.run(traced())
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("walk", choices=["export", "variants"])
+    parser.add_argument("walk", choices=["export", "variants", "request"])
     parser.add_argument("--list", action="store_true", help="also print every stay")
     chosen = parser.parse_args(arguments)
-    walk = export(("fp32",) if chosen.walk == "export" else ("fp32", "fp16", "int8"))
+    if chosen.walk == "request":
+        walk = request()
+        stays = walk.below("gateway")
+        print(
+            f"in the gateway {len(stays)} stays, {len(stays) - len(set(stays))} returns, other rooms as one place each"
+        )
+    else:
+        walk = export(("fp32",) if chosen.walk == "export" else ("fp32", "fp16", "int8"))
     if chosen.list:
         print("\n".join(walk.stays))
     print(walk)

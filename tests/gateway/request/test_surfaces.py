@@ -1,0 +1,333 @@
+"""Every surface × every outcome: the same counting, status, headers and receipt, and nothing is left in flight.
+
+A real gateway on HTTP and gRPC, before a server that does to an inference what the row says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import uvloop
+from tritonclient.grpc import service_pb2 as pb
+
+from serving.gateway.app import Gateway
+from serving.gateway.classify.classifiers import Classifier
+from serving.gateway.grpc.server import GrpcServer
+from serving.gateway.listeners import listen
+from serving.gateway.openai.embedders import Embedder
+from serving.gateway.serve import _config, _Server
+from serving.ports import free_ports
+from serving.preprocessing.texts import TextTokenizer
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
+from tests.gateway.classify.conftest import COLOURS, png
+from tests.gateway.odd_triton import BODY, GOOD, OddTriton, gateway_of, until
+from tests.gateway.openai.word_models import BESIDE, PREPROCESSING, SIZE
+
+EMBEDDER = Embedder(
+    TextTokenizer(BESIDE["tokenizer.json"], PREPROCESSING), PREPROCESSING, np.int64, None, "vector", SIZE
+)
+CLASSIFIER = Classifier(COLOURS, "scores", 3, None, True, COLOURS.shape)
+PIXELS = np.zeros(COLOURS.shape[1:] + COLOURS.shape[:1], np.uint8)
+IMAGE = json.dumps({"images": [base64.b64encode(png(PIXELS)).decode()]}).encode()
+TENSOR = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
+HEAD = json.dumps({"inputs": [TENSOR | {"parameters": {"binary_data_size": 16}}]}).encode()
+LENGTH = {"inference-header-content-length": str(len(HEAD))}
+RECEIPT = {"tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-model-digest", "tandem-gate"} | {
+    "tandem-reason",
+    "server-timing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a client is told: the HTTP status, or what stands for it in gRPC; headers, trailing metadata or parameters; all in all."""
+
+    status: int
+    headers: dict[str, str]
+
+
+@dataclass
+class Stand:
+    gateway: Gateway
+    triton: OddTriton
+    http_port: int
+    channel: Any
+
+    def outcomes(self) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for series in self.gateway.metrics._series.values():
+            series.settle()
+            counted.update(series.outcomes)
+        return +counted
+
+    @property
+    def is_idle(self) -> bool:
+        queue = self.gateway.candidates.queues["cpu"]
+        return not (
+            queue.num_waiting
+            or self.gateway.catalogue.in_flight("cpu")
+            or any(replica.num_in_flight for replica in queue.replicas)
+        )
+
+
+Ask = Callable[[Stand, str, dict[str, str], bool], Awaitable[Told]]  # model, headers, whether the request is in order
+
+
+async def http(stand: Stand, path: str, body: bytes, headers: dict[str, str]) -> Told:
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.http_port)
+    try:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        told = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
+        await reader.readexactly(int(told["content-length"]))
+        return Told(int(first.split(" ")[1]), told)
+    finally:
+        writer.transport.abort()
+
+
+async def v2_json(stand: Stand, model: str, headers: dict[str, str], is_good: bool) -> Told:
+    return await http(stand, f"/v2/models/{model}/infer", BODY if is_good else b"[]", headers)
+
+
+async def v2_binary(stand: Stand, model: str, headers: dict[str, str], is_good: bool) -> Told:
+    body = HEAD + bytes(16) if is_good else b""
+    return await http(stand, f"/v2/models/{model}/infer", body, headers | LENGTH)
+
+
+async def embeddings(stand: Stand, model: str, headers: dict[str, str], is_good: bool) -> Told:
+    body = {"model": model, "input": "a harbour"} | ({} if is_good else {"dimensions": SIZE + 1})
+    return await http(stand, "/v1/embeddings", json.dumps(body).encode(), headers)
+
+
+async def classify(stand: Stand, model: str, headers: dict[str, str], is_good: bool) -> Told:
+    body = IMAGE if is_good else b"{}"
+    return await http(stand, f"/v1/classify/{model}", body, headers | {"content-type": "application/json"})
+
+
+def message(model: str, is_good: bool) -> pb.ModelInferRequest:
+    request = pb.ModelInferRequest(model_name=model, raw_input_contents=[bytes(16 if is_good else 3)])
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+    return request
+
+
+STATUS_OF = {
+    grpc.StatusCode.OK: 200,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+async def grpc_unary(stand: Stand, model: str, headers: dict[str, str], is_good: bool) -> Told:
+    method = stand.channel.unary_unary(
+        "/inference.GRPCInferenceService/ModelInfer",
+        request_serializer=pb.ModelInferRequest.SerializeToString,
+        response_deserializer=pb.ModelInferResponse.FromString,
+    )
+    call = method(message(model, is_good), metadata=tuple(headers.items()))
+    try:
+        code = await call.code()
+        return Told(STATUS_OF[code], dict(await call.trailing_metadata() or ()))
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+
+
+async def grpc_stream(stand: Stand, model: str, headers: dict[str, str], is_good: bool) -> Told:
+    method = stand.channel.stream_stream(
+        "/inference.GRPCInferenceService/ModelStreamInfer",
+        request_serializer=pb.ModelInferRequest.SerializeToString,
+        response_deserializer=pb.ModelStreamInferResponse.FromString,
+    )
+    call = method(metadata=tuple(headers.items()))
+    await call.write(message(model, is_good))
+    try:
+        answer = await call.read()
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+    await call.done_writing()
+    said = {name: value.string_param for name, value in answer.infer_response.parameters.items()}
+    kind = said.get("tandem-error", "")
+    return Told(200 if not answer.error_message else STATUS_OF_KIND[kind], said)
+
+
+STATUS_OF_KIND = {
+    "bad_request": 400,
+    "not_found": 404,
+    "internal": 500,
+    "upstream_lost": 503,
+    "overloaded": 503,
+    "deadline_expired": 504,
+}
+SURFACES: list[Ask] = [v2_json, v2_binary, embeddings, classify, grpc_unary, grpc_stream]
+
+
+def good(body: bytes) -> tuple[int, Any]:
+    """As each surface wants it."""
+    for output, size in ((b'"vector"', SIZE), (b'"scores"', 3)):
+        if output in body:
+            tensor = {"name": output.decode().strip('"'), "datatype": "FP32", "shape": [1, size]}
+            tensor["parameters"] = {"binary_data_size": 4 * size}
+            return 200, ({"model_name": "m-fp32", "outputs": [tensor]}, np.ones(size, np.float32).tobytes())
+    return 200, GOOD
+
+
+@asynccontextmanager
+async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]]) -> AsyncIterator[Stand]:
+    measured = False
+
+    async def answer(body: bytes) -> tuple[int, Any]:
+        return await infer(body) if measured else (200, GOOD)  # the gateway measures each model once
+
+    triton = OddTriton(answer)
+    listener, grpc_port = listen("127.0.0.1", 0), free_ports(1)[0]
+    async with gateway_of({"cpu": [triton]}) as gateway:
+        measured = True
+
+        async def embedder(*_: object) -> Embedder:
+            return EMBEDDER
+
+        async def classifier(*_: object) -> Classifier:
+            return CLASSIFIER
+
+        gateway.embeddings._embedders.of = embedder  # type: ignore[method-assign]
+        gateway.classify._classifiers.of = classifier  # type: ignore[method-assign]
+        server = _Server(_config(gateway, gateway._settings))
+        serving = asyncio.create_task(server.serve([listener]))
+        grpc_server = GrpcServer(gateway, gateway._settings, ["127.0.0.1"], grpc_port, admin_here=True)
+        await grpc_server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+                yield Stand(gateway, triton, listener.getsockname()[1], channel)
+        finally:
+            await grpc_server.stop(0)
+            server.should_exit = True
+            await serving
+
+
+async def answered(body: bytes) -> tuple[int, Any]:
+    return good(body)
+
+
+async def fails(body: bytes) -> tuple[int, Any]:
+    return 500, {"error": "out of memory"}
+
+
+async def dies(body: bytes) -> tuple[int, Any]:
+    raise ConnectionError
+
+
+async def held(body: bytes) -> tuple[int, Any]:
+    await asyncio.sleep(0.5)
+    return good(body)
+
+
+async def is_late(body: bytes) -> tuple[int, Any]:
+    await asyncio.sleep(0.3)
+    return good(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is asked of which server, and what every surface must say and count."""
+
+    name: str
+    status: int
+    kind: str  # of Tandem-Error
+    outcome: str
+    infer: Callable[[bytes], Awaitable[tuple[int, Any]]] = answered
+    model: str = "m"
+    is_good: bool = True
+    deadline_ms: float | None = None
+    has_receipt: bool = False
+    takes_s: float | None = None  # as far as the gateway knows
+    num_before: int = 0  # that the server works on meanwhile
+    grpc_status: int | None = None  # where gRPC has another word
+
+
+ROWS = [
+    Row("success", 200, "", "ok", has_receipt=True),
+    Row("bad request", 400, "bad_request", "client_error", is_good=False),
+    Row("unknown model", 404, "not_found", "client_error", model="nobody"),
+    Row("never in time", 503, "overloaded", "shed", deadline_ms=5000, takes_s=60.0, grpc_status=504),
+    Row("too much to do", 503, "overloaded", "shed", held, deadline_ms=15000, takes_s=10.0, num_before=2),
+    Row("deadline passed", 504, "deadline_expired", "expired", is_late, deadline_ms=150),
+    Row("server died", 503, "upstream_lost", "backend_error", dies),
+    Row("Triton's error", 500, "internal", "backend_error", fails, has_receipt=True),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
+    async def scene(ask: Ask) -> None:
+        async with stand(row.infer) as here:
+            if row.takes_s is not None:
+                here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, row.takes_s),))))
+            queue = here.gateway.candidates.queues["cpu"]
+            others = [asyncio.create_task(v2_json(here, "m", {}, True)) for _ in range(row.num_before)]
+            await until(lambda: queue.in_flight == row.num_before, "the server is busy")
+            before = here.outcomes()
+            headers = {} if row.deadline_ms is None else {"tandem-deadline-ms": str(row.deadline_ms)}
+            told = await ask(here, row.model, headers, row.is_good)
+            expected = row.grpc_status if row.grpc_status and ask is grpc_unary else row.status
+            assert (told.status, told.headers.get("tandem-error", "")) == (expected, row.kind)
+            assert (told.headers.keys() & RECEIPT == RECEIPT) is row.has_receipt
+            assert ("retry-after" in told.headers) is (row.name in ("too much to do", "server died"))
+            assert here.outcomes() - before == Counter([row.outcome])
+            assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
+            await until(lambda: here.is_idle, "all is released")
+
+    async def scenes() -> None:
+        for ask in SURFACES:
+            try:
+                await scene(ask)
+            except AssertionError as error:
+                error.add_note(f"surface: {ask.__name__}")
+                raise
+
+    uvloop.run(scenes())
+
+
+def test_a_client_that_leaves_the_queue_is_counted_and_takes_no_room() -> None:
+    release = asyncio.Event()
+
+    async def held(body: bytes) -> tuple[int, Any]:
+        await release.wait()
+        return good(body)
+
+    async def scenes() -> None:
+        async with stand(held) as here:
+            queue = here.gateway.candidates.queues["cpu"]
+            for ask in SURFACES:
+                release.clear()
+                working = []
+                while queue.num_waiting == 0:  # until nobody is sent on any more
+                    working.append(asyncio.create_task(v2_json(here, "m", {}, True)))
+                    await until(lambda: queue.num_waiting + queue.in_flight == len(working), "it is let in")  # noqa: B023
+                before, waiting = here.outcomes(), queue.num_waiting
+                leaving = asyncio.create_task(ask(here, "m", {}, True))
+                await until(lambda: queue.num_waiting > waiting, f"{ask.__name__} waits")  # noqa: B023
+                leaving.cancel()
+                await until(lambda: queue.num_waiting == waiting, f"{ask.__name__} has left")  # noqa: B023
+                await until(lambda: here.outcomes() - before == Counter(["cancelled"]), ask.__name__)  # noqa: B023
+                release.set()
+                assert {told.status for told in await asyncio.gather(*working)} == {200}
+                await until(lambda: here.is_idle, "all is released")
+
+    uvloop.run(scenes())
