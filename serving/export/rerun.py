@@ -24,8 +24,7 @@ from serving.export.data.reading import read
 from serving.export.exported_model import Run
 from serving.export.gates import file, refusals, rows
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, digits
-from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.tasks import Measurement, measure
+from serving.export.gates.metrics import Measurement, count_non_finite, measure
 from serving.export.onnx_session import Session
 from serving.export.progress import Progress
 from serving.export.variants.as_on_gpu import as_on_gpu

@@ -17,7 +17,7 @@ from serving.export.data import reading as digits
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits
-from serving.export.gates.tasks import measure
+from serving.export.gates.metrics import measure
 from serving.export.onnx_session import answers
 from serving.export.progress import Progress, silent
 from serving.export.sources.graphs.examples import NUM_ROWS, first_rows

@@ -6,7 +6,6 @@ many. Rule: the rows come in turns from every class, so that the first so many s
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.data.class_names import ClassNames
 from serving.export.data.dataset import IMAGES, MAX_BYTES, Dataset
-from serving.export.data.text_files import read_lines
+from serving.export.data.text_files import csv_rows
 from serving.export.exported_model import NUMPY_TYPES
 from serving.export.progress import Progress, Warn
 from serving.preprocessing import images
@@ -141,19 +140,13 @@ def _by_table(table: Path, flat: Sequence[Path], classes: ClassNames) -> list[_I
 
 def _rows(table: Path) -> Iterator[tuple[str, str, str]]:
     """(place, file, label) of each line."""
-    reader = csv.reader(read_lines(table), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
+
+    def check(where: str, header: list[str]) -> None:
         if header != ["file", "label"]:
-            raise UserError(f"{table} line 1: want file,label; got {','.join(header)[:80] or 'nothing'}")
-        for row in reader:
-            where = f"{table} line {reader.line_num}"
-            if row and len(row) != 2:
-                raise UserError(f"{where}: want file,label; got {len(row)} values")
-            if row:
-                yield where, row[0].strip(), row[1]
-    except csv.Error as error:
-        raise UserError(f"{table} line {reader.line_num}: {error}") from None
+            raise UserError(f"{where}: want file,label; got {','.join(header)[:80] or 'nothing'}")
+
+    for where, row in csv_rows(table, check):
+        yield where, row["file"].strip(), row["label"]
 
 
 def _in_turns(found: Sequence[_Image]) -> list[_Image]:

@@ -1,7 +1,8 @@
 """Which reader a path is for: .npz, a folder of images, .csv or .jsonl of texts.
 
-Images and texts need to know how the model wants them: that is the preprocessing its source came with. Rule: a reader's
-package is imported when its kind of data is read, so that npz needs NumPy alone.
+Images and texts need to know how the model wants them: that is the preprocessing its source came with. `digits` are those of
+scikit-learn, split once and for all. Rule: their held-out part is what every gate of the digits ran on; another split makes
+their records say something else.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from serving.errors import EnvironmentFault, UserError
+from serving.export.data import folders, tables
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.progress import Progress, Warn, silent, to_stderr
@@ -70,10 +72,6 @@ def read(
         raise UserError(f"max_bad_ratio is {max_bad_ratio}, want 0 or more and less than 1")
     if path.is_dir():
         wanted = _image_preprocessing(path, preprocessing)
-        try:
-            from serving.export.data import folders
-        except ImportError as error:
-            raise _missing(path, error) from None
         rows = inputs if has_batch else tuple(map(_one_image, inputs))
         found = folders.read(path, rows, num_labels, wanted, labels, max_bad_ratio, progress, warn)
         return found if rows == inputs else replace(found, inputs={k: v[:, None] for k, v in found.inputs.items()})
@@ -81,10 +79,6 @@ def read(
         raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}; give {KINDS}")
     if path.suffix in (".csv", ".jsonl"):
         text_wanted = _text_preprocessing(path, preprocessing)
-        try:
-            from serving.export.data import tables
-        except ImportError as error:
-            raise _missing(path, error) from None
         return tables.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
         return read_npz(path, inputs, num_labels, has_batch=has_batch)
@@ -110,7 +104,3 @@ def _text_preprocessing(path: Path, preprocessing: Preprocessing | None) -> Text
         return preprocessing
     why = "takes images" if preprocessing else "came without a tokenizer"
     raise UserError(f"{path} holds texts, but this model {why}; give its inputs as .npz")
-
-
-def _missing(path: Path, error: ImportError) -> EnvironmentFault:
-    return EnvironmentFault(f"{path} needs {error.name}: {how_to_add('onnx')}, or give .npz")

@@ -6,7 +6,6 @@ that would go unnoticed. Rule: a line that is broken is named by its number and 
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.data.class_names import ClassNames
 from serving.export.data.dataset import TEXTS, Dataset
-from serving.export.data.text_files import read_lines
+from serving.export.data.text_files import csv_rows, read_lines
 from serving.export.exported_model import NUMPY_TYPES
 from serving.export.progress import Progress
 from serving.repository import Tensor
@@ -85,7 +84,7 @@ def _length(path: Path, inputs: tuple[Tensor, ...], preprocessing: TextPreproces
 
 def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, column -> value) of each line."""
-    return csv_rows(path) if path.suffix == ".csv" else jsonl_rows(path)
+    return csv_rows(path, _check_columns) if path.suffix == ".csv" else jsonl_rows(path)
 
 
 def line(where: str, row: Mapping[str, Any], classes: ClassNames) -> _Line:
@@ -108,22 +107,6 @@ def _all_or_none(lines: list[_Line], column: str, is_there: list[bool]) -> bool:
     if any(is_there) and not all(is_there):
         raise UserError(f"{lines[is_there.index(False)].where}: {column} is missing, and other lines have one")
     return all(is_there)
-
-
-def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, column -> value) of each line after the header."""
-    reader = csv.reader(read_lines(path), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        _check_columns(f"{path} line 1", header)
-        for row in reader:
-            where = f"{path} line {reader.line_num}"
-            if row and len(row) != len(header):
-                raise UserError(f"{where}: want {len(header)} values as in the header, got {len(row)}")
-            if row:
-                yield where, dict(zip(header, row, strict=True))
-    except csv.Error as error:
-        raise UserError(f"{path} line {reader.line_num}: {error}") from None
 
 
 def jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

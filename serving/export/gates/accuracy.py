@@ -1,6 +1,6 @@
 """Is a variant good enough? Its answers on the data beside the reference's, each number with its limit.
 
-What the numbers are is in `tasks`, how far they may go in `limits`. Speed and publishing are not here. Rule: a comparison
+What the numbers are is in `metrics`, how far they may go in `limits`. Speed and publishing are not here. Rule: a comparison
 with NaN in it refuses, and the first number beyond its limit is the refusal.
 """
 
@@ -19,8 +19,7 @@ from serving.export.gates import refusals, rows
 from serving.export.gates.custom import Metric, custom_checks
 from serving.export.gates.file import row_limit
 from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE, TOP1, Limits
-from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.tasks import measure
+from serving.export.gates.metrics import count_non_finite, measure
 from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository import AGREEMENT, LABELS, NOTHING, OTHER, UNTRAINED, Check, Gate
 

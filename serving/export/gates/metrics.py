@@ -1,4 +1,7 @@
-"""Numbers that say how far one set of answers is from another. Pure NumPy; limits are elsewhere.
+"""Numbers that say how far one set of answers is from another, and which of them count for which task. Limits are elsewhere.
+
+Classification: right answers where labels are known, the same decisions where not. Embedding: the same directions and the
+same neighbours. Other: the same numbers. The first number is the one that tables show.
 
 Answers and reference are arrays [n, …] of the same shape. Everything is computed in float64. Rule: where a NaN went in, the
 result is NaN or the worst that the metric knows, never a number that could pass.
@@ -6,11 +9,15 @@ result is NaN or the worst that the metric knows, never a number that could pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from serving.errors import UserError
+from serving.repository import CLASSIFICATION, EMBEDDING
 
 Array = NDArray[Any]
 NUM_NEIGHBOURS = 10  # what a page of search results shows
@@ -185,3 +192,75 @@ def _wide(values: Array) -> Array:
 
 def _flat(values: Array) -> Array:
     return _wide(values).reshape(len(values), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """`reference`: the same metric of the reference itself. `is_judged` False: told, because labels judge better."""
+
+    metric: str
+    value: float
+    reference: float | None = None
+    is_judged: bool = True
+
+
+def measure(
+    task: str,
+    answers: Sequence[NDArray[Any]],
+    reference: Sequence[NDArray[Any]],
+    labels: NDArray[Any] | None,
+    where: str = "labels",
+) -> list[Measurement]:
+    """Both are all outputs, [n, …] each, of the same shapes. Labels count for classification alone.
+
+    `where` begins the message about labels that do not fit.
+    """
+    index = next((i for i, values in enumerate(reference) if values.dtype.kind == "f"), None)
+    if index is None:
+        return [Measurement("agreement", agreement(answers[0], reference[0]))]
+    if task == CLASSIFICATION:
+        return _classification(answers[index], reference[index], labels, where)
+    if task == EMBEDDING:
+        return _embedding(answers[index], reference[index])
+    decided = next((i for i, values in enumerate(reference) if values.dtype.kind != "f"), None)
+    numbers = _numbers(answers[index], reference[index])
+    if decided is not None:
+        numbers.append(Measurement("agreement", agreement(answers[decided], reference[decided])))
+    return numbers
+
+
+def _classification(
+    answers: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any] | None, where: str
+) -> list[Measurement]:
+    alike = Measurement("agreement", agreement(answers, reference), is_judged=labels is None)
+    moved = Measurement("probability_difference", probability_difference(answers, reference))
+    if labels is None:
+        return [alike, moved]
+    ours, theirs = decisions(answers, reference), decisions(reference, reference)
+    _check_labels(labels, theirs, reference, where)
+    return [Measurement("top1", top1(ours, labels), top1(theirs, labels)), alike, moved]
+
+
+def _check_labels(labels: NDArray[Any], decided: NDArray[Any], reference: NDArray[Any], where: str) -> None:
+    num_classes = max(2, reference.shape[-1] if reference.ndim > 1 else 1)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise UserError(f"{where}: want whole numbers [n], got {labels.dtype} {list(labels.shape)}")
+    if decided.shape != (len(labels), 1):
+        raise UserError(f"{where}: one a row, but the model decides {decided.shape[1]} times a row; leave them off")
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise UserError(f"{where}: want 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
+
+
+def _embedding(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measurement]:
+    found = cosines(answers, reference)
+    measured = [Measurement("cosine_mean", float(found.mean())), Measurement("cosine_worst", float(np.min(found)))]
+    if len(answers) > 1:
+        measured.append(Measurement("recall_at_10", neighbour_recall(answers, reference)))
+    return measured
+
+
+def _numbers(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measurement]:
+    return [
+        Measurement("relative_error", relative_error(answers, reference)),
+        Measurement("absolute_error", absolute_error(answers, reference)),
+    ]

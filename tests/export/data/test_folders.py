@@ -109,7 +109,7 @@ def test_a_sub_folder_whose_name_is_no_class_is_named(
         ("", "labels.csv line 1: want file,label; got nothing"),
         ("name,label\n", "labels.csv line 1: want file,label; got name,label"),
         ("file,label\na.png,cat\n", "no label for 1 image: b.png"),
-        ("file,label\na.png,cat\nb.png\n", "labels.csv line 3: want file,label; got 1 values"),
+        ("file,label\na.png,cat\nb.png\n", "labels.csv line 3: want 2 values"),
         ("file,label\na.png,cat\nb.png,cow\n", "labels.csv line 3: unknown label 'cow'"),
         ("file,label\na.png,cat\na.png,dog\n", "labels.csv line 3: a.png stands there twice"),
         ("file,label\na.png,cat\nc.png,dog\n", "labels.csv line 3: there is no image c.png"),

@@ -169,13 +169,13 @@ def test_the_tokenizer_travels_as_a_file_that_gives_transformers_ids(mini: Expor
 
 @pytest.mark.thorough
 def test_texts_that_sentence_transformers_puts_in_lower_case_are_so_by_the_file(tmp_path: Path) -> None:
-    from serving.export.sources.hugging_face import hf_tokenizer
+    from serving.export.sources.hugging_face import hf_texts
 
     tiny.save_tokenizer(tmp_path)
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
     tokenizer["normalizer"]["lowercase"] = False
     tiny.write(tmp_path / "tokenizer.json", tokenizer)
-    file = hf_tokenizer.of(Folder(tmp_path, "hf: test"), SourceOptions(), is_lowered=True).file
+    file = hf_texts.tokenizer_of(Folder(tmp_path, "hf: test"), SourceOptions(), is_lowered=True).file
     upper, lower = (tokenizers.Tokenizer.from_str(file.decode()).encode(text).tokens for text in ("ABC", "abc"))
     assert upper == lower == ["[CLS]", "a", "##b", "##c", "[SEP]"]
 

@@ -21,7 +21,7 @@ from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.hugging_face import hf_heads, hf_loading
-from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources.hugging_face.hf_folder import PROCESSORS, Folder
 from serving.export.sources.pytorch import torch_export
 from serving.preprocessing import images
 from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing
@@ -29,7 +29,6 @@ from serving.repository.record import CLASSIFICATION, OTHER
 
 INPUT = "pixel_values"
 
-_PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # the second since transformers 5, for some models
 _INTERPOLATIONS = {
     0: "nearest",
     1: "lanczos",
@@ -69,9 +68,9 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
 
 
 def _preprocessing(folder: Folder, options: SourceOptions) -> ImagePreprocessing:
-    if not any(folder.has(name) for name in _PROCESSORS):
+    if not any(folder.has(name) for name in PROCESSORS):
         raise UserError(
-            f"{folder.path} holds no image processor ({_PROCESSORS[0]}), which says how images become numbers: save it beside "
+            f"{folder.path} holds no image processor ({PROCESSORS[0]}), which says how images become numbers: save it beside "
             "the model"
         )
     with hf_loading.foreign(folder, "image processor"):

@@ -12,20 +12,76 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tokenizers
 import transformers  # type: ignore[import-not-found, unused-ignore]
 
 from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.hugging_face import hf_heads, hf_loading, hf_tokenizer
-from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources.hugging_face import hf_heads, hf_loading
+from serving.export.sources.hugging_face.hf_folder import TOKENIZER, Folder
 from serving.export.sources.hugging_face.sentence_modules import Sentences
 from serving.export.sources.pytorch import torch_export, torch_faults
 from serving.repository.preprocessing import TextPreprocessing
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 
-TOKENIZER = "tokenizer.json"
+PROBES = (
+    "Straße, naïve café: 3.50 € for two!",
+    "UPPER and lower,  two spaces\tand a tab",
+    "北京 is a city; don't split it's.",
+    "x" * 60,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """`words` are the inputs that it makes. `max_length` may be anything, as transformers writes it."""
+
+    file: bytes
+    words: tuple[str, ...]
+    pad_token_id: int
+    max_length: int
+
+
+def tokenizer_of(folder: Folder, options: SourceOptions, *, is_lowered: bool) -> Tokenizer:
+    """transformers' tokenizer as a file that gives the same ids without transformers, compared on real sentences.
+
+    Cutting and padding are taken out of it: preprocessing.json says them. Raises UserError where there is no fast tokenizer, no
+    padding, or the file does something else.
+    """
+    with hf_loading.foreign(folder, "tokenizer"):
+        own: Any = transformers.AutoTokenizer.from_pretrained(
+            folder.path, trust_remote_code=options.is_trusted, local_files_only=True
+        )
+    if not any(folder.has(name) for name in own.vocab_files_names.values()):
+        names = ", ".join(own.vocab_files_names.values())  # transformers makes an empty one where it finds none
+        raise UserError(f"{folder.path} holds no tokenizer (none of {names}): save the tokenizer beside the model")
+    if not getattr(own, "is_fast", False):
+        raise UserError(
+            f"{folder.path}: {type(own).__name__} exists in Python alone and has no tokenizer.json that clients could use: "
+            "save the model with a fast tokenizer"
+        )
+    if own.pad_token_id is None:
+        raise UserError(f"{folder.path}: the tokenizer has no padding token, without which texts make no batch")
+    copy = tokenizers.Tokenizer.from_str(own.backend_tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    if is_lowered:
+        parts = [tokenizers.normalizers.Lowercase(), *([copy.normalizer] if copy.normalizer else [])]
+        copy.normalizer = tokenizers.normalizers.Sequence(parts)
+    for probe in PROBES:
+        want = own(probe.lower() if is_lowered else probe)["input_ids"]
+        if copy.encode(probe).ids != want:
+            raise UserError(
+                f"{folder.path}: {type(own).__name__} does more in Python than its tokenizer.json says (it differs on "
+                f"{probe!r}), which clients could not repeat"
+            )
+    return Tokenizer(
+        copy.to_str(pretty=False).encode(), tuple(own.model_input_names), own.pad_token_id, own.model_max_length
+    )
+
+
 VECTOR = "sentence_vector"
 EXAMPLES = (
     "A short one.",
@@ -56,7 +112,7 @@ def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) 
     config = hf_loading.config_of(folder, options)
     # the pooler is a head for sentence pairs, which no pooling here looks at
     model = hf_loading.model_of(transformers.AutoModel, folder, config, options, unused=("pooler.",))
-    tokenizer = hf_tokenizer.of(folder, options, is_lowered=sentences.is_lowered)
+    tokenizer = tokenizer_of(folder, options, is_lowered=sentences.is_lowered)
     preprocessing = TextPreprocessing(
         tokenizer=TOKENIZER,
         inputs=_inputs(model, config, tokenizer),
@@ -75,7 +131,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
     output, activation = hf_loading.scores(config, is_raw)
     task, labels = (OTHER, None) if is_raw else (CLASSIFICATION, hf_loading.labels_of(config))
     model = hf_loading.model_of(transformers.AutoModelForSequenceClassification, folder, config, options)
-    tokenizer = hf_tokenizer.of(folder, options, is_lowered=False)
+    tokenizer = tokenizer_of(folder, options, is_lowered=False)
     preprocessing = TextPreprocessing(
         tokenizer=TOKENIZER,
         inputs=_inputs(model, config, tokenizer),
@@ -114,7 +170,7 @@ def _exported(
     )
 
 
-def _inputs(model: Any, config: Any, tokenizer: hf_tokenizer.Tokenizer) -> dict[str, str]:
+def _inputs(model: Any, config: Any, tokenizer: Tokenizer) -> dict[str, str]:
     """Tokenizer's word -> input. Types of tokens only where the model has weights for them."""
     taken = set(inspect.signature(model.forward).parameters)
     has_types = "token_type_ids" in tokenizer.words and getattr(config, "type_vocab_size", 1) > 0
@@ -124,7 +180,7 @@ def _inputs(model: Any, config: Any, tokenizer: hf_tokenizer.Tokenizer) -> dict[
     return {name: name for name in names}
 
 
-def _max_length(config: Any, tokenizer: hf_tokenizer.Tokenizer, asked: int | None) -> int:
+def _max_length(config: Any, tokenizer: Tokenizer, asked: int | None) -> int:
     """Tokens at which texts are cut: as asked, else what the tokenizer and the positions allow."""
     if asked is not None:
         return asked
