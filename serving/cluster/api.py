@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from kubernetes import client
@@ -20,7 +19,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3 import BaseHTTPResponse, Timeout
 from urllib3 import exceptions as http
 
-from serving.cluster.client import MALFORMED, ApiError, UnknownAnswer, Unreachable, parsed
+from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, as_object
 from serving.cluster.objects.fields import Object, at, one_line
 from serving.errors import EnvironmentFault
 
@@ -28,12 +27,9 @@ CONNECT_TIMEOUT_S = 5.0  # TLS handshake included; guess: one across an ocean ta
 READ_TIMEOUT_S = 10.0  # guess: a page of 500 nodes (some 5 MB) over a slow line
 TIMEOUT_S = Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
 LOG_SILENCE_S = 15.0  # of a log, after which the state of the pod is looked at; a guess
-PAGE_SIZE = 500  # kubectl's own chunk
-JSON = "application/json"
 # Names and labels without the object itself: what a secret holds never leaves the server.
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-Value = TypeVar("Value")
 
 
 class WriteError(EnvironmentFault):
@@ -59,8 +55,8 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """One context of a kubeconfig, a `Client`. All methods raise ApiError or Unreachable; `what` completes "asked for …"."""
+class Connection(Client):
+    """One context of a kubeconfig."""
 
     context: str
     server: str
@@ -79,7 +75,7 @@ class Connection:
         self,
         path: str,
         what: str,
-        query: Mapping[str, Any] | None = None,
+        query: Query | None = None,
         *,
         accept: str = JSON,
         timeout: Timeout = TIMEOUT_S,
@@ -90,51 +86,7 @@ class Connection:
             answer = self._send("POST" if body else "GET", path, query=query, body=body, accept=accept, timeout=timeout)
             if answer.status not in (200, 201):
                 raise ApiException(status=answer.status, reason=answer.reason)
-            return _object(answer, path)
-
-    def find(self, path: str, what: str, parse: Callable[[Object], Value]) -> Value | None:
-        """None where there is no such object."""
-        return self._unless((404,), path, what, parse)
-
-    def one(self, path: str, what: str, parse: Callable[[Object], Value]) -> Value | None:
-        """None where it may not be seen, or is not there."""
-        return self._unless((403, 404), path, what, parse)
-
-    def _unless(
-        self, statuses: tuple[int, ...], path: str, what: str, parse: Callable[[Object], Value]
-    ) -> Value | None:
-        try:
-            found = self.get(path, what)
-        except ApiError as error:
-            if error.status in statuses:
-                return None
-            raise
-        with self.guard(what):
-            return parsed(found, parse)
-
-    def items(
-        self,
-        path: str,
-        what: str,
-        parse: Callable[[Object], Value],
-        query: Mapping[str, str] | None = None,
-        accept: str = JSON,
-    ) -> tuple[Value, ...] | None:
-        """All objects of a list, in pages; None where this user may not see them, nothing where the API is not served."""
-        found: list[Value] = []
-        pages: dict[str, Any] = {"limit": PAGE_SIZE}
-        try:
-            while True:
-                page = self.get(path, what, {**(query or {}), **pages}, accept=accept)
-                with self.guard(what):
-                    found.extend(parsed(it, parse) for it in page["items"] or ())
-                    pages["continue"] = at(page, "metadata", "continue", default="")
-                if not pages["continue"]:
-                    return tuple(found)
-        except ApiError as error:
-            if error.status in (403, 404):
-                return None if error.status == 403 else ()
-            raise
+            return as_object(json.loads(answer.data))
 
     def may(self, right: Right) -> bool:
         """Whether this user may; raises ApiError for one who may not even ask, such as the anonymous user."""
@@ -165,9 +117,9 @@ class Connection:
             answer = self._send(method, path, body=body)
             if answer.status >= 400:
                 raise WriteError(f"the API server refuses {what}: {_refusal(answer)}", answer.status)
-            return _object(answer, path)
+            return as_object(json.loads(answer.data))
 
-    def log_lines(self, path: str, query: Mapping[str, Any]) -> Iterator[str]:
+    def log_lines(self, path: str, query: Query) -> Iterator[str]:
         """Lines as they come, until the log ends or is silent for LOG_SILENCE_S. Raises ApiError 400 where it has not begun."""
         timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=LOG_SILENCE_S)
         # A log that is silent is no server that is away: a run takes longer than that, and says nothing meanwhile.
@@ -185,7 +137,7 @@ class Connection:
         method: str,
         path: str,
         *,
-        query: Mapping[str, Any] | None = None,
+        query: Query | None = None,
         body: Object | None = None,
         accept: str = JSON,
         timeout: Timeout = TIMEOUT_S,
@@ -211,22 +163,14 @@ class Connection:
     def guard(self, what: str) -> Iterator[None]:
         """Around one request and its reading: raises ApiError or Unreachable for whatever the client or a parser raises."""
         try:
-            yield
+            with self.reading(what):
+                yield
         except ApiException as error:
             if error.status:
                 raise ApiError(self.server, error.status, what) from None
             raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
         except http.HTTPError as error:
             raise Unreachable(self.server, *_problem(error)) from None
-        except MALFORMED:
-            raise UnknownAnswer(self.server, what) from None
-
-
-def _object(answer: BaseHTTPResponse, path: str) -> Object:
-    found = json.loads(answer.data)
-    if not isinstance(found, dict):
-        raise TypeError(path)
-    return found
 
 
 def _refusal(answer: BaseHTTPResponse) -> str:

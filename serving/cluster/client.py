@@ -1,16 +1,20 @@
-"""What is asked of an API server, whoever carries the question, and what goes wrong with it.
+"""Reads objects and lists from an API server, whoever carries the question, and says what goes wrong.
 
 `api` asks with a kubeconfig, `service_account` from inside a pod. Nothing here imports `kubernetes`, which the scaler's image lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
 
-from serving.cluster.objects.fields import Object
+from serving.cluster.objects.fields import Object, at
 from serving.errors import EnvironmentFault
 
+JSON = "application/json"
+PAGE_SIZE = "500"  # kubectl's own chunk
+Query = Mapping[str, str]
 Value = TypeVar("Value")
 
 
@@ -46,28 +50,60 @@ _WAYS_OUT = {
 }
 
 
-class Client(Protocol):
-    """Both raise ApiError and Unreachable. `what` completes "asked for …"."""
+class Client:
+    """A subclass has `namespace`, `server` and `get`. Everything raises ApiError and Unreachable; `what` completes "asked for …"."""
 
-    @property
-    def namespace(self) -> str: ...
+    __slots__ = ()
+    namespace: str
+    server: str
+
+    def get(self, path: str, what: str, query: Query | None = None, *, accept: str = JSON) -> Object:
+        """The object at `path`."""
+        raise NotImplementedError
 
     def items(
-        self, path: str, what: str, parse: Callable[[Object], Value], query: Mapping[str, str] | None = None
+        self, path: str, what: str, parse: Callable[[Object], Value], query: Query | None = None, accept: str = JSON
     ) -> tuple[Value, ...] | None:
-        """All objects of a list; None where this user may not see them, nothing where the API is not served."""
-        ...
+        """All objects of a list, in pages; None where this user may not see them, nothing where the API is not served."""
+        found: list[Value] = []
+        pages: dict[str, str] = {"limit": PAGE_SIZE}
+        try:
+            while True:
+                page = self.get(path, what, {**(query or {}), **pages}, accept=accept)
+                with self.reading(what):
+                    found.extend(parse(as_object(it)) for it in page["items"] or ())
+                    pages["continue"] = at(page, "metadata", "continue", default="")
+                if not pages["continue"]:
+                    return tuple(found)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return None if error.status == 403 else ()
+            raise
 
-    def one(self, path: str, what: str, parse: Callable[[Object], Value]) -> Value | None:
-        """None where it may not be seen, or is not there."""
-        ...
+    def find(
+        self, path: str, what: str, parse: Callable[[Object], Value], none_for: tuple[int, ...] = (404,)
+    ) -> Value | None:
+        """None where there is no such object; `none_for`: the statuses that say so."""
+        try:
+            found = self.get(path, what)
+        except ApiError as error:
+            if error.status in none_for:
+                return None
+            raise
+        with self.reading(what):
+            return parse(found)
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """Around what reads an answer: raises UnknownAnswer for JSON of another shape, or for none."""
+        try:
+            yield
+        except (ValueError, TypeError, AttributeError, LookupError):
+            raise UnknownAnswer(self.server, what) from None
 
 
-def parsed(it: object, parse: Callable[[Object], Value]) -> Value:
-    """Raises TypeError for what is no object, and whatever `parse` raises for one of another shape (MALFORMED)."""
+def as_object(it: object) -> Object:
+    """Raises TypeError."""
     if not isinstance(it, Mapping):
         raise TypeError(f"{type(it).__name__} in place of an object")
-    return parse(it)
-
-
-MALFORMED = (ValueError, TypeError, AttributeError, LookupError)  # of JSON of another shape, or of none
+    return it

@@ -6,12 +6,12 @@ not serve there are no objects. Rule: what a new verb needs of Kubernetes become
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from serving.cluster.client import Client
+from serving.cluster.client import Client, Query
 from serving.cluster.objects.fields import OURS, Object, condition
 from serving.cluster.objects.namespace import (
     Autoscaler,
@@ -29,7 +29,6 @@ from serving.cluster.objects.nodes import Node, NodeClaim, NodePool
 from serving.cluster.objects.pods import Deployment, Job, Pod
 from serving.decisions.cold_start import Server
 
-Query = Mapping[str, str]
 Value = TypeVar("Value")
 
 
@@ -149,6 +148,6 @@ def look(client: Client, *fields: str, **queries: Query) -> Snapshot:
 def with_nodes_of(client: Client, snapshot: Snapshot) -> Snapshot:
     """And the nodes of its pods, one by one: an account may get nodes and not list them, and one may be gone by now."""
     names: Collection[str] = dict.fromkeys(it.node for it in snapshot.pods or () if it.node)
-    nodes = (client.one(f"/api/v1/nodes/{name}", f"node {name}", Node.parse) for name in names)
+    nodes = (client.find(f"/api/v1/nodes/{name}", f"node {name}", Node.parse, (403, 404)) for name in names)
     claims = look(client, "node_claims").node_claims if names else ()
     return replace(snapshot, nodes=tuple(it for it in nodes if it is not None), node_claims=claims)

@@ -172,7 +172,7 @@ def test_status_tells_all_but_nodes_to_whoever_may_look_into_the_namespace(
     [
         ("role", "answers 403 when asked for the deployments of namespace"),
         ("anonymously", "answers 40"),
-        ("with_a_wrong_token", "answers 401 when asked for its deployments; sign in again"),
+        ("with_a_wrong_token", "answers 401 when asked for deployments; sign in again"),
         ("trusting_another_authority", "fails its TLS handshake"),
     ],
 )

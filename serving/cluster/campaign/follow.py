@@ -76,7 +76,7 @@ class JobFollower:
         """What the log holds beyond the last line that was read; `follow`: and what is written from now on."""
         if self.pod is None:
             return
-        query: dict[str, object] = {"container": CONTAINER, "timestamps": "true", "follow": str(follow).lower()}
+        query: dict[str, str] = {"container": CONTAINER, "timestamps": "true", "follow": str(follow).lower()}
         if self.last is not None and follow:
             query["sinceTime"] = datetime.fromtimestamp(self.last[0], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         path = f"/api/v1/namespaces/{self.connection.namespace}/pods/{self.pod}/log"

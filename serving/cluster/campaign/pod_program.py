@@ -43,37 +43,37 @@ def main(words: list[str]) -> int:
 
 def run(url: str, command: list[str], wait_s: float = WAIT_S) -> int:
     """The campaign's exit code; 3 where there is no way to the gateway, 130 where it is told to stop before it began."""
-    told: list[int] = []
+    signals: list[int] = []
     running: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, _: object) -> None:
-        told.append(number)
+        signals.append(number)
         for process in running:
             process.send_signal(signal.SIGTERM)
 
     # The first process of a container gets no signal but those it asks for; the campaign keeps what ran when it is told to stop.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    if problem := no_way(url, told, wait_s):
+    if problem := no_way(url, signals, wait_s):
         print(
             f"tandem: nothing answers at {url} for {wait_s:.0f} s ({problem}); a NetworkPolicy that is not of the release?",
             flush=True,
         )
         return 3
-    if told:
+    if signals:
         return INTERRUPTED
     running.append(subprocess.Popen(command))
-    if told:  # meanwhile
+    if signals:  # meanwhile
         running[0].send_signal(signal.SIGTERM)
     code = running[0].wait()
     return 128 - code if code < 0 else code
 
 
-def no_way(url: str, told: list[int], wait_s: float) -> str:
-    """What keeps us from the gateway after `wait_s`; nothing where something listens there, or where `told` to stop."""
+def no_way(url: str, signals: list[int], wait_s: float) -> str:
+    """What keeps us from the gateway after `wait_s`; nothing where something listens there, or where a signal came."""
     parts = urllib.parse.urlsplit(url)
     give_up = time.monotonic() + wait_s
-    while not told:
+    while not signals:
         try:
             with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=CONNECT_S):
                 return ""
@@ -89,8 +89,8 @@ def lines(results: pathlib.Path, code: int, max_bytes: int = MAX_BYTES) -> Itera
     files = sorted(path for path in results.rglob("*") if path.is_file())
     archive, left_out = fitting(results, files, max_bytes)
     pieces = [archive[at : at + LINE_BYTES] for at in range(0, len(archive), LINE_BYTES)]
-    told = {"code": code, "lines": len(pieces), "sha256": hashlib.sha256(archive).hexdigest(), "left_out": left_out}
-    yield f"{MARK} begin {json.dumps(told)}"
+    head = {"code": code, "lines": len(pieces), "sha256": hashlib.sha256(archive).hexdigest(), "left_out": left_out}
+    yield f"{MARK} begin {json.dumps(head)}"
     for number, piece in enumerate(pieces):
         yield f"{MARK} {number} {base64.b64encode(piece).decode('ascii')}"
     yield f"{MARK} end"

@@ -14,7 +14,7 @@ from serving.cluster.preflight.facts import (
     Facts,
     MetricsApi,
 )
-from serving.cluster.preflight.finding import Finding, State
+from serving.cluster.preflight.finding import Finding, State, unseen
 from serving.cluster.preflight.requirements import Kind, Requirements
 
 METRICS_FOR = {
@@ -68,15 +68,13 @@ def storage(facts: Facts, wanted: Requirements) -> Finding:
     claims = facts.cluster.volume_claims
     for claim in sorted(wanted.claims_used):
         if claims is None:
-            fix = f"have an administrator look: kubectl --namespace {facts.namespace} get pvc {claim}"
-            return Finding(name, State.UNKNOWN, f"this user may not see volume claim '{claim}'", fix)
+            return unseen(name, f"volume claim '{claim}'", f"--namespace {facts.namespace} get pvc {claim}")
         if claim not in {it.name for it in claims}:
             fix = "make it, or name another: modelRepository.claimName"
             return Finding(name, State.MISSING, f"there is no volume claim '{claim}'", fix)
     classes = facts.cluster.storage_classes
     if classes is None:
-        fix = "have an administrator look: kubectl get storageclass"
-        return Finding(name, State.UNKNOWN, "this user may not see storage classes", fix, bool(wanted.claims_made))
+        return unseen(name, "storage classes", "get storageclass", bool(wanted.claims_made))
     names = {it.name for it in classes}
     for made in wanted.claims_made:
         if made.storage_class and made.storage_class not in names:

@@ -11,7 +11,7 @@ import re
 from serving.cluster.objects.nodes import Node
 from serving.cluster.preflight.apis import apis, network_policies, storage
 from serving.cluster.preflight.facts import Facts
-from serving.cluster.preflight.finding import Finding, State
+from serving.cluster.preflight.finding import Finding, State, unseen
 from serving.cluster.preflight.gpus import gpu_findings, gpu_sizes
 from serving.cluster.preflight.images import images
 from serving.cluster.preflight.quotas import limit_ranges, quotas
@@ -58,8 +58,7 @@ def _server_version(text: str) -> Finding:
 def _namespace(facts: Facts) -> Finding:
     name = facts.namespace
     if facts.has_namespace is None:
-        fix = f"have an administrator look: kubectl get namespace {name}"
-        return Finding("namespace", State.UNKNOWN, f"this user may not see '{name}'", fix)
+        return unseen("namespace", f"'{name}'", f"get namespace {name}")
     if not facts.has_namespace:
         return Finding("namespace", State.MISSING, f"there is no '{name}'", f"kubectl create namespace {name}")
     return Finding("namespace", State.OK, f"'{name}' exists")
@@ -97,9 +96,8 @@ def _pod_security(facts: Facts) -> tuple[Finding, ...]:
 def _enforced(facts: Facts) -> Finding:
     name = "pod security"
     if facts.enforced is None:
-        fix = f"have an administrator look: kubectl get namespace {facts.namespace} --show-labels"
-        found = "this user may not see what the namespace enforces"
-        return Finding(name, State.UNKNOWN, found, fix, is_required=False)
+        command = f"get namespace {facts.namespace} --show-labels"
+        return unseen(name, "what the namespace enforces", command, is_required=False)
     if not facts.enforced:
         found = "the namespace's labels enforce nothing (a default of the whole cluster cannot be seen)"
         fix = f"the chart satisfies `restricted`: kubectl label namespace {facts.namespace} pod-security.kubernetes.io/enforce=restricted"

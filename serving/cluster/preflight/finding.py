@@ -25,6 +25,12 @@ class Finding:
         assert (self.fix is None) == (self.state is State.OK), self
 
 
+def unseen(name: str, what: str, command: str, is_required: bool = True) -> Finding:
+    """What this user may not see, and the command by which an administrator does."""
+    fix = f"have an administrator look: kubectl {command}"
+    return Finding(name, State.UNKNOWN, f"this user may not see {what}", fix, is_required)
+
+
 def exit_status(found: Iterable[Finding]) -> int:
     """0 all that is required is there; 1 something is missing; 3 nothing is known to be, but not all could be seen."""
     states = {it.state for it in found if it.is_required}

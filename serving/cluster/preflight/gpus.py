@@ -117,10 +117,10 @@ def _taints(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
     tolerations = [it.tolerations for it in pods] or [POOL_TOLERATIONS]
     barred = {it.name: [taint for each in tolerations for taint in closed(it.taints, each)] for it in nodes}
     if not nodes or any(not taints for taints in barred.values()):
-        seen = sorted({str(taint) for it in nodes for taint in it.taints if taint.counts})
-        if not seen:
+        tolerated = sorted({str(taint) for it in nodes for taint in it.taints if taint.counts})
+        if not tolerated:
             return ()
-        return (Finding("GPU taints", State.OK, f"{', '.join(seen)}: tolerated", is_required=bool(pods)),)
+        return (Finding("GPU taints", State.OK, f"{', '.join(tolerated)}: tolerated", is_required=bool(pods)),)
     name, taints = next(iter(barred.items()))
     found = f"no GPU node lets the pool in: {name} has {', '.join(map(str, taints))}"
     fix = f"add to pools.gpu.tolerations: {taints[0].toleration}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from serving.cluster.objects.namespace import Event
 from serving.cluster.preflight.facts import Facts, Secret
-from serving.cluster.preflight.finding import Finding, State
+from serving.cluster.preflight.finding import Finding, State, unseen
 
 IMAGE = re.compile(r'"([^"\s]+)"')  # the kubelet quotes it: Failed to pull image "x", Back-off pulling image "x"
 SHOWN = 3  # images in one line
@@ -29,7 +29,7 @@ def _pull_secret(name: str, secret: Secret | None, namespace: str) -> Finding:
     title = f"pull secret '{name}'"
     make = f"kubectl --namespace {namespace} create secret docker-registry {name} --docker-server=... --docker-username=..."
     if secret is None:
-        return _unseen(title, namespace, name)
+        return unseen(title, "secrets", f"--namespace {namespace} get secret {name}")
     if secret is Secret.ABSENT:
         return Finding(title, State.MISSING, f"it is not in '{namespace}'", make)
     if secret is Secret.OTHER_TYPE:
@@ -41,22 +41,16 @@ def _pull_secret(name: str, secret: Secret | None, namespace: str) -> Finding:
 def _secret(name: str, secret: Secret | None, namespace: str) -> Finding:
     title = f"secret '{name}'"
     if secret is None:
-        return _unseen(title, namespace, name)
+        return unseen(title, "secrets", f"--namespace {namespace} get secret {name}")
     if secret is Secret.ABSENT:
         return Finding(title, State.MISSING, f"pods name it and it is not in '{namespace}'", "make it first")
     return Finding(title, State.OK, "it is there")
 
 
-def _unseen(title: str, namespace: str, name: str) -> Finding:
-    fix = f"have an administrator look: kubectl --namespace {namespace} get secret {name}"
-    return Finding(title, State.UNKNOWN, "this user may not see secrets", fix)
-
-
 def _pulls(events: tuple[Event, ...] | None, namespace: str) -> Finding:
     title = "image pulls"
     if events is None:
-        fix = f"have an administrator look: kubectl --namespace {namespace} get events"
-        return Finding(title, State.UNKNOWN, "this user may not see events", fix, is_required=False)
+        return unseen(title, "events", f"--namespace {namespace} get events", is_required=False)
     failed = failed_pulls(events)
     if not failed:
         found = "no event of the namespace tells of one that failed"

@@ -12,7 +12,7 @@ from decimal import Decimal
 from serving.cluster.objects.namespace import Limit, Quota
 from serving.cluster.objects.pods import ContainerSpec, Pod
 from serving.cluster.preflight.facts import Facts
-from serving.cluster.preflight.finding import Finding, State
+from serving.cluster.preflight.finding import Finding, State, unseen
 from serving.cluster.preflight.requirements import Requirements
 
 # The same under two names: a quota may say `cpu` for requests.cpu and count/pods for pods.
@@ -30,8 +30,7 @@ SHOWN = 3  # troubles in one line
 def quotas(facts: Facts, wanted: Requirements) -> Finding:
     name = "quotas"
     if facts.cluster.quotas is None:
-        fix = f"have an administrator look: kubectl --namespace {facts.namespace} describe quota"
-        return Finding(name, State.UNKNOWN, "this user may not see them", fix)
+        return unseen(name, "them", f"--namespace {facts.namespace} describe quota")
     if not facts.cluster.quotas:
         return Finding(name, State.OK, "the namespace has none")
     troubles = [trouble for it in facts.cluster.quotas if not it.is_scoped for trouble in _troubles(it, facts, wanted)]
@@ -88,8 +87,7 @@ def _unstated(counted: str, facts: Facts, wanted: Requirements) -> str | None:
 def limit_ranges(facts: Facts, wanted: Requirements) -> Finding:
     name = "limit ranges"
     if facts.cluster.limit_ranges is None:
-        fix = f"have an administrator look: kubectl --namespace {facts.namespace} describe limitrange"
-        return Finding(name, State.UNKNOWN, "this user may not see them", fix)
+        return unseen(name, "them", f"--namespace {facts.namespace} describe limitrange")
     if not facts.cluster.limit_ranges:
         return Finding(name, State.OK, "the namespace has none")
     troubles = [trouble for it in _limits(facts) for trouble in _outside(it, wanted)]

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from serving.cluster.client import ApiError, Client, UnknownAnswer
+from serving.cluster.client import ApiError, Client, Query, UnknownAnswer
 from serving.cluster.objects.fields import POOL, RELEASE
 from serving.cluster.objects.pods import Deployment
 from serving.cluster.scaler import service_account
-from serving.cluster.snapshot import Query, look, with_nodes_of
+from serving.cluster.snapshot import look, with_nodes_of
 from serving.decisions.cold_start import Server
 from serving.errors import EnvironmentFault, TandemError
 from serving.installation import how_to_add

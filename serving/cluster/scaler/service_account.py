@@ -1,7 +1,7 @@
 """Asks the API server from inside a pod, with what every pod has: its service account's token and Python's standard library.
 
-The package `kubernetes` would add 74 MB to the gateway's image, for reading kubeconfigs, which no pod has. Lists come in one piece: what a
-pool has is a few objects. Rule: the token is read anew each time, because it is renewed under a process's feet.
+The package `kubernetes` would add 74 MB to the gateway's image, for reading kubeconfigs, which no pod has. Rule: the token is read anew
+each time, because it is renewed under a process's feet.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlencode
 
-from serving.cluster.client import MALFORMED, ApiError, UnknownAnswer, Unreachable, parsed
+from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, as_object
 from serving.cluster.objects.fields import Object
 from serving.errors import EnvironmentFault
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where every pod finds its token
 TIMEOUT_S = 10.0  # as `tandem cluster` waits for an answer
-Value = TypeVar("Value")
 
 
 class UnusableAccount(EnvironmentFault):
@@ -30,8 +28,8 @@ class UnusableAccount(EnvironmentFault):
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceAccount:
-    """A `Client`. Nothing is kept open between two questions: they are minutes apart, or two seconds for a short while."""
+class ServiceAccount(Client):
+    """Nothing is kept open between two questions: they are minutes apart, or two seconds for a short while."""
 
     host: str
     port: int
@@ -50,32 +48,17 @@ class ServiceAccount:
             problem = f"this pod's service account cannot be used ({type(error).__name__}: {error})"
             raise UnusableAccount(problem) from None
 
-    def items(
-        self, path: str, what: str, parse: Callable[[Object], Value], query: Mapping[str, str] | None = None
-    ) -> tuple[Value, ...] | None:
-        try:
-            found = self._get(path + (f"?{urlencode(query)}" if query else ""), what)
-        except ApiError as error:
-            if error.status in (403, 404):
-                return None if error.status == 403 else ()
-            raise
-        return self._read(what, lambda: tuple(parsed(it, parse) for it in found["items"] or ()))
+    @property
+    def server(self) -> str:  # type: ignore[override]
+        return self.host
 
-    def one(self, path: str, what: str, parse: Callable[[Object], Value]) -> Value | None:
-        try:
-            found = self._get(path, what)
-        except ApiError as error:
-            if error.status in (403, 404):
-                return None
-            raise
-        return self._read(what, lambda: parsed(found, parse))
-
-    def _get(self, path: str, what: str) -> Object:
+    def get(self, path: str, what: str, query: Query | None = None, *, accept: str = JSON) -> Object:
         try:
             connection = self._connection()
             try:
                 token = (self.account / "token").read_text().strip()
-                connection.request("GET", path, headers={"Authorization": f"Bearer {token}", "User-Agent": "tandem"})
+                headers = {"Accept": accept, "Authorization": f"Bearer {token}", "User-Agent": "tandem"}
+                connection.request("GET", path + (f"?{urlencode(query)}" if query else ""), headers=headers)
                 answer = connection.getresponse()
                 body = answer.read()
             finally:
@@ -86,13 +69,8 @@ class ServiceAccount:
         if answer.status != 200:
             way_out = "this pod's token is not, or no longer, accepted" if answer.status == 401 else ""
             raise ApiError(self.host, answer.status, what, way_out)
-        return self._read(what, lambda: parsed(json.loads(body), dict))
-
-    def _read(self, what: str, read: Callable[[], Value]) -> Value:
-        try:
-            return read()
-        except MALFORMED:
-            raise UnknownAnswer(self.host, what) from None
+        with self.reading(what):
+            return as_object(json.loads(body))
 
     def _connection(self) -> HTTPConnection:
         trusted = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
