@@ -53,12 +53,14 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, proto)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
-        listener.bind(address)
-        listener.listen(2048)
+        with contextlib.ExitStack() as failed:
+            listener = failed.enter_context(socket.socket(family, kind, proto))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
+            listener.bind(address)
+            listener.listen(2048)
+            failed.pop_all()
     except OSError as error:
         why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
         raise UserError(f"port {port} on {host} {why}; choose another with {option}") from None

@@ -66,15 +66,23 @@ def run(options: Options) -> int:
     if options.keys is None and own is not None:
         raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
     keys = None if options.keys is None else KeyWatch(options.keys, own)
-    public = listen_all(options.host, options.port)
-    admin = []
-    if options.admin_port is not None:
-        admin = listen_all(options.admin_host, options.admin_port, "--admin-port")
-    if options.grpc_port is not None:  # gRPC binds it itself, and says little about why it cannot
-        for listener in listen_all(options.host, options.grpc_port, "--grpc-port"):
-            listener.close()
+    public, admin = _listeners(options)
     uvloop.run(_serve(options, settings, keys, public, admin))
     return 0
+
+
+def _listeners(options: Options) -> tuple[list[socket.socket], list[socket.socket]]:
+    """The clients' and the operator's. Raises UserError."""
+    with contextlib.ExitStack() as failed:
+        if options.grpc_port is not None:  # gRPC binds it itself, and says little about why it cannot
+            for listener in listen_all(options.host, options.grpc_port, "--grpc-port"):
+                listener.close()
+        public = [failed.enter_context(one) for one in listen_all(options.host, options.port)]
+        admin = []
+        if options.admin_port is not None:
+            admin = listen_all(options.admin_host, options.admin_port, "--admin-port")
+        failed.pop_all()
+    return public, admin
 
 
 def _with_allowed_hosts(settings: GatewaySettings, more: tuple[str, ...]) -> GatewaySettings:

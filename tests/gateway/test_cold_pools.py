@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,43 +32,67 @@ WHY = f"its pool {GPU} has no server yet"
 
 
 @dataclass
-class Bed:
+class Waiting:
     """A gateway before a CPU pool with digits, and a GPU pool without a server, for which `llm` is meant."""
 
     gateway: Running
     grpc_port: int
-    starts: Callable[[], AbstractContextManager[Any]]  # the GPU pool's server
 
     def demand(self, pool: str = GPU) -> float:
         return metric(self.gateway, "tandem_demand_only_replicas", pool=pool)
 
 
-@pytest.fixture(params=["the settings", "the repository"])
-def bed(request: pytest.FixtureRequest, digits: str, environment: Environment, tmp_path: Path) -> Iterator[Bed]:
-    port, grpc_port = free_ports(2)
-    repository = tmp_path / "repository"
+@dataclass
+class Bed:
+    """Gateways that know what the pool is for by their settings, and by the model repository; and the pool's server."""
+
+    waiting: list[Waiting]
+    starts: Callable[[], AbstractContextManager[Any]]
+
+
+@pytest.fixture
+def bed(digits: str, environment: Environment, tmp_path: Path) -> Iterator[Bed]:
+    port = free_ports(1)[0]
+    repository, curves = tmp_path / "repository", tmp_path / "curves.json"
     publish_digits(repository, "llm", precisions=["fp32"])
-    (tmp_path / "curves.json").write_text(
-        json.dumps({"version": 1, "name": "made-up", "variants": {"*": [[1, 0.001], [32, 0.02]]}})
-    )
-    (tmp_path / "gpu").mkdir()
-
-    def starts() -> AbstractContextManager[Any]:
-        words = ["--model-repository", str(repository), "--pool", GPU, "--emulate", str(tmp_path / "curves.json")]
-        return triton_of_its_own(tmp_path / "gpu", *words, port=port)
-
-    meant: dict[str, Any] = {"cold_start_s": COLD_START_S}
-    options = ["--grpc-port", str(grpc_port)]
-    if request.param == "the settings":
-        meant["models"] = ["llm-fp32"]
-    else:
-        options += ["--model-repository", str(repository)]
+    curves.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"*": [[1, 0.001], [32, 0.02]]}}))
+    words = ["--model-repository", str(repository), "--pool", GPU, "--emulate", str(curves)]
     pools = {GPU: [f"http://127.0.0.1:{port}"], "cpu": [digits]}
-    with gateway_before(tmp_path, pools, *options, of_pools={GPU: meant}) as gateway:
-        yield Bed(gateway, grpc_port, starts)
+    meant = {"cold_start_s": COLD_START_S}
+    with ExitStack() as stack:
+        waiting = []
+        for name, options, of_gpu in (
+            ("settings", (), meant | {"models": ["llm-fp32"]}),
+            ("repository", ("--model-repository", str(repository)), meant),
+        ):
+            (tmp_path / name).mkdir(exist_ok=True)
+            grpc_port = free_ports(1)[0]
+            ports = ("--grpc-port", str(grpc_port))
+            before = gateway_before(tmp_path / name, pools, *ports, *options, of_pools={GPU: of_gpu})
+            waiting.append(Waiting(stack.enter_context(before), grpc_port))
+        yield Bed(waiting, lambda: triton_of_its_own(tmp_path, *words, port=port))
 
 
 def test_a_model_of_a_pool_without_a_server_is_not_ready_everywhere_wakes_it_and_is_answered_then(bed: Bed) -> None:
+    for one in bed.waiting:
+        assert_wakes_its_pool(one)
+    with bed.starts():
+        for one in bed.waiting:
+            wait_until(partial(is_answered, one.gateway, 200), "its server answers")
+            assert one.gateway.infer(SAMPLE, "llm").headers["Tandem-Pool"] == GPU
+    for one in bed.waiting:
+        wait_until(partial(is_answered, one.gateway, 503), "it is gone again")
+        before = one.demand()
+        one.gateway.infer(SAMPLE, "llm")
+        assert one.demand() > before, "what it is known to take"
+        assert one.gateway.ask("/v2/models/nobody/ready").status == 404
+
+
+def is_answered(gateway: Running, status: int) -> bool:
+    return gateway.infer(SAMPLE, "llm").status == status
+
+
+def assert_wakes_its_pool(bed: Waiting) -> None:
     gateway = bed.gateway
     assert gateway.ask("/v2/health/ready").status == 200
     for name in ("nobody", "llm-int4"):
@@ -102,11 +127,3 @@ def test_a_model_of_a_pool_without_a_server_is_not_ready_everywhere_wakes_it_and
     assert index["digits"]["state"] == "READY"
     assert "llm" in {row["id"] for row in gateway.ask("/v1/models").json()["data"]}
     assert gateway.ask("/v1/models/llm").json()["id"] == "llm"
-    with bed.starts():
-        wait_until(lambda: gateway.infer(SAMPLE, "llm").status == 200, "its server answers")
-        assert gateway.infer(SAMPLE, "llm").headers["Tandem-Pool"] == GPU
-    wait_until(lambda: gateway.infer(SAMPLE, "llm").status == 503, "it is gone again")
-    before = bed.demand()
-    gateway.infer(SAMPLE, "llm")
-    assert bed.demand() > before, "what it is known to take"
-    assert gateway.ask("/v2/models/nobody/ready").status == 404
