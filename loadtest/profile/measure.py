@@ -18,11 +18,11 @@ from loadtest.profile.climb import Ground, climb
 from loadtest.profile.cold_start import start_often
 from loadtest.profile.inputs import Sent, inputs_for
 from loadtest.profile.load import Aim, inputs_file
-from loadtest.profile.notes import BUSY_RATIO, notes
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
 from loadtest.profile.places import EMULATED, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.rates import default_objective_s, max_rate
 from loadtest.profile.server import Server, server_of
+from loadtest.profile.wording import BUSY_RATIO, notes
 from loadtest.progress import Progress
 from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode

@@ -5,6 +5,9 @@ Rule: a number is in a sentence only if it was measured, and a difference within
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from loadtest.profile.options import ProfileOptions
 from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, overlap, split
 from loadtest.report.summaries import milliseconds
 from serving.decisions.profile import Timing
@@ -33,7 +36,7 @@ def where_time_goes(server: Laddered, batch_size: int) -> list[str]:
 
 def _share(found: Split, name: PartName) -> str:
     if not found.seconds(name):
-        return f"{DOES[name]} nothing that can be told"
+        return f"{DOES[name]} nothing measurable"
     return f"{DOES[name]} {ms(found.seconds(name))} ({found.ratio(name):.0%}{', within noise' if found.is_noise(name) else ''})"
 
 
@@ -59,7 +62,7 @@ def _advice(server: Laddered, found: Split) -> list[str]:
     if not found.is_noise("json") and found.ratio("json") >= MUCH:
         said.append(f"Binary tensors instead of JSON save {ms(found.seconds('json'))} of each request.")
     if found.ratio("queue") >= MUCH and found.seconds("queue") >= DELAY_S:
-        said.append("Requests wait in Triton although only one is under way: its queue delay waits for fuller batches.")
+        said.append("A lone request waits in Triton: the queue delay holds it back for a fuller batch.")
     return said
 
 
@@ -81,8 +84,8 @@ def why_slower(gpu: Laddered, cpu: Laddered, batch_size: int) -> list[str]:
         return [f"{gpu.label} and {cpu.label} were not both measured with {rows(batch_size)}."]
     if overlap(*sorted((ours.top, theirs.top), key=lambda timing: timing.latency_p50_s)):
         return [
-            f"With {rows(batch_size)}, {gpu.label} and {cpu.label} cannot be told apart: {ms(ours.total_s)} and {ms(theirs.total_s)}, "
-            "within noise."
+            f"With {rows(batch_size)}, {gpu.label} and {cpu.label} show no significant difference: {ms(ours.total_s)} and "
+            f"{ms(theirs.total_s)}."
         ]
     if ours.total_s <= theirs.total_s:
         times = theirs.total_s / ours.total_s
@@ -101,7 +104,7 @@ def why_slower(gpu: Laddered, cpu: Laddered, batch_size: int) -> list[str]:
     said.append(_turning_point(gpu, cpu, batch_size))
     if not ours.is_noise("json") and ours.ratio("json") >= MUCH:
         turns = ours.total_s - ours.seconds("json") < theirs.total_s
-        end = ", which would make it the faster one" if turns else ", which is not enough alone"
+        end = ", which would make it the faster one" if turns else ", which is not enough by itself"
         said.append(f"Binary tensors instead of JSON save it {ms(ours.seconds('json'))}{end}.")
     return said
 
@@ -109,8 +112,8 @@ def why_slower(gpu: Laddered, cpu: Laddered, batch_size: int) -> list[str]:
 def _compute_against(ours: Split, theirs: Split) -> str:
     mine, other = ours.seconds("compute"), theirs.seconds("compute")
     if mine < other:
-        return f"Its net is the faster one ({ms(mine)} instead of {ms(other)}); what it gains there is lost on the way."
-    return f"Its net alone is slower already: {ms(mine)} instead of {ms(other)}."
+        return f"Its net is faster ({ms(mine)} instead of {ms(other)}), but it loses that lead on the way."
+    return f"Its net alone is already slower: {ms(mine)} instead of {ms(other)}."
 
 
 def _around(ours: Split, theirs: Split) -> str:
@@ -130,10 +133,10 @@ def _turning_point(gpu: Laddered, cpu: Laddered, batch_size: int) -> str:
     for size in larger:
         mine, other = _total(gpu, size), _total(cpu, size)
         if mine is not None and other is not None and mine < other:
-            return f"With {rows(size)} in a request it is the faster one: {ms(mine)} instead of {ms(other)}."
+            return f"With {rows(size)} in a request it is faster: {ms(mine)} instead of {ms(other)}."
     if larger:
-        return f"A larger batch does not turn it round: up to {rows(larger[-1])} it stays the slower one."
-    return "Larger batches, which could turn it round, were not measured on both."
+        return f"Larger batches do not help: it stays slower up to {rows(larger[-1])}."
+    return "Larger batches, which might make it faster, were not measured on both."
 
 
 def _total(server: Laddered, size: int) -> float | None:
@@ -169,3 +172,57 @@ def _times(theirs_s: float, ours_s: float) -> str:
 
 def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+# Other work on the cores beyond this moves medians by as much as variants differ (guess: from rounds on busy and quiet machines).
+BUSY_RATIO = 0.10
+
+
+def notes(
+    options: ProfileOptions,
+    num_cores: float,
+    others_ratio: float,
+    asides: Sequence[str],
+    priorities: Sequence[bool],
+    *,
+    is_partial: bool,
+) -> str:
+    """`priorities`: of each run under load whether the generator had real-time priority."""
+    said = []
+    if is_partial:
+        said.append("Partial: it was interrupted, and what had not been measured by then is missing.")
+    if options.emulate is not None:
+        said.append(
+            f"The times of {options.pool} follow the file {options.emulate.name}: a what-if, which proves nothing about a device."
+        )
+    said.append(
+        f"Client, gateway and Triton shared this machine's {num_cores:g} cores: clients on machines of their own would leave the "
+        "server more of them, so that rates are rather too low than too high."
+    )
+    if priorities:
+        said.append(priority(priorities))
+    if others_ratio > BUSY_RATIO:
+        said.append(
+            f"Other work took {others_ratio:.0%} of the cores meanwhile: times are too long and rates too low by an unknown part."
+        )
+    if options.is_quick:
+        said.append("Quick: short runs and one estimate of each rate, for a first impression.")
+    said += [f"{opened(aside).rstrip('.')}." for aside in dict.fromkeys(asides)]
+    return " ".join(said)
+
+
+def priority(priorities: Sequence[bool]) -> str:
+    """Of some runs, at least one."""
+    if not any(priorities):
+        return "The load generator had no real-time priority: other work could make it late, and where that could matter a run is void."
+    runs = "" if all(priorities) else f" in {sum(priorities)} of {len(priorities)} runs"
+    return (
+        f"The load generator had real-time priority{runs}: it went before all other work, the server's own too, so that it sent in time "
+        "and took what it needed of the cores first."
+    )
+
+
+def opened(sentence: str) -> str:
+    """With a capital, unless it begins with the name of a variant."""
+    is_word = sentence.partition(" ")[0].isalpha()
+    return f"{sentence[:1].upper()}{sentence[1:]}" if is_word else sentence

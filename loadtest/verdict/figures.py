@@ -121,7 +121,7 @@ def cost(report: VerdictReport, names: dict[str, str]) -> Figure | None:
         "Dotted upright: the rate asked for."
     )
     if report.verdict.break_even_rps:
-        caption += " The mark: from there on the GPU is the cheaper one for good."
+        caption += " The mark: from there on the GPU is cheaper for good."
     keys = [Key(KINDS.index(kind), names[kind]) for kind in kinds]
     return figure("Cost against rate", caption, lambda width: _cost(report, width), keys)
 
@@ -175,7 +175,7 @@ def tornado(answers: Sequence[Sensitivity], break_even_rps: float | None) -> Fig
         return None
     bars.sort(key=lambda bar: bar[1] / bar[2])
     caption = (
-        "From where on the GPU is the cheaper one, between both ends of each assumption, all else as it is; where it never is at one end, "
+        "From where on the GPU is cheaper, between both ends of each assumption, all else as it is; where it never is at one end, "
         "as far as it is. The upright is the plan's own break-even."
     )
     return figure("What moves the break-even", caption, lambda width: _tornado(bars, break_even_rps, width))

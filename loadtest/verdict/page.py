@@ -156,10 +156,10 @@ def _break_even(report: VerdictReport) -> tuple[str, str]:
     low, high, note = (
         verdict.break_even_low_rps,
         verdict.break_even_high_rps,
-        "from there on the GPU is the cheaper one",
+        "from there on the GPU is cheaper",
     )
     if low is not None and verdict.break_even_rps != 0:
-        note = f"by what was measured: {rate(low)} to {rate(high) if high is not None else 'never'}; {note}"
+        note = f"measured: {rate(low)} to {rate(high) if high is not None else 'never'}; {note}"
     return _rate_or_never(verdict.break_even_rps), note
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadtest.profile.notes import opened
+from loadtest.profile.wording import opened
 from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
@@ -131,8 +131,8 @@ def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source], gpu: Pr
     if "gpu" in pools:
         if at is None or at > plan.objective.peak_rps:
             alone = "at no rate" if at is None else f"from {rate(at)} on"
-            return f"it pays beside CPUs; cards alone are the cheaper ones {alone}"
-        return f"below {rate(at)} the CPU is the cheaper one" if at else "no rate is so low that the CPU is cheaper"
+            return f"it pays beside CPUs; cards alone are cheaper {alone}"
+        return f"below {rate(at)} the CPU is cheaper" if at else "the CPU is cheaper at no rate"
     cards = {p.server.device_name for p in plan.considered if p.pool == "gpu" and p.max_rate.rate_rps > 0}
     if at is None:
         beside = "" if len(cards) == 1 else f", the cheapest for each request of {len(cards)} cards,"
@@ -147,8 +147,8 @@ def _between(verdict: Verdict) -> str:
         return ""
     if high is None:
         near = "" if rate(low) == rate(verdict.break_even_rps) else f"from {rate(low)}, "
-        return f" ({near}or never, by what was measured)"
-    return "" if rate(low) == rate(high) else f" (between {rate(low)} and {rate(high)} by what was measured)"
+        return f" ({near}or never, within what was measured)"
+    return "" if rate(low) == rate(high) else f" ({rate(low)} to {rate(high)} within what was measured)"
 
 
 def _if_so(verdict: Verdict) -> list[str]:
@@ -157,7 +157,7 @@ def _if_so(verdict: Verdict) -> list[str]:
     return (
         []
         if verdict.what_if is None
-        else [f"Were the figures from files so, {answers.get(verdict.what_if, 'nobody could say')}."]
+        else [f"If the figures from files hold, {answers.get(verdict.what_if, 'nobody can say')}."]
     )
 
 
@@ -207,10 +207,10 @@ def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str
     if check is None:
         return []
     if check.void is not None:
-        return [f"The check does not count: {check.void}."]
+        return [f"The check is void: {check.void}."]
     if not check.is_met:
         missed = f"{check.late_or_lost_ratio:.1%} of the answers were late or lost"
-        return [f"Run as a check, {rate(check.rate_rps)} missed the objective: {missed}, where 1 % is allowed."]
+        return [f"The check at {rate(check.rate_rps)} missed the objective: {missed}; 1 % is allowed."]
     return []
 
 
@@ -222,21 +222,21 @@ def reason(one: Reason, model: str, batch_size: int = 1) -> str:
     kind, command = KINDS.get(one.pool or "", ""), _profile_command(model, batch_size)
     value, limit = one.value or 0.0, one.limit or 0.0
     return {
-        "cheaper": f"The {kind} is {value:.0%} cheaper at the rate asked for, at both ends of what was measured",
+        "cheaper": f"The {kind} is {value:.0%} cheaper at the rate asked for, over the whole measured interval",
         "only_one": f"Only the {kind} meets p99 {times(limit)}",
         "unmet": f"Neither a CPU nor a GPU that was measured meets p99 {times(limit)}",
-        "over_cap": f"Whatever carries it costs more than it may: {value:.4g} an hour at the least, and {limit:.4g} are allowed",
-        "rate": f"It depends on the rate: at {rate(value)} the GPU is the cheaper one, at others that were asked for it is not",
-        "measurement": f"It depends on how fast the {kind} servers really are: within what was measured both answers fit at {rate(value)}",
-        "price": f"It depends on the prices: both sides cost the same but for {value:.1%}, and {limit:.0%} is too near to tell",
-        "generator": f"The load generator ended a search before the server did, so that at {rate(value)} both answers fit",
+        "over_cap": f"Everything that carries the load costs too much: at least {value:.4g} an hour, where {limit:.4g} is allowed",
+        "rate": f"It depends on the rate: the GPU is cheaper at {rate(value)}, but not at every rate asked for",
+        "measurement": f"It depends on how fast the {kind} servers really are: the measurements allow both answers at {rate(value)}",
+        "price": f"It depends on the prices: both sides cost the same within {value:.1%}, and under {limit:.0%} nobody can tell",
+        "generator": f"The load generator reached its limit before the server did, so both answers are possible at {rate(value)}",
         "stricter": (
-            f"Rates were measured for a stricter objective, so that at {rate(value)} both answers fit: run "
+            f"Rates were measured for a stricter objective, so both answers are possible at {rate(value)}: run "
             f"`{command} --p99 {limit * 1000:g}ms`"
         ),
-        "too_few": f"Too few runs of {one.detail}: {value:.0f}, and {limit:.0f} are needed",
+        "too_few": f"Too few runs of {one.detail}: {value:.0f}, where {limit:.0f} are needed",
         "few_requests": (
-            f"Too few requests stand behind the highest rate of {one.detail}: {value:.0f}, and {limit:.0f} are needed to tell a p99: run "
+            f"The highest rate of {one.detail} rests on {value:.0f} requests, where a p99 needs {limit:.0f}: run "
             f"`{command}` with longer runs (--seconds) and give it with --profile"
         ),
         "void": f"All {value:.0f} runs on the {kind} are void: {one.detail}",

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from loadtest.profile.inputs import inputs_for
-from loadtest.profile.notes import notes
 from loadtest.profile.options import Pace, ProfileOptions
 from loadtest.profile.places import accuracy, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.rates import default_objective_s, plan
+from loadtest.profile.wording import notes
 from serving.errors import UserError
 from serving.repository.layout import Repository, default_repository
 

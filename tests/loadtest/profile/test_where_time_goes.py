@@ -33,7 +33,7 @@ def test_a_difference_below_zero_is_zero_and_noise() -> None:
     assert found.seconds("json") == 0.0
     assert found.is_noise("json")
     assert (
-        "JSON instead of binary tensors nothing that can be told" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
+        "JSON instead of binary tensors nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
     )
 
 
@@ -104,25 +104,28 @@ def test_a_gpu_that_loses_on_the_way_is_told_where() -> None:
         server("gpu", 8, compute_s=0.0008, transfer_s=0.004, json_s=0.003),
     )
     cpu = together(server("cpu"), server("cpu", 8, compute_s=0.015))
-    said = why_slower(gpu, cpu, 1)
-    assert said[0] == "With 1 row, gpu takes 8.50 ms, cpu 4.00 ms: 4.50 ms more."
-    assert "Its net is the faster one (0.50 ms instead of 1.00 ms)" in said[1]
-    assert "it loses most in HTTP, copies and Triton around the net: 4.00 ms instead of 1.00 ms" in said[2]
-    assert said[3] == "With 8 rows in a request it is the faster one: 8.80 ms instead of 18.0 ms."
-    assert said[4] == "Binary tensors instead of JSON save it 3.00 ms, which is not enough alone."
+    said = " ".join(why_slower(gpu, cpu, 1))
+    values = (
+        "8.50 ms, cpu 4.00 ms: 4.50 ms more",
+        "0.50 ms instead of 1.00 ms",
+        "8.80 ms instead of 18.0 ms",
+        "save it 3.00 ms",
+    )
+    assert [value for value in values if value not in said] == []
+    assert "HTTP, copies and Triton around the net: 4.00 ms instead of 1.00 ms" in said
 
 
 def test_a_gpu_that_no_batch_helps_is_told_so() -> None:
     gpu = together(server("gpu", compute_s=0.02), server("gpu", 8, compute_s=0.05))
     cpu = together(server("cpu"), server("cpu", 8))
-    said = why_slower(gpu, cpu, 1)
-    assert "Its net alone is slower already: 20.0 ms instead of 1.00 ms." in said
-    assert "A larger batch does not turn it round: up to 8 rows it stays the slower one." in said
+    said = " ".join(why_slower(gpu, cpu, 1))
+    assert "20.0 ms instead of 1.00 ms" in said
+    assert "slower up to 8 rows" in said
 
 
 def test_a_batch_that_was_not_measured_is_not_guessed() -> None:
     said = why_slower(server("gpu", compute_s=0.02), server("cpu"), 1)
-    assert "Larger batches, which could turn it round, were not measured on both." in said
+    assert "were not measured on both" in " ".join(said)
     assert why_slower(server("gpu"), server("cpu"), 8) == ["gpu and cpu were not both measured with 8 rows."]
 
 
@@ -134,7 +137,7 @@ def test_a_faster_gpu_is_called_faster() -> None:
 
 def test_equal_servers_are_not_told_apart() -> None:
     (said,) = why_slower(server("gpu"), server("cpu", compute_s=0.00101), 1)
-    assert "cannot be told apart" in said
+    assert "no significant difference" in said
 
 
 def test_tritons_own_count_is_said_where_there_is_one() -> None:
