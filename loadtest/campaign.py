@@ -23,7 +23,7 @@ from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.progress import Progress
 from loadtest.report import build as report_of
-from loadtest.report import fail_if as report_values
+from loadtest.report import fail_if as conditions
 from loadtest.report import page
 from loadtest.report.summaries import Report
 from loadtest.report.wording import point_label
@@ -85,14 +85,14 @@ def report(directory: Path) -> Path:
 
 def report_again(directory: Path, fail_if: tuple[str, ...]) -> int:
     """Says where the page is. Exit code 1 if a condition to fail on is so. Raises CampaignError."""
-    report_values.check(fail_if)
+    conditions.check(fail_if)
     built, html = _rebuild(directory)
     print(html)
     return _failed(fail_if, built)
 
 
 def _failed(fail_if: tuple[str, ...], built: Report) -> int:
-    sentences = report_values.broken_conditions(fail_if, built)
+    sentences = conditions.broken_conditions(fail_if, built)
     for sentence in sentences:
         print(sentence, file=sys.stderr)
     return int(bool(sentences))
@@ -119,7 +119,7 @@ def plan(arms: tuple[Arm, ...], load: records.Load) -> list[Planned]:
 
 def _run(options: CampaignOptions) -> int:
     campaign = read_campaign(options.file).lasting(options.duration_s, options.warmup_s, options.repeats)
-    report_values.check(options.fail_if, [arm.name for arm in campaign.arms])
+    conditions.check(options.fail_if, [arm.name for arm in campaign.arms])
     started = datetime.now().astimezone()
     found = find_gateway(options.url)
     directory = _directory(options.output or Path("results") / f"{campaign.name}-{started:%Y%m%d-%H%M%S}")

@@ -56,42 +56,41 @@ class ArmNumbers:
 
 def parse(text: str, names: Sequence[str], arms: Sequence[str] | None = None) -> Condition:
     """`names`: what may be asked. `arms` None: not known yet, any is taken. Raises ConditionError."""
-    found = FORM.fullmatch(text)
-    if found is None:
+    match = FORM.fullmatch(text)
+    if match is None:
         raise ConditionError(f'--fail-if {text!r} is not of the form NAME OP NUMBER, such as "p99_s > 0.05".')
-    prefix, _, name = found["name"].rpartition(".")
+    prefix, _, name = match["name"].rpartition(".")
     if name not in names:
         raise ConditionError(f"--fail-if {text!r}: nothing is named {name!r}{nearest(name, names)}")
     if prefix and arms is not None and prefix not in arms:
         raise ConditionError(f"--fail-if {text!r}: no arm is named {prefix!r}{nearest(prefix, arms)}")
     try:
-        number = float(found["number"])
+        number = float(match["number"])
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ConditionError(f"--fail-if {text!r}: {found['number']!r} is not a number.")
-    return Condition(text.strip(), prefix or None, name, found["operator"], number)
+        raise ConditionError(f"--fail-if {text!r}: {match['number']!r} is not a number.")
+    return Condition(text.strip(), prefix or None, name, match["operator"], number)
 
 
-def failures(condition: Condition, places: Sequence[ArmNumbers]) -> list[str]:
-    """A sentence for each place where it is so, or where nobody knows; empty if all is well."""
-    asked = [place for place in places if condition.arm in (None, place.arm)]
-    ran = [place for place in asked if place.not_run is None or condition.arm is not None]
-    if not ran:
-        return [f"Failed: {condition.text}: nothing was measured, so nobody knows."]
-    return [sentence for place in ran if (sentence := _failure(condition, place))]
+def failures(condition: Condition, arms: Sequence[ArmNumbers]) -> list[str]:
+    """A sentence for each arm and point where the condition holds, or is not known to be false; empty if all is well."""
+    meant = [arm for arm in arms if condition.arm == arm.arm or (condition.arm is None and arm.not_run is None)]
+    if not meant:
+        return [f"Failed: {condition.text}: nothing was measured."]
+    return [sentence for arm in meant if (sentence := _failure(condition, arm))]
 
 
-def _failure(condition: Condition, place: ArmNumbers) -> str | None:
-    of = f"{place.arm}{place.where and ' ' + place.where}"
-    value = place.values.get(condition.name)
+def _failure(condition: Condition, arm: ArmNumbers) -> str | None:
+    value = arm.values.get(condition.name)
+    start = f"Failed: {condition.text}: {condition.name} of {f'{arm.arm} {arm.where}'.rstrip()} is"
     if value is None or math.isnan(value):
-        why = f"it was not run: {place.not_run}" if place.not_run else "too few valid runs or requests"
-        return f"Failed: {condition.text}: {condition.name} of {of} is not known ({why})."
-    if OPERATORS[condition.operator](value, condition.number):
-        return f"Failed: {condition.text}: {condition.name} of {of} is {value:.6g}."
-    return None
+        reason = f"it was not run: {arm.not_run}" if arm.not_run else "too few valid runs or requests"
+        return f"{start} not known ({reason})."
+    return f"{start} {value:.6g}." if OPERATORS[condition.operator](value, condition.number) else None
 
+
+# -- of a campaign -----------------------------------------------------------------------------------------------------
 
 # As in report.json, of medians over the valid runs; `p99_s` for short of `latency_p99_s`.
 NAMES = (
@@ -109,12 +108,11 @@ def check(conditions: Sequence[str], arms: Sequence[str] | None = None) -> None:
 def broken_conditions(conditions: Sequence[str], report: Report) -> list[str]:
     """Sentences; empty if all is well. Raises ConditionError."""
     arms = [arm.name for arm in report.manifest.arms]
-    asked = [parse(text, NAMES, arms) for text in conditions]
-    return [sentence for condition in asked for sentence in failures(condition, places(report))]
+    return [sentence for text in conditions for sentence in failures(parse(text, NAMES, arms), arm_numbers(report))]
 
 
-def places(report: Report) -> list[ArmNumbers]:
-    """Every arm at every point, those without a run too: nobody shall take what is missing for good."""
+def arm_numbers(report: Report) -> list[ArmNumbers]:
+    """Of every arm at every point, those without a run too: what is missing must not pass for good."""
     load = report.manifest.load
     wheres = {point: f"at {point_label(load, point)}" if len(load.points) > 1 else "" for point in load.points}
     return [ArmNumbers(arm.name, wheres[arm.point], _values(arm), arm.not_run) for arm in report.arms]

@@ -32,9 +32,7 @@ def test_a_difference_below_zero_is_zero_and_noise() -> None:
     assert found is not None
     assert found.seconds("json") == 0.0
     assert found.is_noise("json")
-    assert (
-        "JSON instead of binary tensors nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
-    )
+    assert "JSON instead of binary tensors nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
 
 
 def test_a_net_that_was_slower_alone_than_in_triton_is_no_longer_than_triton_took() -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from loadtest.profile.load import Seen
-from loadtest.profile.options import ProfileOptions
-from loadtest.progress import Progress
 from loadtest.records import Row
-from loadtest.verdict.check import run_check, told, why_not
+from loadtest.verdict.check import told, why_not
 from loadtest.verdict.report import Source
 from serving.decisions.plan.result import Objective, Plan
 from serving.decisions.plan.search import make_plan
-from serving.decisions.profile import LoadPoint, Profile, Settings
-from serving.measure.machine import this_machine
-from tests.loadtest.verdict.made import OBJECTIVE_S, PRICES, cpu_profile, gpu_profile, rate, server
+from serving.decisions.profile import LoadPoint, Profile
+from tests.loadtest.verdict.made import OBJECTIVE_S, PRICES, cpu_profile, gpu_profile
 
 
 def plan_of(*profiles: Profile, rate_rps: float = 200, **given: int) -> Plan:
@@ -115,19 +109,3 @@ def test_only_void_runs_are_no_check() -> None:
 def test_too_few_answers_for_a_p99_leave_it_out() -> None:
     chosen = plan_of(cpu_profile()).pools[0].chosen
     assert told(chosen, 5, [seen(0), seen(0, p99_s=None)], [[], []]).latency_p99_s is None
-
-
-@pytest.mark.slow
-@pytest.mark.triton
-@pytest.mark.campaigns
-def test_a_planned_rate_is_really_sent_through_a_gateway_and_a_triton() -> None:
-    here = replace(
-        cpu_profile(), machine=this_machine(), servers=(server("int8", "cpu", "cpu", rate(600), 0.003, settings=Settings(1, 1, 32)),)
-    )  # fmt: skip
-    plan, said = plan_of(here, rate_rps=40), list[str]()
-    given = ProfileOptions("digits", Path("model_repo"), batch_sizes=(1,))
-    with Progress() as progress:
-        check = run_check(plan, given, said.append, progress, num_runs=1, run_s=2.0)
-    assert said[0] == "check: int8 on cpu, 1 × 1 at 40/s, 1 run"
-    assert check.num_due + 1_000 * len(check.voids) > 40  # a busy machine voids it, and says why
-    assert check.void is not None or check.latency_curve
