@@ -11,7 +11,6 @@ from pathlib import Path
 
 from loadtest.errors import CannotMeasure
 from loadtest.sending.bodies import encode_binary, signature
-from loadtest.sending.connection import address, request_bytes
 from loadtest.sending.inputs import named
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop
@@ -19,6 +18,7 @@ from loadtest.stack import Server
 from loadtest.target import Gateway
 from serving.decisions.engines import EnginePython
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.http_client import address, request_bytes
 
 ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not measured)
 

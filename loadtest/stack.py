@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.processes import TANDEM, running
-from loadtest.sending.connection import Connection, request_bytes
+from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
 
 START_TIMEOUT_S = 900.0  # the first one on a machine makes Triton's environment out of 200 MB of wheels

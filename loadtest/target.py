@@ -24,8 +24,8 @@ import psutil
 
 from loadtest.errors import CampaignError, TargetError
 from loadtest.sending.bodies import Body
-from loadtest.sending.connection import Connection, address, request_bytes
 from loadtest.sending.credentials import VARIABLE, credentials
+from serving.http_client import Connection, address, request_bytes
 from serving.ports import free_ports
 
 LEASH = Path(__file__).resolve().parent.parent / "serving" / "local" / "leash.py"  # a script of its own

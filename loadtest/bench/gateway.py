@@ -30,9 +30,9 @@ from loadtest.errors import CannotMeasure
 from loadtest.nets import Net
 from loadtest.processes import MODEL_REPOSITORY, Moment, cpu_s, running
 from loadtest.sending.bodies import Body, encode_binary, encode_json, signature
-from loadtest.sending.connection import Connection, request_bytes
 from loadtest.stack import ANSWER_TIMEOUT_S, START_S, Server, Stack, answers, stack
 from loadtest.target import Gateway
+from serving.http_client import Connection, request_bytes
 from serving.measure.machine import Machine, head, this_machine
 from serving.measure.rounds import Spread, ratio, rounds, spread
 from serving.ports import free_ports

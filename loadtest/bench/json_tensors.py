@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import prod
 from statistics import median
 
-from loadtest.sending.connection import Connection, request_bytes
+from serving.http_client import Connection, request_bytes
 from serving.measure.rounds import times
 from serving.protocol import v2
 

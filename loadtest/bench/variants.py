@@ -25,8 +25,8 @@ from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net, request_to, served_rps
 from loadtest.processes import TANDEM, Moment, run_command
-from loadtest.sending.connection import Connection
 from loadtest.stack import Server, stack
+from serving.http_client import Connection
 from serving.measure.machine import Machine, head, this_machine
 from serving.measure.rounds import Spread, ratio, rounds, spread
 

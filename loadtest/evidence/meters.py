@@ -21,8 +21,8 @@ import psutil
 
 from loadtest.evidence import counts as evidence
 from loadtest.evidence.counts import Counters, Queue, Reading, Scrape
-from loadtest.sending.connection import address
 from loadtest.target import Gateway, triton_names
+from serving.http_client import address
 
 PERIOD_S = 0.5
 NVIDIA_SMI_MS = 500

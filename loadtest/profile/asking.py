@@ -19,9 +19,9 @@ from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.errors import CannotMeasure
 from loadtest.sending.bodies import Arrays, Body, Signature, encode_binary
-from loadtest.sending.connection import Connection, request_bytes
 from serving.decisions.profile import Rung
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.http_client import Connection, request_bytes
 from serving.measure.rounds import times
 
 ANSWER_TIMEOUT_S = 60.0

@@ -16,9 +16,9 @@ from pathlib import Path
 from loadtest.errors import CannotMeasure
 from loadtest.processes import TANDEM, running
 from loadtest.sending.bodies import Body
-from loadtest.sending.connection import Connection, request_bytes
 from loadtest.stack import START_TIMEOUT_S, answers
 from serving.decisions.profile import Phase
+from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
 
 PHASES = ("process", "load", "first_answer")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import gevent  # type: ignore[import-untyped]
 
 from loadtest.records import Row
-from loadtest.sending.connection import Connection
 from loadtest.sending.generator import Generator, dropped, sent
+from serving.http_client import Connection
 
 ALWAYS_S = 0.002  # behind or not, the loop has its turn so often
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from loadtest.errors import CannotMeasure
-from loadtest.sending.connection import address, request_bytes
 from loadtest.sending.link import Link, Pending, Request, Response
 from loadtest.sending.shot import Shot
+from serving.http_client import address, request_bytes
 
 TIME_LIMIT_S = 10.0  # past it a request counts as hanging
 NUM_OPENED = 32  # connections for each address to begin with: opening one takes as long as an answer

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from serving import http_client
 from serving.decisions.demand import Demand, pair_of, sentences, wanted
 from serving.decisions.wake import Wanted
 from serving.settings import GatewaySettings, is_loopback
@@ -25,25 +26,14 @@ PROBE_TIMEOUT_S = 2.0  # a healthy server answers in milliseconds; on a busy mac
 
 async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | None = None) -> int | None:
     """HTTP status of a GET request, with an API key if there is one, None where nothing answers."""
-    try:
-        return await asyncio.wait_for(_get(url, key), timeout_s)
-    except (OSError, TimeoutError, ValueError, IndexError):
-        return None
-
-
-async def _get(url: str, key: str | None) -> int:
     parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        path = parts.path or "/"
-        sent = "" if key is None else f"Authorization: Bearer {key}\r\n"
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n{sent}Connection: close\r\n\r\n".encode())
-        await writer.drain()
-        return int((await reader.readline()).split()[1])
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        async with asyncio.timeout(timeout_s):
+            answer = await http_client.get(parts.hostname or "", parts.port or 80, parts.path or "/", headers)
+    except (OSError, ValueError):  # TimeoutError is one
+        return None
+    return answer.status
 
 
 EVERY_S = 1.0  # how often `wake.want` is to be asked

@@ -12,8 +12,8 @@ from loadtest.campaign import CampaignOptions, plan, report, run
 from loadtest.campaign_file import Arm
 from loadtest.errors import ResultsError
 from loadtest.records import Load
-from loadtest.sending.connection import address
 from loadtest.target import not_run_reason, triton_names
+from serving.http_client import address
 
 ARMS = tuple(Arm(name, name, "cpu") for name in "abc")
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, POLL_S, TANDEM, Process, family, running
-from loadtest.sending.connection import Connection, request_bytes
 from loadtest.stack import ANSWER_TIMEOUT_S, START_S, START_TIMEOUT_S
 from loadtest.target import Gateway
+from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
 
 MODEL, VARIANT = "digits", "digits-fp32"

@@ -16,8 +16,8 @@ from loadtest.bench.surfaces import items, trained
 from loadtest.bench.surfaces.in_process import Session
 from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
 from loadtest.bench.surfaces.served import Served, served
-from loadtest.sending.connection import request_bytes
 from serving.export.recipes import photographs
+from serving.http_client import request_bytes
 from serving.preprocessing.images import decode
 from serving.repository import Repository, Variant
 from serving.repository.preprocessing import ImagePreprocessing, from_json

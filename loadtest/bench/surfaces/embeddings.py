@@ -15,7 +15,7 @@ from loadtest.bench.surfaces.in_process import Session
 from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
 from loadtest.bench.surfaces.served import Served, served
 from loadtest.processes import ROOT
-from loadtest.sending.connection import request_bytes
+from serving.http_client import request_bytes
 from serving.preprocessing.texts import TextTokenizer, padded
 from serving.repository import Repository, Variant
 from serving.repository.preprocessing import TextPreprocessing, from_json

@@ -17,10 +17,10 @@ from loadtest.bench.surfaces.part import Part, Plan, ends, told
 from loadtest.bench.surfaces.served import Served
 from loadtest.bench.verdicts import AtLeast, Verdict
 from loadtest.errors import CannotMeasure
-from loadtest.sending.connection import address
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop
 from loadtest.sending.shot import Shot
+from serving.http_client import address
 from serving.measure.rounds import Spread, in_turn, ratio, spread
 
 RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 
-import httptools
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving import http_client
 from serving.decisions.demand import Demand
 
 LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
@@ -53,71 +52,19 @@ async def read_page(address: str, port: int, path: str, key: str | None = None, 
     except TimeoutError:
         raise NoReport(f"no answer within {limit_s:g} s") from None
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
-        raise NoReport(why.lower()) from None
+        why = os.strerror(error.errno).lower() if error.errno else str(error) or type(error).__name__
+        raise NoReport(why) from None
 
 
 async def _page(address: str, port: int, path: str, key: str | None) -> str:
-    reader, writer = await asyncio.open_connection(address, port)
-    try:
-        host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", "User-Agent: tandem"]
-        if key is not None:
-            lines.append(f"X-API-Key: {key}")
-        writer.write("\r\n".join((*lines, "", "")).encode("latin-1"))
-        response = _Response()
-        while not response.is_whole:
-            if data := await reader.read(2**16):
-                response.feed(data)
-            else:
-                response.end()
-    finally:
-        writer.close()
-        with suppress(OSError):
-            writer.transport.abort()  # nothing is left to send, and nobody waits for a goodbye
-    if response.status != 200:
-        way_out = WAYS_OUT.get(response.status)
-        kind = NoSuchPage if response.status == 404 else NoReport
-        raise kind(f"it answers {response.status}" + (f"; {way_out}" if way_out else ""))
-    return response.body.decode("utf-8", "replace")
-
-
-class _Response:
-    """httptools calls the methods that begin with on_."""
-
-    def __init__(self) -> None:
-        self.body = bytearray()
-        self.status = 0
-        self.is_whole = False
-        self._has_head = self._has_length = False
-        self._parser = httptools.HttpResponseParser(self)
-
-    def feed(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise NoReport(f"its answer is not HTTP ({error})") from None
-        if len(self.body) > MAX_BYTES:
-            raise NoReport(f"its answer has more than {MAX_BYTES} bytes")
-
-    def end(self) -> None:
-        """The connection is closed: an end where no length was told. A whole line tells it from a half. Raises NoReport."""
-        if not self._has_head or self._has_length or not self.body.endswith(b"\n"):
-            raise NoReport("it closes the connection before its answer is whole")
-        self.on_message_complete()
-
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        self._has_length |= name.lower() in (b"content-length", b"transfer-encoding")
-
-    def on_headers_complete(self) -> None:
-        self._has_head = True
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        self.status = self._parser.get_status_code()
-        self.is_whole = True
+    answer = await http_client.get(address, port, path, {} if key is None else {"X-API-Key": key}, MAX_BYTES)
+    if answer.status != 200:
+        way_out = WAYS_OUT.get(answer.status)
+        kind = NoSuchPage if answer.status == 404 else NoReport
+        raise kind(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
+    if not answer.has_length and not answer.body.endswith(b"\n"):  # a whole line tells a whole answer from a half
+        raise NoReport("it closes the connection before its answer is whole")
+    return answer.body.decode("utf-8", "replace")
 
 
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"

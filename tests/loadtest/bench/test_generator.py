@@ -15,8 +15,8 @@ from loadtest.bench.quick_server import Line, Stall
 from loadtest.bench.verdicts import Outcome
 from loadtest.processes import running
 from loadtest.sending.bodies import signature, top1
-from loadtest.sending.connection import Connection, request_bytes
 from loadtest.stack import START_S, answers
+from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
 
 
