@@ -62,7 +62,7 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LoadRun:
     """`growing`: why the rate was not carried although few answers were late so far, None if nothing says so."""
 
     point: LoadPoint
@@ -80,7 +80,7 @@ def run_s(rate_rps: float, least_s: float) -> float:
     return min(max(least_s, MIN_DUE / rate_rps), least_s * MAX_LONGER)
 
 
-def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: str) -> Seen:
+def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: str) -> LoadRun:
     """`place`: how many came before it. Raises KeyboardInterrupt; CannotMeasure where the generator does not start, or Triton ended."""
     before = tritons(aim, "before", rate_rps)
     load = _load(aim, rate_rps)
@@ -145,7 +145,7 @@ def _num_due(load: Load, rate_rps: float, seed: int) -> int:
     return sum(1 for at in schedule(load.at(rate_rps), load.end_s, seed) if at >= load.warmup_s)
 
 
-def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual: bool | None = None) -> Seen:
+def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual: bool | None = None) -> LoadRun:
     """Pure. `is_punctual`: whether the generator went before all other work.
 
     A run without one good answer is no fault of its own, if all that was due went out: the server missed.
@@ -178,7 +178,7 @@ def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual:
         is_real_time=is_punctual,
         joules_per_request=energy.of_a_run(run.evidence, aim.pool, answered_rps * load.duration_s),
     )
-    return Seen(point, growing)
+    return LoadRun(point, growing)
 
 
 def queue_growth(rows: Sequence[Row], load: Load) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loadtest.profile.load import Aim, Seen, open_run
+from loadtest.profile.load import Aim, LoadRun, open_run
 from loadtest.profile.options import Pace
 from loadtest.progress import Progress
 from loadtest.report.summaries import milliseconds, number
@@ -67,7 +67,7 @@ def outcome(point: LoadPoint) -> search.Outcome:
     return "met" if point.is_met else "missed"
 
 
-def _told(seen: Seen) -> str:
+def _told(seen: LoadRun) -> str:
     point = seen.point
     if point.void:
         return f"void: {point.void}"

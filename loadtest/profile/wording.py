@@ -1,4 +1,4 @@
-"""Where does a request's time go, and why is one server slower than another? Plain sentences. Pure.
+"""Says where the time of a request goes, why one server is slower than another, and what to know of a profile. Pure.
 
 Rule: a number is in a sentence only if it was measured, and a difference within noise is called so.
 """

@@ -1,4 +1,4 @@
-"""What do the rows of a campaign mean? From a results directory to numbers and one plain sentence; `report.json` holds all of it.
+"""Builds the report of a campaign from its rows: numbers and one plain sentence, all of which `report.json` holds.
 
 Everything is computed from the rows and the manifest, without chance, so that a report built again is the same. Pure but for `build`,
 which reads, and `write`. Deliberately not here: which runs count (`validity.py`), how it is

@@ -1,4 +1,4 @@
-"""Did something get worse from one report to another? Pure: two sets of measured values in, what differs out.
+"""Compares two reports: did something get worse? Pure: two sets of measured values in, what differs out.
 
 Runs of two reports have no partners, so the interval is Welch's; what the machine did between the two days is in the difference and in
 no interval. A share (unit `ratio`) is compared by its difference, everything else by its ratio. Each interval is one of 95 %;

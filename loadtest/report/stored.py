@@ -1,4 +1,4 @@
-"""What does a report.json hold that another can be compared with? Of campaigns and verdicts; values out, and under which circumstances.
+"""Reads a report.json of a campaign or a verdict: the values that can be compared with another, and their circumstances.
 
 Pure but for the one read. What a difference means is `comparison.py`'s.
 """

@@ -1,4 +1,4 @@
-"""What a report holds: runs, arms at each point of the load, and numbers as they are read. No computing here."""
+"""Holds a report: runs, arms at each point of the load, and numbers as they are read. No computing here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a report say in plain words? Each arm against the baseline, what is missing, and what a reader must know first."""
+"""Says a report in plain words: each arm against the baseline, what is missing, and what a reader must know first."""
 
 from __future__ import annotations
 

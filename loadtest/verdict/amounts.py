@@ -1,4 +1,4 @@
-"""How are amounts said: money, rates, times, days, and what people call a card? Three digits at most, as no measurement here is better."""
+"""Writes amounts: money, rates, times, days and cards. Three digits at most, as no measurement here is better."""
 
 from __future__ import annotations
 

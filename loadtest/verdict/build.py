@@ -1,4 +1,4 @@
-"""From a plan, its profiles and a check to the values of a report. Pure; measuring is `command.py`'s, judging `decisions/verdict.py`'s."""
+"""Builds the values of a report from a plan, its profiles and a check. Pure; `command.py` measures, `decisions/verdict.py` judges."""
 
 from __future__ import annotations
 

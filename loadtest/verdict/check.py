@@ -1,4 +1,4 @@
-"""Does the plan hold? The rate asked for, really run here on the planned server, a few times; its p99 is what the verdict tells.
+"""Checks a plan: runs the planned rate on the planned server here, a few times; the verdict tells its p99.
 
 Whether it can be run here is decided first (`why_not`, pure); the runs are those of `tandem profile`, and void for the same reasons.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.profile.inputs import inputs_for
-from loadtest.profile.load import Aim, Seen, inputs_file, open_run
+from loadtest.profile.load import Aim, LoadRun, inputs_file, open_run
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import linked, variants_of
 from loadtest.profile.server import as_profiled
@@ -38,14 +38,14 @@ def why_not(plan: Plan, sources: Sequence[Source]) -> str | None:
         return "nothing is planned"
     if len(plan.pools) > 1:
         return "the plan has two pools, and a check loads one"
-    pool, wanted = plan.pools[0], plan.objective.peak_rps
+    pool, rate_rps = plan.pools[0], plan.objective.peak_rps
     source = next((one for one in sources if one.profile is pool.chosen.profile), None)
     if source is None or source.origin != "here":
         return f"the {pool.name.upper()} server that is planned is not this machine"
     if pool.chosen.profile.provenance != "measured":
         return "the planned server's times follow a file"
-    if pool.max_replicas > 1 and wanted > pool.chosen.max_rate.rate_rps * plan.objective.headroom_ratio:
-        return f"{rate(wanted)} exceeds one machine like this one; {pool.max_replicas} are planned"
+    if pool.max_replicas > 1 and rate_rps > pool.chosen.max_rate.rate_rps * plan.objective.headroom_ratio:
+        return f"{rate(rate_rps)} exceeds one machine like this one; {pool.max_replicas} are planned"
     return None
 
 
@@ -53,8 +53,8 @@ def run_check(
     plan: Plan, given: ProfileOptions, say: Say, progress: Progress, *, num_runs: int, run_s: float | None = None
 ) -> Check:
     """`given`: model, repository, data and encoding as they were profiled. Raises UserError, CannotMeasure, KeyboardInterrupt."""
-    chosen, wanted = plan.pools[0].chosen, plan.objective.peak_rps
-    say(f"check: {chosen.server.label} at {rate(wanted)}, {num_runs} run{'' if num_runs == 1 else 's'}")
+    chosen, rate_rps = plan.pools[0].chosen, plan.objective.peak_rps
+    say(f"check: {chosen.server.label} at {rate(rate_rps)}, {num_runs} run{'' if num_runs == 1 else 's'}")
     with tempfile.TemporaryDirectory(prefix="tandem-check-") as name:
         folder = Path(name)
         variants = [v for v in variants_of(given) if v.record.variant == chosen.server.variant]
@@ -73,39 +73,41 @@ def run_check(
                 encoding=given.encoding,
                 batch_size=plan.objective.batch_size,
                 objective_s=plan.objective.latency_p99_s,
-                run_s=run_s or min(max(LEAST_S, ANSWERS / wanted), MOST_S),
+                run_s=run_s or min(max(LEAST_S, ANSWERS / rate_rps), MOST_S),
                 warmup_s=WARMUP_S,
                 folder=folder,
                 triton_pid=served.triton.pid,
             )
-            seen, rows = _runs(aim, wanted, num_runs, say, progress)
-    return told(chosen, wanted, seen, rows)
+            runs, rows = _runs(aim, rate_rps, num_runs, say, progress)
+    return summarise(chosen, rate_rps, runs, rows)
 
 
-def _runs(aim: Aim, wanted: float, num_runs: int, say: Say, progress: Progress) -> tuple[list[Seen], list[list[Row]]]:
-    seen, rows = [], []
+def _runs(
+    aim: Aim, rate_rps: float, num_runs: int, say: Say, progress: Progress
+) -> tuple[list[LoadRun], list[list[Row]]]:
+    runs, rows = [], []
     for number in range(num_runs):
-        one = open_run(aim, wanted, number, progress, f"check at {rate(wanted)}")
-        point = one.point
+        run = open_run(aim, rate_rps, number, progress, f"check at {rate(rate_rps)}")
+        point = run.point
         outcome = f"void: {point.void}" if point.void else "met" if point.is_met else "missed"
-        say(f"check at {rate(wanted)}: {outcome} ({point.num_late_or_lost:,} of {point.num_due:,} late or lost)")
+        say(f"check at {rate(rate_rps)}: {outcome} ({point.num_late_or_lost:,} of {point.num_due:,} late or lost)")
         file = aim.folder / RUNS / f"{number:03d}.csv"
         kept = [r for r in read_rows(file) if r.start_s >= aim.warmup_s] if file.exists() else []
-        seen.append(one)
+        runs.append(run)
         rows.append(kept)
-    return seen, rows
+    return runs, rows
 
 
-def told(chosen: Priced, wanted: float, seen: Sequence[Seen], rows: Sequence[Sequence[Row]]) -> Check:
+def summarise(chosen: Priced, rate_rps: float, runs: Sequence[LoadRun], rows: Sequence[Sequence[Row]]) -> Check:
     """Pure. Met: over all runs that count, at most 1 % were late or lost."""
-    points = [one.point for one in seen]
+    points = [run.point for run in runs]
     valid = [p for p in points if p.void is None]
     voids = tuple(p.void for p in points if p.void is not None)
     due = sum(p.num_due for p in valid)
     lost = sum(p.num_late_or_lost for p in valid)
     kept = [r.latency_s for p, some in zip(points, rows, strict=True) if p.void is None for r in some if r.is_ok]
     return Check(
-        rate_rps=wanted,
+        rate_rps=rate_rps,
         label=chosen.server.label,
         num_due=due,
         throughput_rps=sum(p.throughput_rps for p in valid) / len(valid) if valid else 0.0,
@@ -120,12 +122,12 @@ def told(chosen: Priced, wanted: float, seen: Sequence[Seen], rows: Sequence[Seq
     )
 
 
-def _always(said: Sequence[bool | None]) -> bool | None:
-    return None if None in said or not said else all(said)
+def _always(values: Sequence[bool | None]) -> bool | None:
+    return None if None in values or not values else all(values)
 
 
 def _over(values: Sequence[float | None]) -> Number | None:
     """None as soon as one run had too few answers for this percentile."""
     known = [value for value in values if value is not None]
-    found = estimate(known) if known and len(known) == len(values) else None
-    return None if found is None else Number(found.median, "s", "lower", found.low, found.high, found.runs)
+    middle = estimate(known) if known and len(known) == len(values) else None
+    return None if middle is None else Number(middle.median, "s", "lower", middle.low, middle.high, middle.runs)

@@ -22,9 +22,9 @@ from loadtest.report.fail_if import ArmNumbers, Condition, failures
 from loadtest.verdict import page
 from loadtest.verdict.build import build
 from loadtest.verdict.check import NUM_QUICK_RUNS, NUM_RUNS, run_check, why_not
-from loadtest.verdict.gathering import gather, profile_options
-from loadtest.verdict.options import Question, VerdictOptions, question
+from loadtest.verdict.options import Question, VerdictOptions, read_question
 from loadtest.verdict.report import FILE, Check, Source, VerdictReport, as_json
+from loadtest.verdict.sources import gather, profile_options
 from serving.decisions.plan.outputs import Origin
 from serving.decisions.plan.outputs import write as write_plan
 from serving.decisions.plan.result import Plan
@@ -37,12 +37,12 @@ __all__ = ["CampaignError", "VerdictOptions", "run"]
 
 def run(options: VerdictOptions) -> int:
     """Raises UserError and CampaignError."""
-    asked = question(options)
+    question = read_question(options)
     started = datetime.now().astimezone()
     output = _folder(options.output or Path("results") / f"verdict-{options.model}-{started:%Y%m%d-%H%M%S}")
     try:
         with Progress() as progress, sigterm_as_interrupt():
-            report = _report(options, asked, output, started, progress)
+            report = _report(options, question, output, started, progress)
     except CannotMeasure as error:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
@@ -56,7 +56,7 @@ def run(options: VerdictOptions) -> int:
         with suppress(OSError):  # it holds something, as it should
             output.rmdir()
     try:
-        return _conclude(report, asked.conditions, output, is_json=options.as_json)
+        return _conclude(report, question.conditions, output, is_json=options.as_json)
     except OSError as error:  # the answer took minutes: it is told all the same
         print(report.paragraph, file=sys.stderr if options.as_json else sys.stdout)
         return _cannot_write(error)
@@ -78,26 +78,26 @@ def _folder(path: Path) -> Path:
 
 
 def _report(
-    options: VerdictOptions, asked: Question, output: Path, started: datetime, progress: Progress
+    options: VerdictOptions, question: Question, output: Path, started: datetime, progress: Progress
 ) -> VerdictReport:
-    sources, asides = gather(options, asked.objective, output, progress.say, progress)
+    sources, asides = gather(options, question.objective, output, progress.say, progress)
     plan = make_plan(
         options.model,
-        asked.objective,
+        question.objective,
         [source.profile for source in sources],
-        asked.prices,
-        instances=asked.instances,
+        question.prices,
+        instances=question.instances,
         today=started.date().isoformat(),
     )
     origin = Origin(
-        options.command, tuple(s.file or "measured here" for s in sources), asked.prices.name, f"{started:%Y-%m-%d}"
+        options.command, tuple(s.file or "measured here" for s in sources), question.prices.name, f"{started:%Y-%m-%d}"
     )
     write_plan(output, plan, origin)
     check, not_run = _check(options, plan, sources, progress)
     return build(
         plan,
         sources,
-        asked.prices,
+        question.prices,
         check=check,
         check_not_run=not_run,
         asides=asides,
@@ -113,8 +113,8 @@ def _check(
     """The check, or why there is none."""
     if not options.has_check:
         return None, "--no-check was given"
-    if (why := why_not(plan, sources)) is not None:
-        return None, why
+    if (reason := why_not(plan, sources)) is not None:
+        return None, reason
     profiled = profile_options(options, plan.objective, plan.pools[0].chosen.server.device)
     num_runs = NUM_QUICK_RUNS if options.is_quick else NUM_RUNS
     return run_check(plan, profiled, progress.say, progress, num_runs=num_runs), None
@@ -127,7 +127,7 @@ def _conclude(report: VerdictReport, conditions: Sequence[Condition], output: Pa
     out = sys.stderr if is_json else sys.stdout
     if is_json:
         print(text, end="")
-    failed = [line for one in conditions for line in failures(one, [place(report)])]
+    failed = [line for one in conditions for line in failures(one, [arm_numbers(report)])]
     print(report.paragraph, file=out)
     for line in failed:
         print(line, file=out)
@@ -135,8 +135,8 @@ def _conclude(report: VerdictReport, conditions: Sequence[Condition], output: Pa
     return 1 if failed or not report.is_met else 0
 
 
-def place(report: VerdictReport) -> ArmNumbers:
-    """What --fail-if is asked of. A break-even that is never reached is infinitely far."""
+def arm_numbers(report: VerdictReport) -> ArmNumbers:
+    """What --fail-if judges. A break-even that is never reached is infinitely far."""
     values: dict[str, float | None] = {name: number.value for name, number in report.numbers.items()}
     kinds = {server.device == "cpu" for server in report.servers if server.offer is not None}
     if report.verdict.break_even_rps is None and len(kinds) == 2:

@@ -1,4 +1,4 @@
-"""What is `tandem verdict` asked to do? Words of a command line become values. Nothing here looks at a repository or a machine."""
+"""Reads the options of `tandem verdict` into values. Nothing here looks at a repository or a machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loadtest.report.fail_if import Condition, parse
 from serving.decisions.files.prices import read_price_lists
-from serving.decisions.plan import objective as asked
+from serving.decisions.plan import objective as load
 from serving.decisions.plan.command import SHIPPED_WORD, read_instances
 from serving.decisions.plan.result import Objective
 from serving.decisions.prices import PriceList
@@ -55,7 +55,7 @@ class VerdictOptions:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options as values. Whatever is wrong with one was told by then."""
+    """The options as values. A wrong one has been refused by then."""
 
     objective: Objective
     prices: PriceList
@@ -63,13 +63,13 @@ class Question:
     conditions: tuple[Condition, ...]
 
 
-def question(options: VerdictOptions) -> Question:
+def read_question(options: VerdictOptions) -> Question:
     """Raises UserError and ConditionError, before anything is measured for minutes."""
     if (options.rate_rps is None) == (options.rates is None):
         raise UserError("say one of --rate (requests per second) and --rates FILE (lines of hours a day,rate)")
-    rates = asked.read_rates(options.rates) if options.rates is not None else asked.constant(options.rate_rps or 0.0)
+    rates = load.read_rates(options.rates) if options.rates is not None else load.constant(options.rate_rps or 0.0)
     objective = Objective(
-        latency_p99_s=asked.seconds(options.p99, "--p99"),
+        latency_p99_s=load.seconds(options.p99, "--p99"),
         rates=rates,
         max_price_per_hour=options.max_price_per_hour,
         min_replicas=options.min_replicas,

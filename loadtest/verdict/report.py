@@ -1,4 +1,4 @@
-"""What does a verdict's report hold? Values only: `report.json` has all that the page shows, so that a pipeline reads no HTML.
+"""Holds the values of a verdict: `report.json` has all that the page shows, so that a pipeline reads no HTML.
 
 Names under `numbers` are stable: by them two reports are compared. Deliberately not here: how it is said (`wording.py`), how it looks
 (`page.py`), what follows from the numbers (`serving/decisions/`).

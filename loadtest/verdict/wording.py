@@ -1,4 +1,4 @@
-"""How is a verdict said in plain words? One paragraph that a manager understands, reasons, flips and caveats, each from values.
+"""Says a verdict in plain words: one paragraph that a manager understands, reasons, flips and caveats, each from values.
 
 Rule: every sentence names where its figures come from, and what was not measured is said to be so. Nothing is computed here.
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.profile.load import Seen
+from loadtest.profile.load import LoadRun
 from loadtest.records import Row
-from loadtest.verdict.check import told, why_not
+from loadtest.verdict.check import summarise, why_not
 from loadtest.verdict.report import Source
 from serving.decisions.plan.result import Objective, Plan
 from serving.decisions.plan.search import make_plan
@@ -18,9 +18,9 @@ def plan_of(*profiles: Profile, rate_rps: float = 200, **given: int) -> Plan:
     return make_plan("digits", Objective(OBJECTIVE_S, ((24, rate_rps),), **given), profiles, PRICES)  # type: ignore[arg-type]
 
 
-def seen(num_late: int, p99_s: float | None = 0.009, void: str | None = None, num_due: int = 1_000) -> Seen:
+def seen(num_late: int, p99_s: float | None = 0.009, void: str | None = None, num_due: int = 1_000) -> LoadRun:
     is_met = void is None and num_late <= num_due / 100
-    return Seen(LoadPoint(200, 1, num_due, 199, 0.003, p99_s, num_late, OBJECTIVE_S, is_met, void), void is not None)
+    return LoadRun(LoadPoint(200, 1, num_due, 199, 0.003, p99_s, num_late, OBJECTIVE_S, is_met, void), void is not None)
 
 
 def row(latency_s: float) -> Row:
@@ -72,7 +72,7 @@ def test_emulated_servers_are_not_run() -> None:
 def test_three_runs_have_the_median_p99_with_an_interval_and_one_curve() -> None:
     chosen = plan_of(cpu_profile()).pools[0].chosen
     runs = [seen(2, p99) for p99 in (0.008, 0.009, 0.011)]
-    check = told(chosen, 200, runs, [[row(0.002 + k / 1e5) for k in range(300)]] * 3)
+    check = summarise(chosen, 200, runs, [[row(0.002 + k / 1e5) for k in range(300)]] * 3)
     assert check.is_met
     assert check.latency_p99_s is not None
     assert check.latency_p99_s.value == 0.009
@@ -85,13 +85,13 @@ def test_three_runs_have_the_median_p99_with_an_interval_and_one_curve() -> None
 
 def test_more_than_one_in_a_hundred_late_over_all_runs_is_missed() -> None:
     chosen = plan_of(cpu_profile()).pools[0].chosen
-    assert told(chosen, 200, [seen(10), seen(10), seen(10)], [[]] * 3).is_met
-    assert not told(chosen, 200, [seen(10), seen(11), seen(10)], [[]] * 3).is_met
+    assert summarise(chosen, 200, [seen(10), seen(10), seen(10)], [[]] * 3).is_met
+    assert not summarise(chosen, 200, [seen(10), seen(11), seen(10)], [[]] * 3).is_met
 
 
 def test_void_runs_are_in_no_number_and_are_told() -> None:
     chosen = plan_of(cpu_profile()).pools[0].chosen
-    check = told(chosen, 200, [seen(2), seen(900, 0.5, void="the generator lagged")], [[row(0.003)], [row(0.5)]])
+    check = summarise(chosen, 200, [seen(2), seen(900, 0.5, void="the generator lagged")], [[row(0.003)], [row(0.5)]])
     assert check.void is None
     assert check.voids == ("the generator lagged",)
     assert check.num_due == 1_000
@@ -100,7 +100,7 @@ def test_void_runs_are_in_no_number_and_are_told() -> None:
 
 def test_only_void_runs_are_no_check() -> None:
     chosen = plan_of(cpu_profile()).pools[0].chosen
-    check = told(chosen, 200, [seen(0, void="the generator lagged")], [[]])
+    check = summarise(chosen, 200, [seen(0, void="the generator lagged")], [[]])
     assert check.void == "the generator lagged"
     assert not check.is_met
     assert check.latency_p99_s is None
@@ -108,4 +108,4 @@ def test_only_void_runs_are_no_check() -> None:
 
 def test_too_few_answers_for_a_p99_leave_it_out() -> None:
     chosen = plan_of(cpu_profile()).pools[0].chosen
-    assert told(chosen, 5, [seen(0), seen(0, p99_s=None)], [[], []]).latency_p99_s is None
+    assert summarise(chosen, 5, [seen(0), seen(0, p99_s=None)], [[], []]).latency_p99_s is None

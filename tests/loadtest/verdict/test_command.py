@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from loadtest.report.fail_if import ConditionError
-from loadtest.verdict import gathering
-from loadtest.verdict.command import place, run
-from loadtest.verdict.options import VerdictOptions, question
+from loadtest.verdict import sources as gathering
+from loadtest.verdict.command import arm_numbers, run
+from loadtest.verdict.options import VerdictOptions, read_question
 from loadtest.verdict.report import Source
 from serving.decisions.files.profile import write_profile
 from serving.decisions.plan.result import Objective
@@ -90,8 +90,8 @@ def test_a_condition_that_holds_or_that_nobody_knows_is_exit_code_1(
 
 def test_a_break_even_that_is_never_reached_is_above_every_number() -> None:
     never = made(Source(cpu_profile(), "here"), Source(replace(gpu_profile(), servers=()), "given"))
-    assert place(never).values.get("break_even_rps") is None
-    assert place(made(check=a_check(200))).values["p99_s"] == 0.0071
+    assert arm_numbers(never).values.get("break_even_rps") is None
+    assert arm_numbers(made(check=a_check(200))).values["p99_s"] == 0.0071
 
 
 def test_an_objective_that_nothing_meets_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_what_is_typed_wrong_is_told_with_the_way_out(tmp_path: Path, given: dic
 @pytest.mark.parametrize("condition", ["p99 > 0.05", "p99_s >", "p99_s > fast", "cpu.p99_s > 1"])
 def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_measured(condition: str) -> None:
     with pytest.raises(ConditionError):
-        question(VerdictOptions("digits", "20ms", 200.0, fail_if=(condition,)))
+        read_question(VerdictOptions("digits", "20ms", 200.0, fail_if=(condition,)))
 
 
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whose profiles are used? Those that are given, what is measured here now, and, for a kind of device without any, what came with Tandem.
+"""Collects the profiles of a verdict: given ones, what is measured here, and for a kind of device without any what came with Tandem.
 
 Rule: what this machine has is measured unless a given profile is of this very machine and knows the objective.
 """
@@ -96,7 +96,7 @@ def profile_options(options: VerdictOptions, objective: Objective, pool: str) ->
 def _measured(
     options: VerdictOptions, objective: Objective, pool: str, output: Path, say: Say, progress: Progress
 ) -> Source:
-    """What was found before an interruption is kept too."""
+    """Keeps what was measured before an interruption, too."""
     file = output / f"profile-{pool}.json"
     try:
         profile = measure(profile_options(options, objective, pool), say, progress)
@@ -110,12 +110,12 @@ def _measured(
 
 def shipped(model: str, pools: set[str], folder: Path) -> list[Source]:
     """Profiles of kinds of device that no other profile has."""
-    found = []
+    sources = []
     for path in sorted(folder.glob("*.json")):
         profile = read_profile(path)
         if profile.model == model and not _pools(profile) & pools:
-            found.append(Source(profile, "shipped", path.name))
-    return found
+            sources.append(Source(profile, "shipped", path.name))
+    return sources
 
 
 def _pools(profile: Profile) -> set[str]:
