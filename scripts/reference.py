@@ -20,7 +20,7 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from serving import settings  # noqa: E402
+from serving import environment, settings  # noqa: E402
 from serving.cli import cli  # noqa: E402
 from serving.gateway.app import Gateway  # noqa: E402
 from serving.gateway.http.endpoint import Endpoint  # noqa: E402
@@ -49,7 +49,7 @@ def settings_page() -> str:
         "",
         "| variable | what it is |",
         "| --- | --- |",
-        *(f"| `{name}` | {text} |" for name, text in settings.ENVIRONMENT.items()),
+        *(f"| `{name}` | {text} |" for name, text in environment.ENVIRONMENT.items()),
     ]
     return "\n".join(lines) + "\n"
 

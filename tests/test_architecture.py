@@ -24,6 +24,7 @@ ROOMS = [
     "preprocessing",
     "repository",
     "settings",
+    "environment",
     "documents",
     "cores",
     "ports",
@@ -234,7 +235,7 @@ def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:
             a.name for n in top.body if isinstance(n, ast.Import) for a in n.names
         }
         rooms = {n for n in names if n and n.startswith("serving.") and not n.startswith("serving.cli")}
-        assert rooms <= {"serving.errors", "serving.installation", "serving.settings"}, file
+        assert rooms <= {"serving.errors", "serving.installation", "serving.environment"}, file
 
 
 def test_nothing_of_the_wheel_imports_the_benches() -> None:

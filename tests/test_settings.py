@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import requests.utils
 
+from serving import environment as variables
 from serving import settings
 from serving.errors import UserError
 
@@ -85,7 +86,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_known_variables_and_those_that_kubernetes_sets_pass(environment: dict[str, str]) -> None:
-    settings.check_environment(environment)
+    variables.check_environment(environment)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_known_variables_and_those_that_kubernetes_sets_pass(environment: dict[s
 )
 def test_a_variable_that_nothing_reads_is_an_error(environment: dict[str, str], said: str) -> None:
     with pytest.raises(UserError) as error:
-        settings.check_environment(environment)
+        variables.check_environment(environment)
     assert said in str(error.value)
 
 
@@ -149,7 +150,7 @@ def test_an_objective_that_is_none_says_why(tmp_path: Path, objective: str, said
 )
 def test_loopback_is_reached_without_a_proxy_and_other_exceptions_stay(given: dict[str, str], left: str | None) -> None:
     environment = {"http_proxy": "http://proxy.example:3128", **given}
-    settings.reach_loopback_directly(environment)
+    variables.reach_loopback_directly(environment)
     proxies = urllib.request.getproxies_environment() | {"no": environment["no_proxy"]}
     for host in ("127.0.0.1:8080", "localhost", "[::1]:8080", *([left] if left else [])):
         assert urllib.request.proxy_bypass_environment(host, proxies), host

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from serving.cli.rooms import loadtest, room
-from serving.cli.words import FAIL_IF, FILE, JSON, Finite
+from serving.cli.lazy import loadtest, room
+from serving.cli.options import FAIL_IF, FILE, JSON, Finite
 from serving.errors import UserError
 
 

@@ -11,9 +11,9 @@ import click
 
 import serving
 from serving.cli import campaigns, cluster, decisions, keys, models, serve
-from serving.cli.rooms import lacking, stop
+from serving.cli.lazy import lacking, stop
+from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
-from serving.settings import check_environment, reach_loopback_directly
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from serving.cli.rooms import loadtest, room
-from serving.cli.words import FILE, JSON, MODEL_REPOSITORY, Finite
+from serving.cli.lazy import loadtest, room
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, Finite
 
 # The names of the policies in decisions/simulate/setting.py.
 SIMULATED = ("tandem", "cpu-only", "gpu-always", "no-bridge", "hold", "oracle")

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from serving.cli.rooms import room
-from serving.cli.words import FILE, JSON
+from serving.cli.lazy import room
+from serving.cli.options import FILE, JSON
 from serving.errors import UserError
 
 KEYS = click.option("--keys", type=FILE, required=True, envvar="TANDEM_KEYS", help="The file of keys.")

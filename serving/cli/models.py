@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from serving.cli.interrupts import ending_at_once
-from serving.cli.rooms import repository_at, room
-from serving.cli.words import FILE, JSON, MODEL_REPOSITORY
+from serving.cli.lazy import repository_at, room
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from serving.cli.rooms import room
-from serving.cli.words import FILE, MODEL_REPOSITORY, PORT
+from serving.cli.lazy import room
+from serving.cli.options import FILE, MODEL_REPOSITORY, PORT
 
 HOST = click.option(
     "--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on."

@@ -22,8 +22,8 @@ from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
 from loadtest.bench.verdicts import exit_code, table
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, Moment
+from serving.environment import reach_loopback_directly
 from serving.measure.machine import head, this_machine
-from serving.settings import reach_loopback_directly
 
 PARTS: Mapping[str, Callable[[Setting], Part]] = {
     "json-image": json_image.measure,

@@ -16,7 +16,7 @@ from loadtest.processes import family, still_there
 from loadtest.profile import command
 from loadtest.profile.options import ProfileOptions
 from serving.cli import main
-from serving.cli.rooms import lacking
+from serving.cli.lazy import lacking
 from serving.decisions.files.profile import read_profile
 from serving.decisions.profile import RUNGS, Profile
 from serving.measure.machine import this_machine
