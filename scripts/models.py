@@ -19,7 +19,7 @@ from serving.errors import GateRefused, TandemError, exit_code
 from serving.export import command, speed_nets
 from serving.export.command import ExportOptions
 from serving.export.recipes import SPEED, TRAINED
-from serving.local import load_check
+from serving.local import trial_server
 from serving.local.engines import installed
 
 # `digits` is committed and served by `make up`, which has ONNX Runtime's own provider alone: no engine or precision beyond it.
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             if name == COMMITTED:
                 options = replace(options, precisions=COMMITTED_PRECISIONS, payload=PAYLOAD)
                 engines = {engine: python for engine, python in engines.items() if engine != "openvino"}
-            command.run(options, engines, partial(load_check.load, say=print))
+            command.run(options, engines, partial(trial_server.load, say=print))
         except GateRefused as refusal:
             print(f"tandem: {refusal}", file=sys.stderr)
             worst = max(worst, 1)

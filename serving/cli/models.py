@@ -165,7 +165,7 @@ def _go_on_with(extra: str | None, is_yes: bool) -> None:
 
 def loader() -> Any:
     """What loads a model before it is published: an embedded Triton, started for it."""
-    check = room("serving.local.load_check")
+    check = room("serving.local.trial_server")
     return partial(check.load, say=lambda line: click.echo(line, err=True))
 
 

@@ -1,6 +1,6 @@
-"""What `tandem export SOURCE` does: reads the options, gathers model and data, and says in words what came of it.
+"""Runs `tandem export SOURCE`: checks the options, loads model and data, hands them to the pipeline, prints the outcome.
 
-The steps themselves are `pipeline`'s, what can be wrong about the options `options`'.
+The steps themselves are in `pipeline`, the checks of options in `options`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from serving.repository.preprocessing import ImagePreprocessing
 
 
 def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load | None = None) -> int:
-    """`load`: the server that is to load everything before it is published, where there is one.
+    """Returns 0 where the model was published, even if a variant was refused. Raises GateRefused, UserError or EnvironmentFault.
 
-    0: the model is served, also where a variant of it was refused. Raises GateRefused, UserError or EnvironmentFault."""
+    `load`: has a server load everything before it is published; None: no server can.
+    """
     check(options)
     model = default_name(options.source) if options.model is None else options.model
     with publish.writing(options.repository, model), Bars() as shown:
@@ -113,7 +114,7 @@ def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
 
 
 def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
-    """What only the model itself could tell about the options. Raises UserError."""
+    """Raises UserError for options that this model does not read."""
     given = applies.said(options)
     is_int8 = "int8" in exported.precisions
     unread = {

@@ -1,4 +1,4 @@
-"""What is in a repository: `tandem models`. Whether it is still what was proven is `verify`'s.
+"""Lists what is in a repository, for `tandem models`. Whether it is still what was proven, `verify` checks.
 
 Rows are plain values, ready for a table or for JSON. Nothing is loaded or run. Rule: standard library only, so that it
 works beside a server in a thin image.

@@ -1,8 +1,8 @@
-"""Is a model's FP32, and is each file made of it, good enough on every engine that is to compute it?
+"""Are FP32 and each file made of it good enough on every engine that will compute them?
 
-What is compared and how far it may go is `gates`'; which files there are is the pipeline's. Rule: no answer counts that was
-computed otherwise than a server would. FP16 is rounded as on a GPU, because ONNX Runtime's CPU provider computes it in FP32;
-BF16 runs on OpenVINO; and an engine whose answers were not looked at gets no file.
+What is compared, and the limits, are in `gates`; which files there are is decided in `variant_search`. Rule: an answer counts only
+if it was computed as a server would compute it. FP16 is rounded as on a GPU, because ONNX Runtime's CPU provider computes it in
+FP32; BF16 runs on OpenVINO; an engine whose answers were not compared gets no file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Judge:
         if exported.run is None or job.data is None:
             gate = self._judge(candidate, self._reference, "fp32", PLAIN)
         else:
-            with job.step(f"asking {exported.framework}"):
+            with job.step(f"running {exported.framework}"):
                 theirs = onnx_session.in_batches(exported.run, job.inputs, exported.max_batch_size)
             gate = self._judge(candidate, theirs, exported.framework, PLAIN)
         self._also_on_openvino(candidate)

@@ -1,7 +1,7 @@
-"""What is asked of `tandem export`, and what can be wrong about it that is known before anything long begins.
+"""The options of `tandem export`, and every refusal that needs neither the model nor its framework.
 
-Said before a framework of gigabytes is fetched, so that nothing here may import one, nor onnx. Rule: what a file here says by
-itself (settings, names of weights, data) is refused here; what needs the model is said by whoever loads it.
+They are checked before a framework of gigabytes is fetched, so nothing here may import one, nor onnx. Rule: what a file on
+disk says by itself (settings, names of weights, data) is checked here; what needs the model is checked where it is loaded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SIZES = ("image_size", "max_length")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """The command line's words. As it is by default: not said."""
+    """The options of the command line. A field with its default was not given."""
 
     source: str
     repository: Path
@@ -91,7 +91,7 @@ class ExportOptions:
 
 
 def check(options: ExportOptions) -> None:
-    """What is wrong about the options by themselves, told before a framework is fetched. Raises UserError."""
+    """Raises UserError for options that are wrong by themselves or together."""
     if options.variant is not None and not options.source.endswith(".onnx"):
         raise UserError("--variant says which variant a ready-made FILE.onnx is; other sources take --precision")
     if options.variant is not None and options.model is None:
@@ -116,7 +116,7 @@ def check(options: ExportOptions) -> None:
 
 
 def check_files(options: ExportOptions) -> None:
-    """What the files of the data say by themselves, for where a framework has to be fetched first. Raises UserError."""
+    """Raises UserError for files of data that are wrong by themselves. Called where a framework has to be fetched first."""
     labels = _labels(options)
     for path in (options.data, options.calibration):
         if path is None or str(path) == digits.DIGITS:
@@ -157,11 +157,11 @@ def _labels(options: ExportOptions) -> tuple[str, ...] | None:
 
 
 def _check_together(options: ExportOptions) -> None:
-    """What an option asks for beside it, or cannot have beside it. Raises UserError."""
+    """Raises UserError for options that need another one, or exclude each other."""
     kind = options.kind
     has_data = options.data is not None or kind in (*recipes.TRAINED, applies.READY_MADE)
-    if not has_data and (asked := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
-        raise UserError(f"{applies.APPLIES[asked[0]][0]} is about the data, and there is none: give some with --data")
+    if not has_data and (useless := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
+        raise UserError(f"{applies.APPLIES[useless[0]][0]} is about the data, and there is none: give some with --data")
     if not has_data or kind == recipes.SPEED:
         judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
         judging += ["--metric"] if options.metric else []

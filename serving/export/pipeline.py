@@ -111,7 +111,7 @@ def _publications(
 ) -> list[Publication]:
     """Record and files of each, as they are to lie in that repository. `not_made`: for FP32's record."""
     spec, exported = job.spec, job.exported
-    shared = recording.belongings(exported, job.data, keeps_data=spec.keeps_data)
+    shared = recording.shared_files(exported, job.data, keeps_data=spec.keeps_data)
     version = next_version(repository, spec.model, exported.model)
     fp32_digest = sha256(exported.model).hexdigest()
     publications: list[Publication] = []

@@ -1,4 +1,4 @@
-"""What is written beside a model: its record, labels, preprocessing, a sample request and the data that its gate ran on.
+"""Makes what lies beside a model: its record, labels, preprocessing, a sample request and the data that its gate ran on.
 
 Values in, values and bytes out; `publish` writes them. Rule: nothing of the machine that exported it gets in, and a
 file is the same bytes for the same content.
@@ -76,7 +76,7 @@ class SharedFiles:
     warmup: tuple[Tensor, ...] = ()
 
 
-def belongings(exported: ExportedModel, data: Dataset | None, *, keeps_data: bool = True) -> SharedFiles:
+def shared_files(exported: ExportedModel, data: Dataset | None, *, keeps_data: bool = True) -> SharedFiles:
     """`keeps_data` False: the row for the warm-up is of the examples, not of the data."""
     files = dict(exported.files)
     if exported.labels:

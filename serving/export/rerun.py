@@ -1,7 +1,7 @@
-"""A model's gates once more: FP32's answers beside each variant's, held against the limits that the records state.
+"""Runs a model's gates again: compares each variant's answers with FP32's and holds them against the limits of the records.
 
-On the data kept beside FP32, or on other data that somebody gives; there, a limit that was relative to FP32's value stays
-relative to it. Digests are `verify`'s, which calls this. Rule: what cannot be computed again, as a framework's answers, is
+The data is what was kept beside FP32, or other data that the user gives; there, a limit that was relative to FP32's value
+stays relative to it. Digests are `verify`'s, which calls this. Rule: what cannot be computed again, as a framework's answers, is
 said and not guessed.
 """
 
@@ -83,16 +83,16 @@ class Rerun:
         model = variant.model_path.read_bytes()
         file.check_file(variant.name, model, file.Interface.of(self._fp32.record))
         with self._running(variant, model, engine) as run:
-            return self._asked(variant, run)
+            return self._outcome(variant, run)
 
-    def _asked(self, variant: Variant, run: Run) -> Outcome:
+    def _outcome(self, variant: Variant, run: Run) -> Outcome:
         answers = onnx_session.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
             raise refusals.NonFinite(variant.name, "its answers on the data", count)
         checks, notes = self._measured(variant, answers)
         if (recorded := variant.record.gate.check(ROW_DIFFERENCE)) is not None and self._size:
             checks.append(self._rows(variant, run, recorded))
-        failed = tuple(_told(check) for check in checks if not check.has_passed)
+        failed = tuple(_failure_text(check) for check in checks if not check.has_passed)
         return Outcome(tuple(checks), failed, (*self._about_data(variant), *notes))
 
     def _running(self, variant: Variant, model: bytes, engine: str) -> AbstractContextManager[Run]:
@@ -205,6 +205,6 @@ def _beside(limit: float | None, was: float | None, now: float | None) -> float 
     return digits(now - (was - limit))
 
 
-def _told(check: Check) -> str:
+def _failure_text(check: Check) -> str:
     side = "at least" if check.is_minimum else "at most"
     return f"{check.metric} is {check.value:.4g} now, want {side} {check.limit:.4g}"

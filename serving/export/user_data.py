@@ -1,6 +1,6 @@
-"""What a user gives to judge by, or to calibrate on, in the form that one model takes.
+"""A user's data for judging and for calibrating, as the arrays that one model takes.
 
-The forms are read by `data`. Rule: the handwritten digits that Tandem knows go only into a model that takes such images.
+The formats are read in `data`. Rule: Tandem's own handwritten digits go only into a model that takes such images.
 """
 
 from __future__ import annotations
@@ -103,11 +103,13 @@ def _digits(exported: ExportedModel) -> tuple[Dataset, Dataset]:
         for name, shape in wanted.items()
     )
     if not fits:
-        raise UserError(f"the data 'digits' is {_told(wanted)}, and this model takes {_told(taken)}: give its own")
+        raise UserError(
+            f"the data 'digits' is {_shapes_text(wanted)}, and this model takes {_shapes_text(taken)}: give its own"
+        )
     if exported.labels and len(exported.labels) != 10:
         raise UserError(f"the data 'digits' has 10 classes, and this model has {len(exported.labels)}: give its own")
     return both
 
 
-def _told(shapes: dict[str, tuple[int, ...]]) -> str:
+def _shapes_text(shapes: dict[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())

@@ -1,4 +1,4 @@
-"""Is a repository still what was proven? `tandem verify`: every digest again, and every gate again where its data was kept.
+"""Is a repository still what was proven? `tandem verify` recomputes every digest, and every gate whose data was kept.
 
 Running gates is `rerun`'s, which needs NumPy and ONNX Runtime; without them the digests are checked all the same, and `lacks` says
 what is missing. Rules: standard library only at import, because it guards servers in thin images; what is not proven again
@@ -199,7 +199,7 @@ def _gates(
             changed |= _rerun(family, fp32, found, data, engines, progress)
             continue
         for variant in family:
-            changed[variant.name] = _noted(found[variant.name], _why_not_this(variant) or reason or "")
+            changed[variant.name] = _with_note(found[variant.name], _why_not_this(variant) or reason or "")
     return changed
 
 
@@ -250,16 +250,16 @@ def _rerun(
     for variant in family:
         result = found[variant.name]
         if own_reason := _why_not_this(variant):
-            changed[variant.name] = _noted(result, own_reason)
+            changed[variant.name] = _with_note(result, own_reason)
         elif result.is_whole:
-            changed[variant.name] = _held_against(result, run.of(variant))
+            changed[variant.name] = _with_outcome(result, run.of(variant))
     return changed
 
 
-def _held_against(result: VariantVerdict, run: Outcome) -> VariantVerdict:
+def _with_outcome(result: VariantVerdict, run: Outcome) -> VariantVerdict:
     gate = FAILED if run.problems else PASSED if run.checks else NOT_RUN
     return replace(result, gate=gate, checks=run.checks, problems=run.problems, notes=run.notes)
 
 
-def _noted(result: VariantVerdict, note: str) -> VariantVerdict:
+def _with_note(result: VariantVerdict, note: str) -> VariantVerdict:
     return replace(result, notes=(*result.notes, note)) if result.is_whole else result

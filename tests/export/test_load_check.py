@@ -26,7 +26,7 @@ from serving.export.load_check import Load, LoadResult, NotServed
 from serving.export.pipeline import Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
-from serving.local import load_check
+from serving.local import trial_server
 from serving.local.engines import installed
 from serving.repository import DigestMismatch, Repository
 
@@ -108,7 +108,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], None]:
     """The real Triton and the real export; only what Triton finds in the folder is not what was exported."""
 
     def spoil(variant: str, content: bytes) -> None:
-        load = load_check.load
+        load = trial_server.load
 
         def spoilt(folder: Path, rows: Arrays, say: Any) -> LoadResult:
             file = folder / variant / MODEL_FILE
@@ -116,7 +116,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], None]:
             file.write_bytes(content)
             return load(folder, rows, say)
 
-        monkeypatch.setattr(load_check, "load", spoilt)
+        monkeypatch.setattr(trial_server, "load", spoilt)
 
     return spoil
 

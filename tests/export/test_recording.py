@@ -12,7 +12,7 @@ import pytest
 from serving.export import recording
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
-from serving.export.recording import ProvenVariant, belongings, gate_data, record, request, space
+from serving.export.recording import ProvenVariant, gate_data, record, request, shared_files, space
 from serving.repository import Check, Gate, PoolGate, Tensor
 from serving.repository.preprocessing import ImagePreprocessing, from_json
 
@@ -38,7 +38,7 @@ def test_labels_and_preprocessing_are_files_and_the_sample_has_its_answer() -> N
     preprocessing = ImagePreprocessing(
         "image", 8, 8, None, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "RGB", "probabilities"
     )
-    shared = belongings(replace(EXPORTED, preprocessing=preprocessing, files={"tokenizer.json": b"{}"}), DATA)
+    shared = shared_files(replace(EXPORTED, preprocessing=preprocessing, files={"tokenizer.json": b"{}"}), DATA)
     assert shared.files["labels.txt"] == b"a\nb\nc\n"
     assert from_json(shared.files["preprocessing.json"].decode()) == preprocessing
     assert shared.files["tokenizer.json"] == b"{}"
@@ -49,7 +49,7 @@ def test_labels_and_preprocessing_are_files_and_the_sample_has_its_answer() -> N
 
 
 def test_without_data_the_sample_is_an_example_and_claims_no_answer() -> None:
-    sample = belongings(EXPORTED, None).sample
+    sample = shared_files(EXPORTED, None).sample
     assert sample is not None
     assert (sample.label, sample.index) == (None, None)
 
@@ -57,7 +57,7 @@ def test_without_data_the_sample_is_an_example_and_claims_no_answer() -> None:
 def test_a_sample_that_nobody_could_read_is_left_out() -> None:
     big = np.zeros((4, 3, 224, 224), np.float32)
     exported = replace(EXPORTED, inputs=(Tensor("image", "FP32", (3, 224, 224)),), example={"image": big})
-    shared = belongings(exported, None)
+    shared = shared_files(exported, None)
     assert shared.sample is None
     assert "sample.json" not in shared.files
 
@@ -123,7 +123,13 @@ def test_vectors_that_lie_apart_are_in_a_space_of_their_own(
 def test_warm_up_covers_the_batch_sizes_that_matter(max_batch_size: int, sizes: tuple[int, ...], delay: int) -> None:
     exported = replace(EXPORTED, max_batch_size=max_batch_size)
     made = record(
-        exported, PROVEN, belongings(exported, DATA), model="m", model_version=2, queue_delay_us=300, vector_space=None
+        exported,
+        PROVEN,
+        shared_files(exported, DATA),
+        model="m",
+        model_version=2,
+        queue_delay_us=300,
+        vector_space=None,
     )
     assert made.warmup_batch_sizes == sizes
     assert made.queue_delay_us == delay
@@ -134,7 +140,7 @@ def test_how_a_variant_was_made_is_part_of_its_source() -> None:
     made = record(
         EXPORTED,
         replace(PROVEN, variant="int8", how="static QDQ"),
-        belongings(EXPORTED, None),
+        shared_files(EXPORTED, None),
         model="m",
         model_version=1,
         queue_delay_us=0,
@@ -144,7 +150,7 @@ def test_how_a_variant_was_made_is_part_of_its_source() -> None:
 
 
 def test_only_fp32_carries_the_gates_data() -> None:
-    shared = belongings(EXPORTED, DATA)
+    shared = shared_files(EXPORTED, DATA)
     assert "gate.npz" in recording.files(shared, PROVEN, "1/model.onnx", DATA)
     assert "gate.npz" not in recording.files(shared, replace(PROVEN, variant="int8"), "1/model.onnx", DATA)
     assert "gate.npz" not in recording.files(shared, PROVEN, "1/model.onnx", None)

@@ -52,7 +52,7 @@ def load_metric(spec: str, *, is_trusted: bool) -> Metric:
     try:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # SystemExit would end the export in silence
-        raise UserError(f"--metric {spec}: {_told(error, path)}") from None
+        raise UserError(f"--metric {spec}: {_error_text(error, path)}") from None
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     metric = getattr(module, name, None)
     if not callable(metric):
@@ -118,13 +118,13 @@ def _guarded(metric: Callable[..., Any], name: str, path: Path) -> Metric:
         try:
             return metric(reference, answers, labels)
         except (Exception, SystemExit) as error:  # SystemExit would end the export in silence
-            raise UserError(f"--metric {path}:{name}: {_told(error, path)}") from None
+            raise UserError(f"--metric {path}:{name}: {_error_text(error, path)}") from None
 
     guarded.__name__ = name
     return guarded
 
 
-def _told(error: BaseException, path: Path) -> str:
+def _error_text(error: BaseException, path: Path) -> str:
     """The last line of the user's own file that it passed, and what it says."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     lines += [error.lineno] if isinstance(error, SyntaxError) else []

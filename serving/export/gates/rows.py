@@ -1,4 +1,4 @@
-"""Does a row get the same answer alone and in a batch? Batching servers mix rows of strangers.
+"""Does a row get the same answer alone as in a batch? A server batches requests of different clients.
 
 Rule: batches are full ones of the sizes that the record names; where there are fewer rows, they are repeated.
 """

@@ -51,7 +51,7 @@ def write(name: str, exported: ExportedModel, repository: Path, wanted: Sequence
     """Call it inside `writing`."""
     model = net(name).model
     version = next_version(repository, model, exported.model)
-    shared = recording.belongings(exported, None)
+    shared = recording.shared_files(exported, None)
     publications = []
     for made in proven(name, exported, wanted, lines):
         record = recording.record(

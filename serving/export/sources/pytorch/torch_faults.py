@@ -53,7 +53,7 @@ def conversion(error: Exception) -> UserError:
     if node is None:
         return UserError(f"PyTorch's exporter failed: {first_line(causes[-1])}{line_of(causes[-1])}")
     operator = str(node.meta.get("original_aten") or node.target).removesuffix(".default")
-    line = _told(_of_user(_places(node.meta.get("stack_trace") or "")))
+    line = _place_text(_of_user(_places(node.meta.get("stack_trace") or "")))
     return UserError(
         f"operator {operator} does not export to ONNX{line}; write it with other operators, or bring the model as FILE.onnx"
     )
@@ -69,9 +69,9 @@ def first_line(error: BaseException) -> str:
 def line_of(error: BaseException) -> str:
     """' (FILE:LINE: code)' of the innermost line that a user wrote, or ''."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return _told((error.filename, error.lineno))
+        return _place_text((error.filename, error.lineno))
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
-    return _told(_of_user(frames) or _of_user(_places(str(error))))
+    return _place_text(_of_user(frames) or _of_user(_places(str(error))))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -109,7 +109,7 @@ def _is_in(place: Place, root: Path) -> bool:
     return Path(place[0]).is_relative_to(root)
 
 
-def _told(place: Place | None) -> str:
+def _place_text(place: Place | None) -> str:
     if place is None:
         return ""
     file, line = place

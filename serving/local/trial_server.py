@@ -1,4 +1,4 @@
-"""Does an embedded Triton load what is to be published, and what does it answer? `export` asks before it writes.
+"""Starts an embedded Triton for a moment to load what is to be published, and returns its answers. `export` compares them.
 
 One short-lived server on loopback, of the CPU pool, with each variant as its record would have it served; no gateway.
 Whether the answers are the right ones is `export`'s to say. Keep: no process and no segment in /dev/shm stays behind.
