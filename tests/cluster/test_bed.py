@@ -87,6 +87,7 @@ def test_limited_users_may_do_what_their_role_says_and_no_more(bed: Bed, namespa
         bed.kubectl(*listing, kubeconfig=sign_in.trusting_another_authority())
 
 
+@pytest.mark.thorough
 def test_an_api_server_comes_back_with_all_that_it_had(bed: Bed, namespace: str, nodes: Nodes) -> None:
     nodes.add("gpu-0", {"nvidia.com/gpu": "2"}, taint="nvidia.com/gpu")
     bed.stop("kube-apiserver")
@@ -98,6 +99,7 @@ def test_an_api_server_comes_back_with_all_that_it_had(bed: Bed, namespace: str,
     assert bed.api.get("/api/v1/nodes/gpu-0")["status"]["allocatable"]["nvidia.com/gpu"] == "2"
 
 
+@pytest.mark.thorough
 def test_a_second_bed_runs_beside_the_first_and_dies_with_who_started_it(bed: Bed) -> None:
     command = [sys.executable, "-m", "tests.cluster.bed"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:

@@ -19,7 +19,7 @@ from tests.cluster.bed.cluster import Bed, is_true
 from tests.cluster.release import PROFILES, Release
 from tests.cluster.test_chart_scales import replicas, say
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 FILE = Path(__file__).resolve().parents[2] / "k8s" / "gpu-nodes" / "karpenter-aws.yaml"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 

@@ -28,6 +28,7 @@ def on(release: Release, node: str) -> list[str]:
     return [it["metadata"]["name"] for it in release.pods() if it["spec"].get("nodeName") == node]
 
 
+@pytest.mark.thorough
 def test_every_node_can_be_drained_one_after_the_other(bed: Bed, namespace: str) -> None:
     release = Release(bed, namespace, more={"pools.cpu.replicas": 2})
     release.install()
@@ -39,6 +40,7 @@ def test_every_node_can_be_drained_one_after_the_other(bed: Bed, namespace: str)
     release.settle()
 
 
+@pytest.mark.thorough
 def test_pods_that_never_got_ready_and_pools_of_one_do_not_hold_a_node(bed: Bed, namespace: str) -> None:
     release = Release(
         bed,

@@ -43,7 +43,8 @@ EVERYTHING: Object = {
     },
     "loadTest": {"enabled": True},
 }  # fmt: skip
-LIVES = [*PROFILES, "everything"]
+# What is off by default holds all kinds of objects; the profiles are parts of it.
+LIVES = [*(pytest.param(it, marks=pytest.mark.thorough) for it in PROFILES), "everything"]
 SIDE_BY_SIDE = 4
 GENERATED = ("ReplicaSet/", "Pod/", "EndpointSlice/", "Endpoints/", "ControllerRevision/")  # with names of their own
 CLUSTER_WIDE = (

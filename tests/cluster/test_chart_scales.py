@@ -36,6 +36,7 @@ def selector(release: Release, name: str) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
+@pytest.mark.thorough
 def test_a_cpu_pool_follows_its_use_and_an_upgrade_keeps_the_autoscalers_number(bed: Bed, namespace: str) -> None:
     scaling = {"pools.cpu.autoscaling": {"enabled": True, "maxReplicas": 3}}
     release = Release(bed, namespace, more=scaling)
@@ -78,6 +79,7 @@ def scale(release: Release, number: int) -> None:
     release.bed.api.merge(of_pool, {"spec": {"replicas": number}})
 
 
+@pytest.mark.thorough
 def test_a_pool_that_begins_with_none_is_left_with_the_number_that_an_autoscaler_chose(
     bed: Bed, namespace: str, nodes: Nodes
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_pool_that_begins_with_none_is_left_with_the_number_that_an_autoscaler
     assert upgraded(0, minReplicas=1) == 1, "an autoscaler that may not have none lets none be"
 
 
+@pytest.mark.thorough
 def test_a_release_in_which_pools_began_with_one_may_turn_to_none(bed: Bed, namespace: str, nodes: Nodes) -> None:
     nodes.add("gpu-turned", {"nvidia.com/gpu": "8"}, taint="nvidia.com/gpu")
     turned = Release(bed, namespace, PROFILES["keda"])

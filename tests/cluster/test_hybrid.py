@@ -35,7 +35,7 @@ from tests.cluster.hybrid.story import (
 RUN_S = 570  # it takes half of it on two busy cores
 MARK = "HYBRID_RUN"  # in the environment of all that this run starts, and of nothing that another does
 TOTALS_RATIO = 0.15  # that the simulator may be off
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(RUN_S + 30)]
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough, pytest.mark.timeout(RUN_S + 30)]
 Report = dict[str, Any]
 
 

@@ -39,6 +39,7 @@ def exists(bed: Bed) -> bool:
     return any(it["metadata"]["name"] == NAMESPACE for it in bed.api.items("/api/v1/namespaces"))
 
 
+@pytest.mark.thorough
 def test_the_install_guide_holds_from_the_first_command_to_the_last(bed: Bed, nodes: Nodes, reader: Reader) -> None:
     # What the page's node pools would buy.
     nodes.add("gpu-of-the-guide", {"nvidia.com/gpu": "1"}, taint="nvidia.com/gpu")
@@ -57,6 +58,7 @@ def test_the_install_guide_holds_from_the_first_command_to_the_last(bed: Bed, no
         assert key not in (reader.folder / "keys.json").read_text() + values
 
 
+@pytest.mark.thorough
 def test_a_release_whose_gpu_node_is_not_there_in_time_is_called_failed_and_a_second_upgrade_mends_it(
     bed: Bed, namespace: str
 ) -> None:
@@ -76,6 +78,7 @@ def test_the_plain_rendering_starts_by_its_pages_commands(bed: Bed, reader: Read
         bed.kubectl("rollout", "status", f"deployment/tandem-{name}", "-n", NAMESPACE, "--timeout=60s")
 
 
+@pytest.mark.thorough
 def test_the_size_that_keda_gives_a_pool_outlives_an_upgrade(bed: Bed, reader: Reader) -> None:
     reader.run(f"kubectl create namespace {NAMESPACE}")
     reader.run("echo 'auth: {insecureNoAuth: true}' > my-values.yaml")

@@ -196,6 +196,7 @@ def running(bed: Bed, namespace: str, name: str) -> str:
     return pod["spec"].get("nodeName", "") if pod["status"].get("phase") == "Running" else ""
 
 
+@pytest.mark.thorough
 def test_karpenter_buys_spot_first_then_on_demand_and_both_go_when_they_are_empty(
     bed: Bed, namespace: str, node_pools: Callable[..., None]
 ) -> None:
@@ -217,6 +218,7 @@ def test_karpenter_buys_spot_first_then_on_demand_and_both_go_when_they_are_empt
 # -- spare capacity -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_pause_pod_gives_its_card_to_a_triton_and_waits_for_another(bed: Bed, namespace: str, nodes: Nodes) -> None:
     nodes.add("gpu-spare-0", {"nvidia.com/gpu": "1"}, taint="nvidia.com/gpu")
     pods = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io/name=tandem-spare-gpu"

@@ -199,6 +199,7 @@ def test_preflight_has_one_line_for_who_may_not_ask(tandem: Tandem, sign_in: Sig
     assert says in line
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_down_is_one_line(bed: Bed, tandem: Tandem) -> None:
     bed.stop("kube-apiserver")
     try:
@@ -211,6 +212,7 @@ def test_a_server_that_is_down_is_one_line(bed: Bed, tandem: Tandem) -> None:
         assert "cannot be reached" in line
 
 
+@pytest.mark.thorough
 def test_a_server_without_its_etcd_is_one_line(bed: Bed, tandem: Tandem) -> None:
     bed.stop("etcd")
     try:
@@ -251,6 +253,7 @@ def test_a_gpu_node_whose_device_plugin_is_not_there_yet_is_told_apart(tandem: T
     assert tandem("preflight").code == 0
 
 
+@pytest.mark.thorough
 def test_slices_of_cards_and_taints_of_others_are_told(tandem: Tandem, nodes: Nodes) -> None:
     nodes.add("sliced", {"nvidia.com/mig-1g.10gb": "7"}, taint="team")
     assert "pools.gpu.gpu.resource=nvidia.com/mig-1g.10gb" in tandem("preflight", "--gpu").line("GPU nodes")
@@ -274,6 +277,7 @@ def test_a_quota_that_is_too_small_is_told_before_and_after_an_installation(
     assert "raise the quota" in tandem("status").out
 
 
+@pytest.mark.thorough
 def test_a_quota_that_a_release_fills_itself_is_no_hindrance_to_its_upgrade(
     bed: Bed, namespace: str, tandem: Tandem
 ) -> None:
@@ -351,6 +355,7 @@ def test_pulls_that_failed_are_told_from_events(bed: Bed, namespace: str, tandem
     assert "failed lately: r.example.com/tandem-gateway:0.1.0 (Failed to pull" in told.line("image pulls")
 
 
+@pytest.mark.thorough
 def test_a_metrics_server_that_is_down_is_told_from_one_that_is_not_there(bed: Bed, tandem: Tandem) -> None:
     assert "not served" in tandem("preflight").line("custom.metrics.k8s.io")
     bed.stop("metrics")
@@ -446,6 +451,7 @@ def test_a_release_that_serves_is_told_with_all_its_parts(bed: Bed, namespace: s
     )
 
 
+@pytest.mark.thorough
 def test_two_releases_of_a_namespace_are_two(bed: Bed, namespace: str, tandem: Tandem) -> None:
     install(bed, namespace)
     serving(tandem)
@@ -512,6 +518,7 @@ def ended(code: int, reason: str = "Error", message: str = "") -> Object:
     return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("end", "words"),
     [
@@ -580,6 +587,7 @@ def test_a_gpu_pool_without_cards_is_bridged_and_told_what_lacks(
     assert "  ready     gpu-0: 2 nvidia.com/gpu, 1 pod of Tandem" in tandem("status").out
 
 
+@pytest.mark.thorough
 def test_a_taint_that_the_pool_does_not_tolerate_is_named(
     bed: Bed, namespace: str, tandem: Tandem, nodes: Nodes
 ) -> None:
@@ -629,6 +637,7 @@ def kind(version: str, name: str, of: str) -> Object:
 LONGER_THAN_THE_TEST_S = 600
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("joins_s", "boots_s", "phase"),
     [
@@ -650,6 +659,7 @@ def test_a_node_that_karpenter_buys_is_told_with_its_phase(
     assert coming["note"].startswith(f"NodePool cards: it {phase}")
 
 
+@pytest.mark.thorough
 def test_a_node_that_karpenter_bought_serves(bed: Bed, namespace: str, tandem: Tandem, node_pool: MakePool) -> None:
     node_pool(1, 1)
     install(bed, namespace, pools__gpu__enabled=True)
@@ -657,6 +667,7 @@ def test_a_node_that_karpenter_bought_serves(bed: Bed, namespace: str, tandem: T
     until(lambda: "coming" not in tandem("status").out, "its node is said to be there", WAIT_S)
 
 
+@pytest.mark.thorough
 def test_what_karpenter_refuses_to_buy_is_told_in_its_words(
     bed: Bed, namespace: str, tandem: Tandem, node_pool: MakePool
 ) -> None:

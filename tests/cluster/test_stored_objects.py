@@ -63,6 +63,7 @@ def started(it: Stored, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
+@pytest.mark.thorough
 def test_the_slim_profiles_commands_and_probes_work_and_its_helm_test_passes(
     bed: Bed, namespace: str, here: Here
 ) -> None:
@@ -137,6 +138,7 @@ def idle_connection(port: int) -> Iterator[None]:
 # -- leaving while it serves --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_triton_answers_what_is_in_flight_at_sigterm_and_is_gone_within_its_grace_period(
     bed: Bed, namespace: str, here: Here
 ) -> None:

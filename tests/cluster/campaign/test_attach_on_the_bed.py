@@ -20,7 +20,7 @@ from tests.cluster.campaign.test_campaign_on_the_bed import CAMPAIGN, LOAD, Plac
 from tests.cluster.conftest import SignIn
 
 __all__ = ["gateway", "place"]
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough, pytest.mark.timeout(240)]
 SOME = {**CAMPAIGN, "load": {**LOAD, "repeats": 3}}  # 6 runs, some 9 s
 LONG = {**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}}
 TWO = {**CAMPAIGN, "load": {**LOAD, "duration_s": 8.0}}  # long enough for a second command to start beside it

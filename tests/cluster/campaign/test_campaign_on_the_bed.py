@@ -193,6 +193,7 @@ def test_a_campaign_runs_beside_the_gateway_and_its_results_are_brought_home(pla
     until(lambda: not place.left(), "Job, ConfigMap and NetworkPolicy gone")
 
 
+@pytest.mark.thorough
 def test_its_pod_is_let_through_by_the_releases_network_policies_and_has_the_key_of_its_clients(
     place: Place, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_its_pod_is_let_through_by_the_releases_network_policies_and_has_the_key
     until(lambda: not place.left() and not place.pods(), "what the Job owned goes with it")
 
 
+@pytest.mark.thorough
 def test_the_exit_code_is_the_campaigns(place: Place, tmp_path: Path) -> None:
     running = Running(place, tmp_path, "--fail-if", "fp32-cpu.throughput_rps < 1e9")
     assert running.end() == 1, running.err
@@ -221,6 +223,7 @@ def test_the_exit_code_is_the_campaigns(place: Place, tmp_path: Path) -> None:
     assert running.out == f"report: {running.folder}/report.html\n"
 
 
+@pytest.mark.thorough
 def test_it_goes_on_following_when_the_api_server_was_away_and_a_log_was_cut_off(place: Place, tmp_path: Path) -> None:
     running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "repeats": 8}})
     running.says("run 2/16")
@@ -235,6 +238,7 @@ def test_it_goes_on_following_when_the_api_server_was_away_and_a_log_was_cut_off
     assert report.build(running.folder).arms[0].num_ok > 20
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_the_job_and_brings_home_what_ran(place: Place, tmp_path: Path) -> None:
     running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
     place.is_measuring()
@@ -245,6 +249,7 @@ def test_ctrl_c_ends_the_job_and_brings_home_what_ran(place: Place, tmp_path: Pa
     until(lambda: not place.left(), "its Job gone")
 
 
+@pytest.mark.thorough
 def test_a_second_ctrl_c_leaves_a_pod_that_does_not_end(place: Place, tmp_path: Path) -> None:
     running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
     process = place.kubelet.running[place.is_measuring()].process
@@ -259,6 +264,7 @@ def test_a_second_ctrl_c_leaves_a_pod_that_does_not_end(place: Place, tmp_path: 
     until(lambda: not place.pods(), "its pod gone")
 
 
+@pytest.mark.thorough
 def test_a_campaign_that_is_not_over_in_time_is_ended_with_what_ran(place: Place, tmp_path: Path) -> None:
     # 19.4 s of load: what starts them takes the rest.
     running = Running(place, tmp_path, "--timeout=20", campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 9.5}})
@@ -268,6 +274,7 @@ def test_a_campaign_that_is_not_over_in_time_is_ended_with_what_ran(place: Place
     assert read_manifest(running.folder).is_interrupted
 
 
+@pytest.mark.thorough
 def test_an_evicted_pod_is_told_with_its_nodes_words(place: Place, tmp_path: Path) -> None:
     running = Running(place, tmp_path, campaign={**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}})
     name = place.is_measuring()
@@ -280,6 +287,7 @@ def test_an_evicted_pod_is_told_with_its_nodes_words(place: Place, tmp_path: Pat
         place.bed.kubectl("delete", "job", job["metadata"]["name"], "-n", place.namespace)
 
 
+@pytest.mark.thorough
 def test_without_a_node_it_waits_and_says_why(place: Place, tmp_path: Path) -> None:
     patch = {"spec": {"unschedulable": True}}
     place.bed.api.merge(f"/api/v1/nodes/{NODE}", patch)
@@ -289,6 +297,7 @@ def test_without_a_node_it_waits_and_says_why(place: Place, tmp_path: Path) -> N
     assert running.end() == 0, running.err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("role", "words"), [("view", "create configmaps, create jobs"), (None, "403")])
 def test_who_may_not_is_told_what_lacks_and_nothing_is_made(
     place: Place, role: str | None, words: str, tmp_path: Path
@@ -300,6 +309,7 @@ def test_who_may_not_is_told_what_lacks_and_nothing_is_made(
     assert place.left() == before
 
 
+@pytest.mark.thorough
 def test_a_quota_that_lets_no_pod_be_made_is_told(place: Place, tmp_path: Path) -> None:
     path = f"/api/v1/namespaces/{place.namespace}/resourcequotas"
     place.bed.api.create(path, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "1m"}}})

@@ -86,6 +86,7 @@ def test_its_account_may_see_nothing_more_and_change_nothing(bed: Bed, release: 
         client.items(f"{home}/pods", "pods", name_of)
 
 
+@pytest.mark.thorough
 def test_without_leave_to_see_nodes_it_has_the_rest(release: Release, nodes: Nodes, account: Path) -> None:
     helm(release, "upgrade", "--set=scaler.rbac.nodes=false")
     nodes.add(f"{release.namespace}-gpu", {CARD: "1"}, taint=CARD)

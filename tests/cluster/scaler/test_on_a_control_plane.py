@@ -108,6 +108,7 @@ def test_a_pod_that_waits_for_its_node_counts_and_its_moments_come_in_order(
     assert look.said == []
 
 
+@pytest.mark.thorough
 def test_who_may_see_pods_and_no_nodes_has_the_rest(
     bed: Bed, namespace: str, nodes: Nodes, pool: None, sign_in: SignIn, looking: Looking
 ) -> None:
@@ -129,6 +130,7 @@ def test_who_may_see_nothing_is_told_so_and_goes_on_by_metrics(
     assert f"this account may not see deployments of namespace {namespace}" in look.said[0]
 
 
+@pytest.mark.thorough
 def test_an_api_server_that_goes_away_is_told_once_and_heard_when_it_is_back(
     bed: Bed, namespace: str, pool: None, looking: Looking
 ) -> None:
