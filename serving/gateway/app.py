@@ -30,6 +30,7 @@ from serving.gateway.http.infer import Infer
 from serving.gateway.http.openapi import document
 from serving.gateway.http.operator import Operator
 from serving.gateway.http.pages import Pages
+from serving.gateway.http.responses import Receive, Scope, Send, error_response
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.gateway.models.loading import Loading
@@ -38,7 +39,6 @@ from serving.gateway.openai.embeddings import Embeddings
 from serving.gateway.openai.models import Models
 from serving.gateway.request.dispatch import Dispatcher
 from serving.gateway.request.inference import Inference
-from serving.gateway.responses import Receive, Scope, Send, error_response
 from serving.gateway.threads import Threads
 from serving.settings import GatewaySettings
 

@@ -1,4 +1,4 @@
-"""Threads for work that would hold up the event loop: tokenising, decoding images, parsing large JSON.
+"""Threads for work that would hold up the event loop: tokenising, decoding images, parsing large JSON; and what they read once and keep.
 
 As many as there are cores for us (a container's quota counts), because more would only take turns. What waits for one is bounded: it
 has passed no admission yet.
@@ -47,9 +47,9 @@ MAX_KEPT = 256  # variants: what a fleet serves, so that only one whose models a
 class ReadOnce(Generic[Value]):
     """By name in Triton and digest, so that another file under the name is read anew. What raises is not kept."""
 
-    def __init__(self, read: Callable[[Variant], Value], preparing: Threads) -> None:
+    def __init__(self, read: Callable[[Variant], Value], threads: Threads) -> None:
         self._read = read
-        self._preparing = preparing
+        self._threads = threads
         self._kept: dict[tuple[str, str], Value] = {}
         self._reading: dict[tuple[str, str], asyncio.Task[Value]] = {}
 
@@ -60,7 +60,7 @@ class ReadOnce(Generic[Value]):
             return self._kept[key]
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = asyncio.create_task(self._preparing.run(lambda: self._read(served)))
+            reading = self._reading[key] = asyncio.create_task(self._threads.run(lambda: self._read(served)))
             reading.add_done_callback(lambda _: self._reading.pop(key))
         found = await asyncio.shield(reading)  # one that leaves takes it from nobody else
         if len(self._kept) >= MAX_KEPT:

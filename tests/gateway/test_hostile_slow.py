@@ -234,7 +234,7 @@ def test_a_fault_of_our_own_has_the_form_of_every_error(path: bytes, monkeypatch
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr("serving.gateway.access.Access.caller_of", broken)
+    monkeypatch.setattr("serving.gateway.request.exchange.Exchange.authenticate", broken)
 
     async def run() -> None:
         async with wire() as here:

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from serving import errors
-from serving.gateway.responses import error_parts
+from serving.gateway.http.responses import error_parts
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/models", "/v1/models/minilm"])

@@ -1,4 +1,4 @@
-"""What a served model is to images: how they become its input, what its answers are called, and whether it classifies them at all.
+"""How images become a served model's input and what its classes are called; or why it classifies none.
 
 Read once for each model file, off the event loop. Rule: what the record or the preprocessing does not say is not guessed; such a model is
 asked over /v2.
@@ -29,16 +29,16 @@ class Classifier:
 
 
 class Classifiers:
-    def __init__(self, assets: Assets, preparing: Threads) -> None:
+    def __init__(self, assets: Assets, threads: Threads) -> None:
         self._assets = assets
-        self._read_once = ReadOnce(self._read, preparing)
+        self._read_once = ReadOnce(self._read, threads)
 
-    async def of(self, served: routing.Variant, asked: str) -> Classifier:
-        """Raises BadRequest for a model that classifies no images, and as `Assets.beside`. `asked` is the name that the client used."""
+    async def of(self, served: routing.Variant, name: str) -> Classifier:
+        """Raises BadRequest for a model that classifies no images, and as `Assets.beside`. `name` is the client's."""
         found = await self._read_once.of(served)
         if isinstance(found, str):
             raise errors.BadRequest(
-                f"'{asked}' classifies no images: {found}; send it tensors at /v2/models/{asked}/infer"
+                f"'{name}' classifies no images: {found}; send it tensors at /v2/models/{name}/infer"
             )
         return found
 

@@ -1,8 +1,7 @@
-"""`POST /v1/classify/{model}`, as raw ASGI: from a request's bytes to labels.
+"""`POST /v1/classify/{model}`: images in, labels out.
 
-What a body may look like is in `serving/protocol/classify.py`, how an image becomes a model's input in `serving/preprocessing/images.py`;
-admission, sending and second tries are those of every inference. Rule: nothing that takes longer than a small body's parsing is done on the
-event loop.
+`serving/protocol/classify.py` reads the bodies, `serving/preprocessing/images.py` makes an image a model's input. Rule: nothing that takes
+longer than a small body's parsing is done on the event loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of one request, made into batches as a model takes them: on threads, each batch in one array that is sent as it is.
+"""Decodes the images of one request on threads, into batches as a model takes them, each in one array.
 
 A bad image leaves its batch and says why; the others stay in the client's order. Rule: one request decodes on so many threads as there are,
 and no more of it waits for one, so that another request's image comes next.

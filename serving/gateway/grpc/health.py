@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from serving import errors
-from serving.gateway.grpc.status import tell
+from serving.gateway.grpc.status import set_status
 from serving.gateway.grpc.streams import Streams
 from serving.protocol.grpc_descriptors import HEALTH, SERVING_STATUS, message
 from serving.protocol.grpc_v2 import parsed
@@ -20,7 +20,7 @@ MAX_WATCHERS = 256  # each looks ten times a second, which takes it 10 us. A gue
 
 
 class Health:
-    """`is_ready`: whether the gateway is now; `service`: the one that is told of beside the whole server."""
+    """`is_ready`: whether the gateway is now; `service`: the one that is last of beside the whole server."""
 
     def __init__(self, service: str, is_ready: Callable[[], bool], streams: Streams) -> None:
         self._known = ("", service, HEALTH)
@@ -41,17 +41,17 @@ class Health:
         try:
             if self._num_watchers > MAX_WATCHERS:
                 raise errors.Overloaded(f"{MAX_WATCHERS} watch already; ask Check, or try again", retry_after_s=1.0)
-            service, told = parsed(REQUEST, message).service, ""
+            service, last = parsed(REQUEST, message).service, ""
             while True:
-                if (status := self._status(service)) != told:
+                if (status := self._status(service)) != last:
                     yield _response(status)
-                    told = status
+                    last = status
                 if self._streams.is_ending:
                     self._streams.tell_end(context)
                     return
                 await self._streams.pause(LOOK_S)
         except errors.RequestError as error:
-            tell(error, context)
+            set_status(error, context)
         finally:
             self._num_watchers -= 1
 

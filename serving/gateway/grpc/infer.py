@@ -1,8 +1,8 @@
-"""The inference path over gRPC: ModelInfer, and each request of a ModelStreamInfer, through the same admission as HTTP's.
+"""Inference over gRPC: ModelInfer, and each request of a ModelStreamInfer, are exchanges like those over HTTP.
 
-They go to Triton over the pooled HTTP/1.1 connections in the binary tensor extension, whose tensors are the very bytes of
-`raw_input_contents`: one path has one admission, one second try and one way to deal with faults. What is in the messages is read in
-`serving/protocol/grpc_v2.py`. Rule: an RPC that is cancelled leaves the queue, and work that has begun is waited for all the same.
+They go to Triton over the same pooled HTTP/1.1 connections, in the binary tensor extension, whose tensors are the very bytes of
+`raw_input_contents`. `serving/protocol/grpc_v2.py` reads the messages. Rule: an RPC that is cancelled leaves the queue; work that a server
+has begun is waited for all the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from serving import errors
-from serving.gateway.grpc.status import as_metadata, metadata_in, metadata_of
+from serving.gateway.grpc.status import as_metadata, error_metadata, metadata_in
 from serving.gateway.grpc.streams import Streams
 from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.request.exchange import Exchange
@@ -150,4 +150,4 @@ def _stream_error(message: bytes, error: errors.RequestError) -> bytes:
         request_id, model = str(envelope.description.id), envelope.model
     except errors.RequestError:
         request_id = model = ""
-    return grpc_v2.stream_error(str(error), request_id, model, dict(as_metadata(metadata_of(error))))
+    return grpc_v2.stream_error(str(error), request_id, model, dict(as_metadata(error_metadata(error))))

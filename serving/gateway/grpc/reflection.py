@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.gateway.access import INFER, Access
-from serving.gateway.grpc.status import code_of, metadata_in, tell
+from serving.gateway.grpc.status import code_of, metadata_in, set_status
 from serving.gateway.grpc.streams import Streams
 from serving.protocol.grpc_descriptors import HEALTH, POOL, REFLECTION, files_of, message
 from serving.protocol.grpc_v2 import parsed
@@ -48,7 +48,7 @@ class Reflection:
                     self._fill(response, request)
                     yield response.SerializeToString()
             except errors.RequestError as error:
-                tell(error, context)
+                set_status(error, context)
 
         return answer
 
@@ -59,8 +59,8 @@ class Reflection:
                 for name in self._services:
                     response.list_services_response.service.add(name=name)
             elif kind in ("file_by_filename", "file_containing_symbol"):
-                asked = getattr(request, kind)
-                file = self._file_by_name(asked) if kind == "file_by_filename" else self._file_of(asked)
+                name = getattr(request, kind)
+                file = self._file_by_name(name) if kind == "file_by_filename" else self._file_of(name)
                 response.file_descriptor_response.file_descriptor_proto.extend(files_of(file))
             elif kind == "all_extension_numbers_of_type":
                 self._file_of(request.all_extension_numbers_of_type)  # proto3 has no extensions

@@ -1,7 +1,7 @@
-"""`inference.GRPCInferenceService`: what each RPC but inference answers, and how whatever goes wrong is told.
+"""`inference.GRPCInferenceService`: answers each RPC but inference, checks keys, and turns errors into statuses.
 
-What is told of server and models is what HTTP tells (`models/metadata.py`). Rule: an RPC that is not offered says why with HTTP's sentence,
-and nothing that was not foreseen shows its text to a client.
+It says of server and models what HTTP says (`models/metadata.py`). Rule: an RPC that is not offered says why with HTTP's sentence; a method
+needs a key unless it is named as open, and no message is read before its sender's key was checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.grpc.health import Health
 from serving.gateway.grpc.infer import GrpcInfer
 from serving.gateway.grpc.reflection import METHOD, Reflection
-from serving.gateway.grpc.status import Answer, metadata_in, tell, told
+from serving.gateway.grpc.status import Answer, metadata_in, set_status, with_status
 from serving.gateway.grpc.streams import Streams
 from serving.gateway.models import metadata, statistics
 from serving.gateway.models.loading import Action, Loading
@@ -63,7 +63,7 @@ def _refusing(error: errors.RequestError) -> grpc.RpcMethodHandler:
     """For every method: of the four kinds of handlers this one reads no message and sends none."""
 
     async def refuse(_messages: Any, context: Any) -> None:
-        tell(error, context)
+        set_status(error, context)
 
     return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -125,12 +125,13 @@ class Service:
             **{name: partial(self._refuse, what) for name, what in REFUSED.items()},
         }
         methods = {
-            name: grpc.unary_unary_rpc_method_handler(told(answer, self._worded)) for name, answer in answers.items()
+            name: grpc.unary_unary_rpc_method_handler(with_status(answer, self._worded))
+            for name, answer in answers.items()
         }
         methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._infer.stream)
         health = Health(NAME, self._is_ready, self._streams)
         checks = {
-            "Check": grpc.unary_unary_rpc_method_handler(told(health.check)),
+            "Check": grpc.unary_unary_rpc_method_handler(with_status(health.check)),
             "Watch": grpc.unary_stream_rpc_method_handler(health.watch),
         }
         reflection = Reflection((NAME,), self._access, self._streams).handlers()
@@ -184,20 +185,20 @@ class Service:
         return _bytes(pb.ModelReadyResponse(ready=good))
 
     async def _model_metadata(self, message: bytes, context: Any) -> bytes:
-        told = await self._of_model(parsed(pb.ModelMetadataRequest, message), context, metadata.METADATA)
-        return _from_json(told, pb.ModelMetadataResponse())
+        described = await self._of_model(parsed(pb.ModelMetadataRequest, message), context, metadata.METADATA)
+        return _from_json(described, pb.ModelMetadataResponse())
 
     async def _model_config(self, message: bytes, context: Any) -> bytes:
-        told = await self._of_model(parsed(pb.ModelConfigRequest, message), context, metadata.CONFIG)
-        return _from_json({"config": told}, pb.ModelConfigResponse())
+        described = await self._of_model(parsed(pb.ModelConfigRequest, message), context, metadata.CONFIG)
+        return _from_json({"config": described}, pb.ModelConfigResponse())
 
     async def _statistics(self, message: bytes, context: Any) -> bytes:
         request = parsed(pb.ModelStatisticsRequest, message)
         if request.name:
-            told = await self._of_model(request, context, metadata.STATISTICS)
+            described = await self._of_model(request, context, metadata.STATISTICS)
         else:
-            told = await statistics.of_all(self._catalogue, self._caller(context, INFER))
-        return _from_json(told, pb.ModelStatisticsResponse())
+            described = await statistics.of_all(self._catalogue, self._caller(context, INFER))
+        return _from_json(described, pb.ModelStatisticsResponse())
 
     async def _of_model(self, request: Any, context: Any, what: str) -> dict[str, Any]:
         require_name(self._caller(context, INFER), request.name, self._catalogue.fleet)
@@ -243,9 +244,9 @@ def _value(parameter: Any) -> bool | int | str | None:
     return None if kind in (None, "bytes_param") else getattr(parameter, kind)
 
 
-def _from_json(told: dict[str, Any], into: Any) -> bytes:
-    """v2's JSON as the message of the same names. A newer Triton may tell more than these messages hold."""
-    return _bytes(ParseDict(told, into, ignore_unknown_fields=True))
+def _from_json(described: dict[str, Any], into: Any) -> bytes:
+    """v2's JSON as the message of the same names. A newer Triton may say more than these messages hold."""
+    return _bytes(ParseDict(described, into, ignore_unknown_fields=True))
 
 
 def _bytes(message: Any) -> bytes:

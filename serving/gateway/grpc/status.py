@@ -1,7 +1,6 @@
-"""How errors leave the gateway over gRPC: a status code, a sentence, and trailing metadata that say what to do.
+"""How errors leave the gateway over gRPC: a status code, a sentence, and trailing metadata with HTTP's headers in lower case.
 
-The words are HTTP's (`errors.HTTP`), the metadata its headers in lower case. Rule: every kind of RequestError has a code here; a test
-walks them all.
+Rule: every kind of RequestError has a code here; a test walks them all.
 """
 
 from __future__ import annotations
@@ -57,21 +56,23 @@ def code_of(error: errors.RequestError) -> grpc.StatusCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
-def metadata_of(error: errors.RequestError) -> Headers:
+def error_metadata(error: errors.RequestError) -> Headers:
     """Trailing metadata: what kind it is, when to come again, and what worked on it where something did."""
-    told = [(b"tandem-error", errors.HTTP[type(error)][1].encode())]
+    metadata = [(b"tandem-error", errors.HTTP[type(error)][1].encode())]
     if error.retry_after_s is not None:
-        told += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
-    return [*told, *error.receipt]
+        metadata += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
+    return [*metadata, *error.receipt]
 
 
-def tell(error: errors.RequestError, context: Any) -> None:
+def set_status(error: errors.RequestError, context: Any) -> None:
     context.set_code(code_of(error))
     context.set_details(str(error))
-    context.set_trailing_metadata(as_metadata(metadata_of(error)))
+    context.set_trailing_metadata(as_metadata(error_metadata(error)))
 
 
-def told(answer: Answer, worded: Callable[[errors.RequestError], errors.RequestError] = lambda error: error) -> Answer:
+def with_status(
+    answer: Answer, worded: Callable[[errors.RequestError], errors.RequestError] = lambda error: error
+) -> Answer:
     """The same, and an error becomes the RPC's status, in the words that `worded` gives it."""
 
     async def answer_or_tell(message: Any, context: Any) -> bytes:
@@ -82,7 +83,7 @@ def told(answer: Answer, worded: Callable[[errors.RequestError], errors.RequestE
         except Exception:
             log.exception("a gRPC request failed")
             error = errors.Internal("the gateway failed on this request; its log says why")
-        tell(worded(error), context)
+        set_status(worded(error), context)
         return b""
 
     return answer_or_tell

@@ -1,4 +1,4 @@
-"""The streams of a listener that wait, for a message or for something to tell: a stop has nothing to wait for there, and ends them."""
+"""Keeps the streams of a listener that are idle, so that a stop ends them at once instead of waiting for their clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from serving import errors
-from serving.gateway.grpc.status import tell
+from serving.gateway.grpc.status import set_status
 
 RETRY_AFTER_S = 1.0  # until another gateway is connected; a guess, not measured
 LAST_S = 0.1  # a stop takes what a stream has sent already; a guess, not measured
@@ -51,7 +51,7 @@ class Streams:
                     raise
 
     def tell_end(self, context: Any) -> None:
-        tell(errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S), context)
+        set_status(errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S), context)
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

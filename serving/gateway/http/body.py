@@ -1,6 +1,6 @@
-"""A request's body off the wire, within limits, decompressed.
+"""Reads a request's body off the wire, within limits, decompressed; a v2 inference body is checked, large JSON becomes binary tensors.
 
-What the bytes mean is the protocols'. Rule: a size is looked at before what it is the size of is kept.
+What v2 allows is in `serving/protocol/v2/`. Rule: a size is looked at before what it is the size of is kept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from serving import errors
 from serving.gateway.http.compression import content_coding, decompress
+from serving.gateway.http.responses import Receive
 from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.request.headers import wait_s
-from serving.gateway.responses import Receive
 from serving.gateway.threads import Threads
 from serving.protocol import v2
 

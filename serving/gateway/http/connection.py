@@ -1,10 +1,10 @@
-"""The client's connection, as uvicorn has it, made strict: what its head may be, how long it may take, what is said to one refused.
+"""The client's connection: uvicorn's, made strict about heads, time limits and framing, with a one-write answer.
 
-Beside that a small response in one go, and a word when the client has gone. The ASGI way costs two calls, a look at every header and two
-writes, hence one system call and one packet more, per request: about a fifth of what a request costs the gateway (`make bench`); and a
-task beside each request that waits, to hear of its client's end. Where the connection is not one that this file knows, or the client is
-slow, `respond` and `tell_when_gone` say so and the caller does it the ASGI way. Rule: a request that comes whole in one read, as nearly
-all do, makes no timer and no object here; the others have `arriving.py`.
+`respond` writes a small response in one go, and `tell_when_gone` hears of a client's end. The ASGI way costs two calls, a look at every
+header and two writes, hence one system call and one packet more, per request: about a fifth of what a request costs the gateway (`make
+bench`); and a task beside each request that waits. Where the connection is not one that this file knows, or the client is slow, both say
+so and the caller does it the ASGI way. Rule: a request that comes in one read makes no timer and no object here; the others have
+`incoming.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from serving import errors
 from serving.gateway.http import head
-from serving.gateway.http.arriving import Arriving, Intake
-from serving.gateway.responses import error_parts
+from serving.gateway.http.incoming import Incoming, Intake
+from serving.gateway.http.responses import error_parts
 
 MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and needs ASGI's flow control
 # Who is refused while it still sends gets this long, and may send this much, so that it comes to read why: closed at once, its system
@@ -87,12 +87,12 @@ class ClientConnection(HttpToolsProtocol):
         self._origin = intake.origin
         self._max_head = intake.limits.max_head_bytes
         self._max_headers = intake.limits.max_headers
-        self._arriving: Arriving | None = None  # the head or body that has begun and not ended
-        self._holding: list[Arriving] = []  # those whose bodies are held until they are answered
+        self._incoming: Incoming | None = None  # the head or body that has begun and not ended
+        self._holding: list[Incoming] = []  # those whose bodies are held until they are answered
         self._refusal: errors.RequestError | None = None  # to be said after the answers that are under way
-        self._deaf = False  # what comes is thrown away
+        self._ignores_input = False  # what comes is thrown away
         self._is_lingering = False  # all is said, and the client has not left
-        self._num_thrown = 0
+        self._num_discarded = 0
         self._read_size = 0
         self._read = b""  # what has come of a head, and before it in the same read
         self._next = 0  # where in `_read` the next first line can be, at the earliest
@@ -109,24 +109,24 @@ class ClientConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        if self._arriving is not None:
-            self._arriving.release()
-        for arriving in self._holding:
-            arriving.release()
+        if self._incoming is not None:
+            self._incoming.release()
+        for incoming in self._holding:
+            incoming.release()
         if self.on_gone is not None:
             self.on_gone()
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
-            self._throw_away(len(data))
+        if self._ignores_input:
+            self._discard(len(data))
             return
         self._unset_keepalive_if_required()
         before = self.cycle
         self._read_size = len(data)
-        arriving = self._arriving
-        if arriving is None:
+        incoming = self._incoming
+        if incoming is None:
             self._read, self._next, self._is_next = data, 0, True
-        elif arriving.cycle is None:
+        elif incoming.cycle is None:
             self._read += data
         else:
             self._read, self._next, self._is_next = data, 0, False
@@ -139,15 +139,15 @@ class ClientConnection(HttpToolsProtocol):
             self._malformed(error)
             return
         cycle = self.cycle
-        if cycle is before or self._arriving is not None or cycle.more_body or cycle.scope is not self.scope:
-            self._come_in_part(before, len(data))
-        if self._arriving is None or self._arriving.cycle is not None:
+        if cycle is before or self._incoming is not None or cycle.more_body or cycle.scope is not self.scope:
+            self._continue(before, len(data))
+        if self._incoming is None or self._incoming.cycle is not None:
             self._read = b""
 
     def on_headers_complete(self) -> None:
         if (
             self._read_size > self._max_head
-            or self._arriving is not None
+            or self._incoming is not None
             or len(self.headers) > self._max_headers
             or len(self.url) > head.MAX_TARGET_BYTES
         ):
@@ -175,24 +175,24 @@ class ClientConnection(HttpToolsProtocol):
             return
         super().on_response_complete()
         if self._refusal is not None and self.cycle.response_complete:
-            self._say(self._refusal)
+            self._write_error(self._refusal)
 
     def shutdown(self) -> None:
         super().shutdown()
-        for arriving in self._holding:
-            arriving.keep_alive = False
+        for incoming in self._holding:
+            incoming.keep_alive = False
 
     # -- what does not come whole -------------------------------------------------------------------------------------
 
-    def _come_in_part(self, before: RequestResponseCycle | None, size: int) -> None:
+    def _continue(self, before: RequestResponseCycle | None, size: int) -> None:
         """After a read that did not just bring whole requests."""
-        arriving, cycle = self._arriving, self.cycle
-        if arriving is not None:
-            arriving.took(size)
-            if arriving.trouble is not None or not self._has_ended(arriving, before):
+        incoming, cycle = self._incoming, self.cycle
+        if incoming is not None:
+            incoming.add(size)
+            if incoming.error is not None or not self._has_ended(incoming, before):
                 return
-            arriving.whole()
-            self._arriving = None
+            incoming.complete()
+            self._incoming = None
         if cycle is not None and cycle.scope is self.scope:
             if cycle.more_body and not cycle.response_complete:
                 self._begin_body(cycle)
@@ -201,35 +201,35 @@ class ClientConnection(HttpToolsProtocol):
         else:
             self._begin_head(size if cycle is before else 0)  # or else of which some belongs to the request before
 
-    def _has_ended(self, arriving: Arriving, before: RequestResponseCycle | None) -> bool:
-        if arriving.cycle is None:
+    def _has_ended(self, incoming: Incoming, before: RequestResponseCycle | None) -> bool:
+        if incoming.cycle is None:
             if self.cycle is not before:
                 return True
-            if arriving.came > self._max_head:
-                arriving.stop(self._too_large())
+            if incoming.size > self._max_head:
+                incoming.stop(self._too_large())
             return False
-        if arriving.cycle.more_body:
+        if incoming.cycle.more_body:
             return False
-        arriving.cycle.keep_alive = arriving.keep_alive
-        arriving.cycle.transport = self.transport
+        incoming.cycle.keep_alive = incoming.keep_alive
+        incoming.cycle.transport = self.transport
         return True
 
     def _begin_head(self, size: int) -> None:
-        self._arriving = Arriving(self._intake, self)
-        self._arriving.took(size)
+        self._incoming = Incoming(self._intake, self)
+        self._incoming.add(size)
         if size > self._max_head:
-            self._arriving.stop(self._too_large())
+            self._incoming.stop(self._too_large())
 
-    def _begin_body(self, cycle: RequestResponseCycle) -> Arriving:
+    def _begin_body(self, cycle: RequestResponseCycle) -> Incoming:
         """An answer before its end closes the connection, or what is left would be read as the next request."""
-        if self._arriving is not None:
-            self._arriving.whole()
-        arriving = self._arriving = Arriving(self._intake, self, cycle)
-        self._holding = [one for one in self._holding if one.holds]
-        self._holding.append(arriving)
+        if self._incoming is not None:
+            self._incoming.complete()
+        incoming = self._incoming = Incoming(self._intake, self, cycle)
+        self._holding = [one for one in self._holding if one.is_held]
+        self._holding.append(incoming)
         cycle.keep_alive = False
         cycle.transport = _Lingering(self)  # type: ignore[assignment]
-        return arriving
+        return incoming
 
     def _is_line_exact(self, line: bytes) -> bool:
         """The parser skips spaces, takes RTSP/1.0, and does not say where a line is: of the first in a read we know."""
@@ -256,7 +256,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def fail(self, error: errors.RequestError, *, app_knows: bool) -> None:
         """Nothing more is read, and the client is told: by the app, where it waits for the body that this is about."""
-        self._deaf = True
+        self._ignores_input = True
         self._read = b""
         if app_knows:
             return
@@ -265,7 +265,7 @@ class ClientConnection(HttpToolsProtocol):
         elif isinstance(error, errors.TooSlow) and not self._has_begun():
             self.transport.close()
         else:
-            self._say(error)
+            self._write_error(error)
 
     def _has_begun(self) -> bool:
         return self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
@@ -283,11 +283,11 @@ class ClientConnection(HttpToolsProtocol):
             refusal = errors.BadRequest(f"this is not HTTP as it must be: {error}")
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope and cycle.more_body and not cycle.response_complete:
-            arriving = self._arriving
-            (arriving if arriving is not None and arriving.cycle is cycle else self._begin_body(cycle)).stop(refusal)
+            incoming = self._incoming
+            (incoming if incoming is not None and incoming.cycle is cycle else self._begin_body(cycle)).stop(refusal)
         else:
-            if self._arriving is not None:
-                self._arriving.whole()
+            if self._incoming is not None:
+                self._incoming.complete()
             self.fail(refusal, app_knows=False)
 
     def _ignore_upgrade(self, before: RequestResponseCycle | None, rest: bytes) -> None:
@@ -298,37 +298,37 @@ class ClientConnection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, b"".join(lines), rest))
 
-    def _say(self, error: errors.RequestError) -> None:
+    def _write_error(self, error: errors.RequestError) -> None:
         """Writes an error that no app knows of, and ends the connection."""
         if self.transport.is_closing():
             return
         self._refusal = None
         status, headers, body = error_parts(error, self.url.decode("latin-1") if self._has_begun() else "")
         lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
-        told = b"".join(b"%b: %b\r\n" % line for line in lines)
-        self.transport.write(STATUS_LINE[status] + told + b"\r\n" + body)
+        header_lines = b"".join(b"%b: %b\r\n" % line for line in lines)
+        self.transport.write(STATUS_LINE[status] + header_lines + b"\r\n" + body)
         self.linger()
 
     def linger(self) -> None:
         """Ends our side, and the connection once the client has ended its own, or was given long enough to."""
         if self.transport.is_closing() or self._is_lingering:
             return
-        self._deaf = self._is_lingering = True
+        self._ignores_input = self._is_lingering = True
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_S, self.transport.abort)
         self.flow.resume_reading()
         self.transport.write_eof()
 
-    def _throw_away(self, size: int) -> None:
-        self._num_thrown += size
-        if self._num_thrown > LINGER_BYTES:
+    def _discard(self, size: int) -> None:
+        self._num_discarded += size
+        if self._num_discarded > LINGER_BYTES:
             self.transport.abort()
 
 
 def tell_when_gone(receive: Callable[..., Any], tell: Callable[[], None] | None) -> bool:
     """`tell` is called when the client of `receive` has gone; None: no longer. False where that cannot be heard of this way."""
     cycle = getattr(receive, "__self__", None)
-    if type(cycle) is Arriving:
+    if type(cycle) is Incoming:
         connection: Any = cycle.connection
         cycle = cycle.cycle
     else:

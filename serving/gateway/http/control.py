@@ -16,7 +16,7 @@ from starlette.routing import Route
 from serving import errors
 from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.endpoint import Endpoint
-from serving.gateway.responses import error_parts
+from serving.gateway.http.responses import error_parts
 from serving.gateway.triton_words import worded
 
 MAX_CONTROL_BYTES = 64 * 1024  # of a request to load or unload, which has a parameter or none

@@ -13,8 +13,8 @@ from fastapi import Request
 from serving import errors
 from serving.gateway.access import Access, Caller, require_name
 from serving.gateway.http.endpoint import OPEN, Endpoints
+from serving.gateway.http.responses import Receive, Scope, Send, error_response
 from serving.gateway.request.headers import require_once
-from serving.gateway.responses import Receive, Scope, Send, error_response
 from serving.scheduling.routing import Fleet
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]

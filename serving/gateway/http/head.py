@@ -1,7 +1,7 @@
-"""Whether the head of an HTTP request means one thing only: its version, method, target and the headers that frame its body.
+"""Checks that the head of an HTTP request means one thing only: version, method, target and the headers that frame its body.
 
-Sans-I/O. What is malformed the parser (llhttp, in its strict mode) has refused before; here is what it lets pass and two readers could
-read differently. Rule: nothing here is repaired; a head is taken as it came, or refused.
+Sans-I/O. The parser (llhttp, strict) has refused what is malformed; this refuses what it lets pass and two readers could read differently.
+Rule: nothing here is repaired; a head is taken as it came, or refused.
 """
 
 from __future__ import annotations

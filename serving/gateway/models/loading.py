@@ -1,8 +1,8 @@
-"""Loading and unloading models of Tritons that run already, for whoever runs the gateway: never for clients.
+"""Loads and unloads models of running Tritons, for whoever runs the gateway: never for clients.
 
-A public name means all its variants, a pinned name one; both on every server that has it. What Triton loads is what its repository
-holds: configurations and files do not come over the network, because whoever may send them runs code there. Rule: a Triton that
-`tandem triton` keeps is told to load only what the gateway's own repository proves, with the configuration that it was loaded with before.
+A public name means all its variants, a pinned name one; both on every server that has it. Triton loads what its repository holds:
+configurations and files do not come over the network, because whoever may send them runs code there. Rule: a Triton that `tandem triton`
+keeps loads only what the gateway's own repository proves, with the configuration that it was loaded with before.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Place(NamedTuple):
 
 
 class Loading:
-    """`assets` read the files that a load is proven by, on threads of `preparing`."""
+    """`assets` read the files that a load is proven by, on `threads`."""
 
-    def __init__(self, catalogue: Catalogue, assets: Assets, preparing: Threads) -> None:
+    def __init__(self, catalogue: Catalogue, assets: Assets, threads: Threads) -> None:
         self._catalogue = catalogue
         self._assets = assets
-        self._preparing = preparing
+        self._threads = threads
 
     async def change(self, model: str, action: Action, body: bytes) -> None:
         """Returns when it is done everywhere.
@@ -51,7 +51,7 @@ class Loading:
         Raises NotFound, NotReady, Forbidden, BadRequest, Unsupported, or Internal with Triton's reason.
         """
         _check(model, body, action)
-        exported = await self._preparing.run(partial(self._assets.exported, model)) if action == "load" else {}
+        exported = await self._threads.run(partial(self._assets.exported, model)) if action == "load" else {}
         places = await _places(self._catalogue, model, exported)
         new = [place for place in places if self._is_another(place, exported)]
         await asyncio.gather(*(self._until_taken(place, exported[place.name].digest) for place in new))
@@ -73,7 +73,7 @@ class Loading:
     async def _until_taken(self, place: Place, digest: str) -> None:
         """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files and loads them."""
         _, server, name = place
-        await self._preparing.run(partial(self._assets.prove, name, digest))
+        await self._threads.run(partial(self._assets.prove, name, digest))
         began = perf_counter()
         while (found := server.snapshot.served.get(name)) is None or found.digest != digest:
             waited_s = perf_counter() - began
@@ -108,7 +108,7 @@ class Loading:
             )
         config = kept[place.name]
         digest = orjson.loads(config)["parameters"]["tandem_digest"]["string_value"]
-        await self._preparing.run(partial(self._assets.prove, place.name, digest))
+        await self._threads.run(partial(self._assets.prove, place.name, digest))
         return orjson.dumps({"parameters": {"config": config.decode()}})
 
 
@@ -203,7 +203,7 @@ async def _until_done(place: Place, action: Action) -> None:
 
 def _reason(body: bytes) -> str:
     try:
-        told: Any = orjson.loads(body)["error"]
+        reason: Any = orjson.loads(body)["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return "it gave no reason"
-    return plain_reason(str(told))
+    return plain_reason(str(reason))

@@ -1,8 +1,8 @@
-"""What clients may know besides answers: of the server, of a model, of all that can be asked. Shared by all protocols.
+"""Describes the server, its models and what can be asked, for every protocol.
 
-What is told of a model comes from a Triton that serves it, with the name that was asked for in the place of the variant's. How it is
-written down is the protocols'. Rule: nothing internal shows here, no variant's name under a public one, and of Triton's reasons only why a
-model could not be loaded, in one line (`protocol/triton_reason.py`).
+A model's description comes from a Triton that serves it, under the name that was asked for. How it is written down is the protocols'. Rule:
+nothing internal shows here: no variant's name under a public one, and of Triton's reasons only why a model could not be loaded, in one line
+(`protocol/triton_reason.py`).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ async def of_model(catalogue: Catalogue, model: str, version: str, what: str) ->
     status, body, decision = await fetch(catalogue, model, version, what)
     if status != 200:
         raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
-    told: dict[str, Any] = _rename(orjson.loads(body), decision.variant.name, model)
-    return told
+    described: dict[str, Any] = _rename(orjson.loads(body), decision.variant.name, model)
+    return described
 
 
 async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tuple[int, bytes, Decision]:

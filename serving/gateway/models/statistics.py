@@ -1,4 +1,4 @@
-"""What Tritons counted for a model: one sum over all servers that serve it, because each counts for itself alone.
+"""Sums the statistics of a model over all Tritons that serve it, because each counts for itself alone.
 
 Counts and nanoseconds are added, never averages; the last inference is the latest. A public name sums its variants, a pinned name is one.
 A server that starts again counts from 0, so a sum may fall: readers of rates must expect that.
@@ -39,12 +39,12 @@ async def of_all(catalogue: Catalogue, caller: Caller = ANYBODY) -> dict[str, li
     """Of every public name that the caller may ask, so that no inference counts twice."""
     rows = await _all_rows(catalogue)
     names = sorted({v.model for pool in catalogue.fleet.pools for v in pool.variants})
-    told = []
+    rows_of_all: list[Row] = []
     for name in names:
         if is_allowed(caller, name, catalogue.fleet):
             own = _variants_of(catalogue, name)
-            told += _by_version(name, [row for row in rows if row["name"] in own])
-    return {"model_stats": told}
+            rows_of_all += _by_version(name, [row for row in rows if row["name"] in own])
+    return {"model_stats": rows_of_all}
 
 
 def _variants_of(catalogue: Catalogue, model: str) -> set[str]:

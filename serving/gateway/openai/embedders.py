@@ -1,4 +1,4 @@
-"""What a served model is to texts: how they become its input, how long its vectors are, and whether it makes any at all.
+"""How texts become a served model's input and how long its vectors are; or why it makes none.
 
 Read once for each model file, off the event loop. Rule: what the record or the preprocessing does not say is not guessed; such a model is
 asked over /v2.
@@ -56,16 +56,16 @@ class Embedder:
 
 
 class Embedders:
-    def __init__(self, assets: Assets, preparing: Threads) -> None:
+    def __init__(self, assets: Assets, threads: Threads) -> None:
         self._assets = assets
-        self._read_once = ReadOnce(self._read, preparing)  # a tokenizer takes a tenth of a second
+        self._read_once = ReadOnce(self._read, threads)  # a tokenizer takes a tenth of a second
 
-    async def of(self, served: routing.Variant, asked: str) -> Embedder:
-        """Raises BadRequest for a model that makes no vectors of texts, and as `Assets.beside`. `asked` is the client's name for it."""
+    async def of(self, served: routing.Variant, name: str) -> Embedder:
+        """Raises BadRequest for a model that makes no vectors of texts, and as `Assets.beside`. `name` is the client's."""
         found = await self._read_once.of(served)
         if isinstance(found, str):
             raise errors.BadRequest(
-                f"'{asked}' makes no vectors of texts: {found}; send it tensors at /v2/models/{asked}/infer",
+                f"'{name}' makes no vectors of texts: {found}; send it tensors at /v2/models/{name}/infer",
                 param="model",
             )
         return found

@@ -1,9 +1,8 @@
-"""`POST /v1/embeddings`, as raw ASGI: texts in, vectors out, by whatever pool answers best.
+"""`POST /v1/embeddings`: texts in, vectors out, by whatever pool answers best.
 
-Texts become tokens on a thread, go to the model in groups of like length, and their vectors come back in the client's order. What a body
-may hold is in `protocol/openai.py`, what goes together in `scheduling/grouping.py`. All vectors of a public name are of one space,
-because routing leaves variants of other spaces out (DESIGN §5.7); pins are the way round it. Rule: what grows with the number of
-texts happens on a thread.
+Texts become tokens on a thread, go to the model in groups of like length, and their vectors come back in the client's order.
+`protocol/openai.py` reads the body, `scheduling/grouping.py` groups. All vectors of a public name are of one space, because routing leaves
+variants of other spaces out (DESIGN §5.7); pins are the way round it. Rule: what grows with the number of texts happens on a thread.
 """
 
 from __future__ import annotations

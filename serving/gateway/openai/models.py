@@ -24,15 +24,15 @@ UNKNOWN = 0  # OpenAI's clients want a number
 class Created:
     """When models were made, from their gate records; 0 where the gateway has no model repository to look into."""
 
-    def __init__(self, assets: Assets, preparing: Threads) -> None:
+    def __init__(self, assets: Assets, threads: Threads) -> None:
         self._assets = assets
-        self._preparing = preparing
+        self._threads = threads
         self._kept: dict[str, int] = {}  # digest -> seconds since 1970
 
     async def of(self, variants: dict[str, Variant]) -> dict[str, int]:
         """Name -> when, for names with a variant of each."""
         if any(variant.digest not in self._kept for variant in variants.values()):
-            found = await self._preparing.run(lambda: {v.digest: self._read(v) for v in variants.values()})
+            found = await self._threads.run(lambda: {v.digest: self._read(v) for v in variants.values()})
             self._kept = found if len(self._kept) > len(found) + 1000 else self._kept | found
         return {name: self._kept[variant.digest] for name, variant in variants.items()}
 

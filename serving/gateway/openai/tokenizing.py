@@ -1,4 +1,4 @@
-"""The input of one request for embeddings -> token ids, in pieces that keep no thread long.
+"""Turns the input of an embeddings request into token ids, in pieces that keep no thread long.
 
 Texts may be made so that a tokenizer takes seconds for what is small to send: words that it does not know, a hundred letters each. So a
 thread gets some of them at a time, and between two pieces other requests have their turn, a client that has left is noticed, and a

@@ -1,8 +1,8 @@
-"""Requests under which servers died: whose digest is refused, and for how long, is decided in `serving/scheduling/outliers.py`.
+"""Refuses requests under which servers died. Which digest, and for how long, is decided in `serving/scheduling/outliers.py`.
 
-A digest is computed only while some death is remembered. Several requests die with one server; each of them is noted once for that
-death. What was sent after the model was seen to serve again died another time. Rule: what was answered is no suspect any more, or one
-popular request would be refused for what another did.
+A digest is computed only while some death is remembered. Several requests die with one server; each is noted once for that death. What was
+sent after the model was seen to serve again died another time. Rule: what was answered is no suspect any more, or one popular request
+would be refused for what another did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be said of an inference request before it comes: kept per (path, pins) until the fleet changes."""
+"""Where requests with one path and the same pins may go: worked out once, and kept until the fleet changes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What does an answer of Triton's mean: whose fault was it, and how is it told to the client?
+"""What an answer of Triton's means: whose fault an error was, and what the client is told.
 
-Triton says 500 for mistakes of clients and for processes that are gone, and its texts name what is internal. Which answers are tried
-again elsewhere is decided in `infer.py`.
+Triton says 500 for mistakes of clients and for processes that are gone, and its texts name what is internal. `inference.py` decides which
+answers are tried again elsewhere.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def client_body(answer: Answer, rename: tuple[bytes, bytes] | None) -> tuple[byt
     return body[:at] + new + body[at + len(old) :], None if length is None else length + len(new) - len(old)
 
 
-def _text(body: bytes, served: str, asked: str) -> str:
+def _text(body: bytes, served: str, name: str) -> str:
     """Triton's message without what is internal: the variant's name, request ids, paths."""
     try:
         text = orjson.loads(body)["error"]
@@ -84,5 +84,5 @@ def _text(body: bytes, served: str, asked: str) -> str:
     if not isinstance(text, str):
         return "Triton gave no reason"
     text = TRACEBACK.sub("", re.sub(r"\[request id: [^\]]*\]\s*", "", text))
-    text = re.sub(rf"(?<![\w.-]){re.escape(served)}(?=_\d|(?![\w-]))", lambda _: asked, text)
+    text = re.sub(rf"(?<![\w.-]){re.escape(served)}(?=_\d|(?![\w-]))", lambda _: name, text)
     return PATHS.sub("…", text)[:500]

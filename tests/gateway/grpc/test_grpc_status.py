@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from serving import errors
-from serving.gateway.grpc.status import CODES, code_of, metadata_of
+from serving.gateway.grpc.status import CODES, code_of, error_metadata
 
 MAY_COME_AGAIN = (errors.Overloaded, errors.NotReady, errors.UpstreamLost)
 
@@ -23,7 +23,7 @@ def kinds(root: type[errors.RequestError]) -> Iterator[type[errors.RequestError]
 def test_every_error_has_a_code_and_a_word(kind: type[errors.RequestError]) -> None:
     error = kind("no", retry_after_s=0.2)
     error.receipt = [(b"tandem-pool", b"cpu")]
-    told = dict(metadata_of(error))
+    told = dict(error_metadata(error))
     assert told == {
         b"tandem-error": errors.HTTP[kind][1].encode(),
         b"retry-after": b"1",
@@ -37,7 +37,7 @@ def test_every_error_has_a_code_and_a_word(kind: type[errors.RequestError]) -> N
 
 
 def test_errors_without_a_retry_say_nothing_of_one() -> None:
-    assert metadata_of(errors.BadRequest("no")) == [(b"tandem-error", b"bad_request")]
+    assert error_metadata(errors.BadRequest("no")) == [(b"tandem-error", b"bad_request")]
 
 
 def test_the_table_names_no_error_twice_under_another_code() -> None:

@@ -1,7 +1,7 @@
-"""One request that does not come whole in one read: how long that may take, how much of it may come, and what all of them may hold.
+"""One request that does not come in one read: limits its time and size, and the memory that all of them hold.
 
-Its body goes to the app as uvicorn has it; what is wrong with the rest of it is raised where the app waits for it, so that it is
-answered and counted as every other refusal. Rule: nothing here is made for a request that comes in one read, as nearly all do.
+uvicorn hands its body to the app; what is wrong with the rest of it is raised where the app waits for it, so that it is answered and
+counted as every other refusal. Rule: nothing here is made for a request that comes in one read, as nearly all do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Connection(Protocol):
     def on_response_complete(self) -> None: ...
 
 
-class Arriving:
+class Incoming:
     """A head (`cycle` is None), or a body until its request is answered. Times are the loop's.
 
     The connection's `fail` is told what is wrong, once, and nothing more is taken after that.
@@ -50,40 +50,40 @@ class Arriving:
     def __init__(self, intake: Intake, connection: Connection, cycle: RequestResponseCycle | None = None) -> None:
         self.connection = connection
         self.cycle = cycle
-        self.trouble: errors.RequestError | None = None
+        self.error: errors.RequestError | None = None
         self._intake = intake
         self._loop = asyncio.get_running_loop()
         self._began = self._last = self._loop.time()
-        self._timer = self._loop.call_at(self._due(), self._look)
-        self._came = 0  # bytes, with the framing of a body
+        self._timer = self._loop.call_at(self._due(), self._check_time)
+        self._size = 0  # bytes, with the framing of a body
         self._taken = 0  # bytes of the body that the app has
         self._held = 0
         self.keep_alive = cycle is not None and cycle.keep_alive  # what the client wants, once all is here
         if cycle is not None:
             cycle.receive = self.receive  # type: ignore[method-assign]
             cycle.on_response = self._answered
-            self.took(len(cycle.body))
+            self.add(len(cycle.body))
 
     @property
-    def came(self) -> int:
+    def size(self) -> int:
         """Bytes so far."""
-        return self._came
+        return self._size
 
     @property
-    def holds(self) -> bool:
+    def is_held(self) -> bool:
         """Whether it still counts against the memory of all."""
         return self._held > 0
 
-    def took(self, size: int) -> None:
+    def add(self, size: int) -> None:
         """`size` more bytes have come off the wire."""
         self._last = self._loop.time()
-        self._came += size
+        self._size += size
         if self.cycle is not None:
             self._held += size
             self._intake.held += size
             self._check_body(self._taken + len(self.cycle.body))
 
-    def whole(self) -> None:
+    def complete(self) -> None:
         """Nothing is waited for any more; what is held stays so until the answer."""
         self._timer.cancel()
 
@@ -94,9 +94,9 @@ class Arriving:
 
     def stop(self, error: errors.RequestError) -> None:
         """The rest will not be read; the first that is wrong counts."""
-        if self.trouble is None:
+        if self.error is None:
             self._timer.cancel()
-            self.trouble = error
+            self.error = error
             self.connection.fail(error, app_knows=self.cycle is not None)
             if self.cycle is not None:
                 self.cycle.message_event.set()
@@ -105,8 +105,8 @@ class Arriving:
         """ASGI's. Raises RequestError."""
         assert self.cycle is not None
         message: Any = await RequestResponseCycle.receive(self.cycle)
-        if self.trouble is not None and message["type"] == "http.request":
-            raise self.trouble
+        if self.error is not None and message["type"] == "http.request":
+            raise self.error
         self._taken += len(message.get("body", b""))
         return message
 
@@ -120,7 +120,7 @@ class Arriving:
             self.stop(
                 errors.TooLarge(f"the body has more than {limits.max_body_bytes} bytes, the most that is taken here")
             )
-        elif self._came > MAX_FRAMING_BYTES + (1 + MAX_FRAMING_RATIO) * body:
+        elif self._size > MAX_FRAMING_BYTES + (1 + MAX_FRAMING_RATIO) * body:
             self.stop(errors.BadRequest("the body has more framing of chunks than bytes"))
         elif self._intake.held > limits.max_buffered_bytes:
             self.stop(
@@ -136,7 +136,7 @@ class Arriving:
             return self._began + limits.head_timeout_s
         return min(self._last + limits.body_pause_s, self._began + limits.body_timeout_s)
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         """One timer for each request, however many reads it has: it looks when the time would be over, had nothing come since."""
         now = self._loop.time()
         if self.connection.flow.read_paused:  # the client waits for us: none of this is its time
@@ -144,11 +144,11 @@ class Arriving:
             self._last = now
         due = self._due()
         if now < due:
-            self._timer = self._loop.call_at(due, self._look)
+            self._timer = self._loop.call_at(due, self._check_time)
         else:
-            self.stop(errors.TooSlow(self._late(now)))
+            self.stop(errors.TooSlow(self._timeout_text(now)))
 
-    def _late(self, now: float) -> str:
+    def _timeout_text(self, now: float) -> str:
         limits = self._intake.limits
         if self.cycle is None:
             return f"the head of the request took more than {limits.head_timeout_s:g} seconds"

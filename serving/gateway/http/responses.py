@@ -1,4 +1,4 @@
-"""How errors leave the gateway: the status of `errors.HTTP`, headers that say what to do, and the body of the protocol spoken there.
+"""Writes errors over HTTP: the status of `errors.HTTP`, headers that say what to do, and the body of the protocol spoken at the path.
 
 That is v2's `{"error": "<text>"}`, and OpenAI's on its paths. Rule: whoever answers an error says at which path.
 """
