@@ -53,7 +53,7 @@ def test_a_gpu_is_paid_for_from_the_moment_it_is_asked_for() -> None:
 
 def test_an_oracle_is_late_for_nobody_and_pays_for_no_idle_hour() -> None:
     of = setting(cpu=replace(cpu(4), min_replicas=0))
-    found = run("oracle", evenly(100, 1000.0, 1300.0), 4000.0, of)
+    found = run("oracle", evenly(50, 1000.0, 1300.0), 2500.0, of)
     assert found.num_violations == 0
     assert found.gpu_hours * 3600 == pytest.approx(300.0 + 100.0, abs=30.0)
 
@@ -65,7 +65,7 @@ def test_an_oracle_is_late_for_nobody_and_pays_for_no_idle_hour() -> None:
 def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     service_s = 0.1
     of = setting(1e6, cpu=cpu(1, service_s))
-    found = run(CPU_ALONE, made(load / service_s, 6_000.0), 6_000.0, of)
+    found = run(CPU_ALONE, made(load / service_s, 3_000.0), 3_000.0, of)
     assert found.latency_mean_s == pytest.approx(service_s + load * service_s / (2 * (1 - load)), rel=0.08)
 
 
@@ -73,7 +73,7 @@ def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
 def test_waiting_is_that_of_an_m_m_1_queue_where_times_are_exponential(load: float) -> None:
     service_s, generator = 0.1, random.Random(5)
     of = setting(1e6, cpu=cpu(1, service_s, noise_ratio=1.0))
-    found = run(CPU_ALONE, made(load / service_s, 6_000.0), 6_000.0, of, stretch=generator.expovariate)
+    found = run(CPU_ALONE, made(load / service_s, 3_000.0), 3_000.0, of, stretch=generator.expovariate)
     assert found.latency_mean_s == pytest.approx(service_s / (1 - load), rel=0.1)
 
 

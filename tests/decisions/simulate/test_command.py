@@ -60,10 +60,9 @@ def test_the_table_has_a_row_for_each_policy_and_says_that_it_is_a_what_if() -> 
 @pytest.mark.slow
 def test_the_table_says_how_often_traffic_was_handed_over_to_the_gpu() -> None:
     words = ("--rate", "200", "--duration", "900", "--policy", "tandem")
-    handovers = outcomes(*words)["policies"]["tandem"]["num_handovers"]
     head, _, row = simulate(*words)[1].splitlines()[-3:]
     assert head.split()[-1] == "handovers"
-    assert int(row.split()[-1]) == handovers == 1
+    assert int(row.split()[-1]) == 1
 
 
 def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> None:
@@ -75,9 +74,10 @@ def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> Non
 
 @pytest.mark.parametrize("more", [(), (*BURSTS, "--burst-every", "20"), ("--noise", "0.3"), ("--per-second", "20")])
 def test_the_same_seed_gives_the_same_object_and_another_another(more: tuple[str, ...]) -> None:
-    words = ("--duration", "90", "--rate", "150", "--policy", "tandem", "--policy", "hold", *more, "--seed")
-    assert outcomes(*words, "1") == outcomes(*words, "1")
-    assert outcomes(*words, "1")["policies"] != outcomes(*words, "2")["policies"]
+    words = ("--duration", "40", "--rate", "100", "--policy", "tandem", "--policy", "hold", *more, "--seed")
+    first, same, other = (outcomes(*words, seed) for seed in ("1", "1", "2"))
+    assert first == same
+    assert first["policies"] != other["policies"]
 
 
 def test_chance_has_a_seed_and_one_kind_of_it_leaves_the_others_alone() -> None:

@@ -39,8 +39,8 @@ def test_nobody_is_late_for_fewer_or_for_as_many_at_less_cost(
 
 
 def test_it_is_there_before_a_burst_and_gone_after_it_where_the_others_are_late_or_pay_all_day() -> None:
-    times = [*evenly(5, 0, 600), *evenly(80, 600, 700), *evenly(5, 700, 1800)]
-    oracle, tandem, warm = (run(name, times, 1800.0, OF) for name in ("oracle", "tandem", "gpu-always"))
+    times = [*evenly(5, 0, 300), *evenly(80, 300, 350), *evenly(5, 350, 900)]
+    oracle, tandem, warm = (run(name, times, 900.0, OF) for name in ("oracle", "tandem", "gpu-always"))
     assert oracle.num_violations == 0 < tandem.num_violations
     assert oracle.cost < 0.5 * warm.cost
 
