@@ -16,7 +16,7 @@ from loadtest.verdict.report import (
 )
 from serving.decisions.cost import cheapest_alone, cost_point, per_million
 from serving.decisions.fleet import usable_rps
-from serving.decisions.plan.result import CostPoint, Objective, Plan, Priced
+from serving.decisions.plan.result import CostPoint, Objective, Plan, PricedServer
 from serving.decisions.plan.sensitivity import sensitivity
 from serving.decisions.prices import PriceList
 from serving.decisions.profile import ServerProfile
@@ -72,7 +72,7 @@ def build(
     )
 
 
-def card_in_question(plan: Plan, verdict: Verdict) -> Priced | None:
+def card_in_question(plan: Plan, verdict: Verdict) -> PricedServer | None:
     """The card that is the cheaper one from the break-even on; where none ever is, the cheapest for each request.
 
     None where of CPUs or of cards there is none.
@@ -118,7 +118,7 @@ def name_of(server: ServerProfile) -> str:
     return f"{server.variant}-{server.engine}-{server.device}-{s.num_instances}x{s.num_threads}{batch}{delay}"
 
 
-def _server(source: int, server: ServerProfile, priced: Priced | None, objective: Objective) -> ServerReport:
+def _server(source: int, server: ServerProfile, priced: PricedServer | None, objective: Objective) -> ServerReport:
     measured = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
     return ServerReport(
         name=name_of(server),

@@ -21,7 +21,7 @@ from loadtest.records import RUNS, Row, read_rows
 from loadtest.stack import stack
 from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
-from serving.decisions.plan.result import Plan, Priced
+from serving.decisions.plan.result import Plan, PricedServer
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import curve
 
@@ -98,7 +98,7 @@ def _runs(
     return runs, rows
 
 
-def summarise(chosen: Priced, rate_rps: float, runs: Sequence[LoadRun], rows: Sequence[Sequence[Row]]) -> Check:
+def summarise(chosen: PricedServer, rate_rps: float, runs: Sequence[LoadRun], rows: Sequence[Sequence[Row]]) -> Check:
     """Pure. Met: over all runs that count, at most 1 % were late or lost."""
     points = [run.point for run in runs]
     valid = [p for p in points if p.void is None]

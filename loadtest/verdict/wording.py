@@ -13,7 +13,7 @@ from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
 from serving.decisions.flips import Flip
-from serving.decisions.plan.result import Objective, Plan, PoolPlan, Priced
+from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer
 from serving.decisions.plan.sensitivity import Sensitivity, What
 from serving.decisions.profile import Profile
 from serving.decisions.verdict import Reason, Verdict, Word
@@ -53,7 +53,7 @@ def paragraph(
     sources: Sequence[Source],
     check: Check | None,
     not_run: str | None,
-    card_in_question: Priced | None,
+    card_in_question: PricedServer | None,
 ) -> str:
     """All of it: the verdict, what serves the load and for how much, when the other kind would be cheaper, what is missing."""
     said = [_serves(plan, sources, check)]
@@ -91,7 +91,7 @@ def _pool(pool: PoolPlan, sources: Sequence[Source]) -> str:
     return f"{_where(pool.chosen, sources)} {many}{pool.chosen.server.variant.upper()}"
 
 
-def _where(priced: Priced, sources: Sequence[Source]) -> str:
+def _where(priced: PricedServer, sources: Sequence[Source]) -> str:
     """`on this CPU`; elsewhere the device's name, and the machine's."""
     source = _source(priced.profile, sources)
     if source is not None and source.origin == "here":
@@ -102,7 +102,7 @@ def _where(priced: Priced, sources: Sequence[Source]) -> str:
     return f"on {named} ({_from(priced)})"
 
 
-def _from(priced: Priced) -> str:
+def _from(priced: PricedServer) -> str:
     """Which machine, which day, and whether anybody measured it."""
     profile = priced.profile
     if profile.provenance == "measured":
@@ -120,7 +120,7 @@ def _source(profile: Profile, sources: Sequence[Source]) -> Source | None:
     return next((one for one in sources if one.profile is profile or one.profile == profile), None)
 
 
-def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source], gpu: Priced) -> str:
+def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source], gpu: PricedServer) -> str:
     """From where on the card would pay, or up to where the CPU would have been cheaper."""
     pools = {pool.name for pool in plan.pools}
     at = verdict.break_even_rps

@@ -1,6 +1,6 @@
 """Which of several GPU pools does the scaler weigh against the CPU, and which follow it in vain? Pure.
 
-The scaler weighs one GPU pool, the first of tandem.yaml, and the chart writes pools there in the order of their names (`scaling.lanes_of`).
+The scaler weighs one GPU pool, the first of tandem.yaml; the chart writes pools there by name (`scaling.pool_groups`).
 Any other gets servers only for traffic that no other pool may answer, whatever it costs.
 """
 

@@ -21,7 +21,7 @@ from serving.decisions.fleet import (
     cheapest,
     usable_rps,
 )
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 
 MAX_EDGES = 20_000  # of whole servers that are looked at for a break-even, a fifth of a second; beyond, a bound is told
 A_LITTLE = 1e-3  # of a server: more than rounding, and nothing that anybody would notice
@@ -46,7 +46,7 @@ def break_even_load(load: Load, cpu: Supply, gpu: Supply, max_load_ratio: float 
     return None
 
 
-def break_even_rps(cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) -> float | None:
+def break_even_rps(cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], objective: Objective) -> float | None:
     """The lowest rate above which the cheapest whole GPU servers cost less than the cheapest whole CPU servers, and stay so.
 
     0: at any rate. None: never, or a kind is missing. Above a bound that follows from the slopes the GPU is the cheaper one; from
@@ -67,7 +67,7 @@ def break_even_rps(cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Obje
 
 
 def break_evens(
-    cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], objective: Objective
 ) -> tuple[float | None, float | None, float | None]:
     """Where the GPU is fast and the CPU slow, in the middle, and the other way round."""
     low, middle, high = (
@@ -77,12 +77,14 @@ def break_evens(
     return low, middle, high
 
 
-def _slope(priced: Priced, objective: Objective) -> float:
+def _slope(priced: PricedServer, objective: Objective) -> float:
     """Price an hour of one request per second, where servers are busy."""
     return priced.per_hour / usable_rps(priced, objective)
 
 
-def _surely_cheaper_from(cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) -> float | None:
+def _surely_cheaper_from(
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], objective: Objective
+) -> float | None:
     """Whole servers cost at least their slope, and at most that and the fewest servers more."""
     slope = min(_slope(p, objective) for p in cpu)
     fewest = max(objective.min_replicas, 1)
@@ -100,6 +102,8 @@ def _edges_down(upper: float, steps: Sequence[float]) -> Iterator[float]:
     yield 0.0
 
 
-def _gpu_is_cheaper(cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective) -> bool:
+def _gpu_is_cheaper(
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective
+) -> bool:
     ours, theirs = (cheapest_alone(side, rate_rps, objective) for side in (cpu, gpu))
     return ours is not None and theirs is not None and theirs.price < ours.price

@@ -67,7 +67,7 @@ class ColdStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PoolSnapshot:
     """One look at one pool. `has_answered`: some gateway has counted another good answer of it since the look before."""
 
     num_wanted: int
@@ -78,7 +78,7 @@ class Seen:
 
 
 def follow(
-    old: tuple[ColdStart, ...], now: float, was_wanted: Mapping[str, int], seen: Mapping[str, Seen]
+    old: tuple[ColdStart, ...], now: float, was_wanted: Mapping[str, int], seen: Mapping[str, PoolSnapshot]
 ) -> tuple[ColdStart, ...]:
     """The cold starts with what this look adds, oldest first. `was_wanted`: at the look before; what is missing there begins none."""
     after = [it if it.is_over or it.pool not in seen else _further(it, now, seen[it.pool]) for it in old]
@@ -90,7 +90,7 @@ def follow(
     return tuple(after[-MOST_KEPT:])
 
 
-def _further(it: ColdStart, now: float, look: Seen) -> ColdStart:
+def _further(it: ColdStart, now: float, look: PoolSnapshot) -> ColdStart:
     if look.num_wanted == 0 and look.num_ready == 0:
         return replace(it, is_given_up=True)
     server = _farthest(it, look.servers)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from serving.decisions.fleet import replicas
-from serving.decisions.plan.result import CostPoint, Objective, Priced
+from serving.decisions.plan.result import CostPoint, Objective, PricedServer
 from serving.decisions.prices import HOUR_S, exact
 
 NUM_POINTS = 60  # of a curve: finer than a picture shows
@@ -27,25 +27,27 @@ def per_million(per_hour: float, rate_rps: float) -> float:
 class Alone:
     """Whole servers of one kind. `price` is exact, of an hour."""
 
-    priced: Priced
+    priced: PricedServer
     num_servers: int
     price: Decimal
 
 
-def cheapest_alone(servers: Sequence[Priced], rate_rps: float, objective: Objective) -> Alone | None:
+def cheapest_alone(servers: Sequence[PricedServer], rate_rps: float, objective: Objective) -> Alone | None:
     """Of which whole ones carry the rate for the least money; of equals the first."""
     counts = ((priced, replicas(priced, rate_rps, objective)) for priced in servers if priced.max_rate.rate_rps > 0)
     return min((Alone(p, n, exact(p.per_hour) * n) for p, n in counts), key=lambda it: it.price, default=None)
 
 
-def cost_point(cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective) -> CostPoint:
+def cost_point(
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective
+) -> CostPoint:
     best = [cheapest_alone(side, rate_rps, objective) for side in (cpu, gpu)]
     ours, theirs = ((it.num_servers, float(it.price)) if it else (None, None) for it in best)
     return CostPoint(rate_rps, *ours, *theirs)
 
 
 def curve(
-    cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective, min_replicas: int, max_rps: float
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], objective: Objective, min_replicas: int, max_rps: float
 ) -> tuple[CostPoint, ...]:
     """From nothing to `max_rps`, the objective's own rates among them."""
     fewest = replace(objective, min_replicas=min_replicas)

@@ -1,6 +1,6 @@
 """How many servers of each pool would pay now, going by what gateways publish, and what is said of it?
 
-Takes demands summed over gateways and what the settings say can be had; the deciding is `wake.want`. `tandem up` shows it, and whoever
+Takes demands summed over gateways and what the settings say can be had; `wake.next_target` decides. `tandem up` shows it, and whoever
 starts and stops servers asks the same function. Rule: values in, values out; the time is an argument.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 from serving.decisions.break_even import break_even_load
 from serving.decisions.fleet import EPSILON, Load, Supply, cheapest, with_gpus
 from serving.decisions.prices import EQUAL_PER_HOUR
-from serving.decisions.wake import WAKE_RULES, WakeRules, Wanted, want
+from serving.decisions.wake import WAKE_RULES, Target, WakeRules, next_target
 from serving.settings import PoolSettings, comes_and_goes
 
 GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
@@ -67,14 +67,14 @@ def supply_of(name: str, pool: PoolSettings) -> Supply:
     return Supply(price, min(least, most), most, cold_start_s, pool.min_billing_s or 0.0)
 
 
-def wanted(
-    old: Wanted | None, now: float, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
-) -> Wanted:
+def target_for(
+    old: Target | None, now: float, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
+) -> Target:
     """To be asked every second or so; `old` None at the first time, when what is there is taken for wanted."""
     steady, coming = demands[pair.steady], demands[pair.coming]
     if old is None:
-        return Wanted(steady.num_ready, coming.num_ready, now)
-    return want(old, now, load_of(pair, demands), pair.supply, pair.coming_supply, coming.num_ready, rules)
+        return Target(steady.num_ready, coming.num_ready, now)
+    return next_target(old, now, load_of(pair, demands), pair.supply, pair.coming_supply, coming.num_ready, rules)
 
 
 def load_of(pair: Pair, demands: Mapping[str, Demand]) -> Load:
@@ -87,7 +87,7 @@ Reason = Literal["short", "pays", "might_pay", "does_not_pay", "idle"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another number of servers is wanted of a pool. `reason`: what `want` went by, in a word."""
+    """Another number of servers is wanted of a pool. `reason`: what `next_target` went by, in a word."""
 
     pool: str
     before: int
@@ -97,7 +97,7 @@ class Change:
 
 
 def changes(
-    old: Wanted, new: Wanted, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
+    old: Target, new: Target, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
 ) -> list[Change]:
     """One for each pool of which another number is wanted."""
     found = []
@@ -117,7 +117,7 @@ def changes(
     return found
 
 
-def _reason(old: Wanted, new: Wanted, all_of_it: Load, pair: Pair, rules: WakeRules) -> Reason:
+def _reason(old: Target, new: Target, all_of_it: Load, pair: Pair, rules: WakeRules) -> Reason:
     """Of another number of GPUs."""
     if new.gpu < old.gpu:
         return "does_not_pay"
@@ -128,7 +128,7 @@ def _reason(old: Wanted, new: Wanted, all_of_it: Load, pair: Pair, rules: WakeRu
 
 
 def sentences(
-    old: Wanted, new: Wanted, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
+    old: Target, new: Target, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
 ) -> list[str]:
     """A line for each pool of which another number is wanted."""
     return [it.sentence for it in changes(old, new, pair, demands, rules)]

@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Literal
 
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 from serving.decisions.prices import exact
 
 EPSILON = 1e-9  # of a server: what rounding leaves is no server more
@@ -123,18 +123,18 @@ def _beside(num_gpu: int, load: Load, max_load_ratio: float) -> tuple[float, flo
 # -- servers that were measured, at a rate -----------------------------------------------------------------------------
 
 
-def usable_rps(priced: Priced, objective: Objective) -> float:
+def usable_rps(priced: PricedServer, objective: Objective) -> float:
     """What one server is planned with."""
     return priced.max_rate.rate_rps * objective.headroom_ratio
 
 
-def replicas(priced: Priced, rate_rps: float, objective: Objective) -> int:
+def replicas(priced: PricedServer, rate_rps: float, objective: Objective) -> int:
     """Of one kind alone, as if any number could be had."""
     return max(whole(rate_rps / usable_rps(priced, objective)), objective.min_replicas, 1)
 
 
 def carrying(
-    cpu: Priced | None, gpu: Priced | None, rate_rps: float, objective: Objective, *, min_gpus: int = 0
+    cpu: PricedServer | None, gpu: PricedServer | None, rate_rps: float, objective: Objective, *, min_gpus: int = 0
 ) -> Fleet | None:
     """The cheapest fleet of these kinds at a rate; None where as many as can be had do not carry it.
 
@@ -176,7 +176,7 @@ SPEEDS: tuple[End, ...] = ("low", "middle", "high")
 class PricedFleet:
     """A fleet and which servers it has; of those with a GPU the card first."""
 
-    servers: tuple[tuple[Priced, int], ...]
+    servers: tuple[tuple[PricedServer, int], ...]
     price: Decimal
 
     @property
@@ -196,7 +196,7 @@ class Choice:
         return self.gpu is not None and (self.cpu is None or self.gpu.price < self.cpu.price)
 
 
-def at_end(priced: Priced, end: End, objective: Objective) -> Priced:
+def at_end(priced: PricedServer, end: End, objective: Objective) -> PricedServer:
     """As if its rate were that end of what was measured."""
     measured = priced.max_rate
     if end == "high" and (measured.is_bounded_by_generator or is_stricter(priced, objective)):
@@ -206,13 +206,13 @@ def at_end(priced: Priced, end: End, objective: Objective) -> Priced:
     return priced if value is None else replace(priced, max_rate=replace(measured, rate_rps=value))
 
 
-def is_stricter(priced: Priced, objective: Objective) -> bool:
+def is_stricter(priced: PricedServer, objective: Objective) -> bool:
     """Whether its rate was measured for a shorter time than is asked for, so that it carries at least that."""
     return priced.max_rate.objective_s < objective.latency_p99_s * (1 - EPSILON)
 
 
 def choices(
-    cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective
 ) -> tuple[Choice, Choice, Choice]:
     """At the GPU's best, in the middle, and at its worst: nothing within what was measured is beyond the first or the last.
 
@@ -226,7 +226,7 @@ def choices(
     return Choice(slow.cpu, fast.gpu), middle, Choice(fast.cpu, slow.gpu)
 
 
-def choice(cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, objective: Objective) -> Choice:
+def choice(cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective) -> Choice:
     cpu, gpu = ([p for p in side if p.max_rate.rate_rps > 0] for side in (cpu, gpu))
     without = [_priced(one, None, carrying(one, None, rate_rps, objective)) for one in cpu]
     with_one = [_priced(None, one, carrying(None, one, rate_rps, objective)) for one in gpu]
@@ -238,7 +238,7 @@ def choice(cpu: Sequence[Priced], gpu: Sequence[Priced], rate_rps: float, object
     )
 
 
-def _priced(cpu: Priced | None, gpu: Priced | None, fleet: Fleet | None) -> PricedFleet | None:
+def _priced(cpu: PricedServer | None, gpu: PricedServer | None, fleet: Fleet | None) -> PricedFleet | None:
     if fleet is None:
         return None
     sides = ((gpu, fleet.num_gpu), (cpu, fleet.num_cpu))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from serving.decisions.fleet import choice
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 
 PRECISION = 1e-4  # of a number that would change the answer
 
@@ -28,7 +28,7 @@ class Flip:
 
 
 def flips(
-    cpu: Sequence[Priced], gpu: Sequence[Priced], break_even_rps: float | None, objective: Objective
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], break_even_rps: float | None, objective: Objective
 ) -> tuple[Flip, ...]:
     """At the highest rate asked for, by the middle of what was measured."""
     at = objective.peak_rps
@@ -60,11 +60,11 @@ def flips(
     return tuple(found)
 
 
-def _dearer(servers: Sequence[Priced], ratio: float) -> list[Priced]:
+def _dearer(servers: Sequence[PricedServer], ratio: float) -> list[PricedServer]:
     return [replace(p, per_hour=p.per_hour * ratio) for p in servers]
 
 
-def _faster(servers: Sequence[Priced], ratio: float) -> list[Priced]:
+def _faster(servers: Sequence[PricedServer], ratio: float) -> list[PricedServer]:
     return [replace(p, max_rate=replace(p.max_rate, rate_rps=p.max_rate.rate_rps * ratio)) for p in servers]
 
 

@@ -65,7 +65,7 @@ class Gateways:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Total:
     """`demands` None: nobody answers. `missed`: addresses of gateways because of which nothing may be let go."""
 
     demands: Demands | None
@@ -73,7 +73,7 @@ class Sum:
     may_lower: bool
 
 
-def hear(
+def update(
     old: Gateways, now: float, addresses: Collection[str], heard: Mapping[str, Demands], are_named: bool = True
 ) -> Gateways:
     """To be asked at every look. `addresses`: what names mean now, or last meant if not `are_named`; `heard`: who answered."""
@@ -100,28 +100,28 @@ def hear(
     return Gateways(known, whole, since, are_named)
 
 
-def summed(of: Gateways, now: float) -> Sum:
+def total_of(of: Gateways, now: float) -> Total:
     missed = tuple(sorted(address for address, it in of.known.items() if it.is_missed(now)))
     fresh = [it for it in of.known.values() if it.is_fresh(now)]
     if not fresh:
-        return Sum(None, missed, may_lower=False)
+        return Total(None, missed, may_lower=False)
     heard = _sum([it for it in fresh if it.is_heard(now)], now)
     rest = [it for it in of.known.values() if it.counts(now) and not it.is_heard(now)]
     silent, servers = _sum(rest, now), _sum(fresh, now)
     demands = {}
     for pool, seen in servers.items():
-        demand, more, most = heard.get(pool, NOBODY), silent.get(pool, NOBODY), of.whole.get(pool, ANYTHING)
+        demand, more, most = heard.get(pool, NO_DEMAND), silent.get(pool, NO_DEMAND), of.whole.get(pool, ANY_DEMAND)
         demands[pool] = Demand(
             _filled(demand.replicas, more.replicas, most.replicas),
             _filled(demand.only_replicas, more.only_replicas, most.only_replicas),
             seen.num_ready,
             _filled(demand.unseen_replicas, more.unseen_replicas, most.unseen_replicas),
         )
-    return Sum(demands, missed, may_lower=of.are_named and not missed)
+    return Total(demands, missed, may_lower=of.are_named and not missed)
 
 
-NOBODY = Demand(0.0, 0.0, 0)
-ANYTHING = Demand(inf, inf, 0, inf)
+NO_DEMAND = Demand(0.0, 0.0, 0)
+ANY_DEMAND = Demand(inf, inf, 0, inf)
 
 
 def _filled(heard: float, missing: float, whole: float) -> float:
@@ -134,7 +134,7 @@ def _sum(gateways: Iterable[Gateway], now: float) -> dict[str, Demand]:
     for it in gateways:
         share = it.remains(now)
         for pool, said in (it.said or {}).items():
-            so_far = total.get(pool, NOBODY)
+            so_far = total.get(pool, NO_DEMAND)
             total[pool] = Demand(
                 so_far.replicas + share * said.replicas,
                 so_far.only_replicas + share * said.only_replicas,

@@ -15,7 +15,7 @@ from serving.decisions.break_even import break_evens
 from serving.decisions.fleet import Choice, PricedFleet, choices, is_stricter
 from serving.decisions.flips import Flip, flips
 from serving.decisions.plan.matching import pool_of
-from serving.decisions.plan.result import Objective, Plan, Priced
+from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
 
 Word = Literal["pays", "does_not_pay", "depends", "inconclusive"]
@@ -169,7 +169,9 @@ def _too_dear(plan: Plan) -> tuple[Word, list[Reason]] | None:
     return None if cap is None else ("does_not_pay", [Reason("over_cap", None, cap.possible, cap.wanted)])
 
 
-def _answer(at_rates: Sequence[AtRate], deciding: Sequence[Priced], objective: Objective) -> tuple[Word, list[Reason]]:
+def _answer(
+    at_rates: Sequence[AtRate], deciding: Sequence[PricedServer], objective: Objective
+) -> tuple[Word, list[Reason]]:
     words = {at.word for at in at_rates}
     if not at_rates:
         return "inconclusive", [Reason("unmet", detail="no rate above 0")]
@@ -208,14 +210,14 @@ def _unsure(at: AtRate) -> Reason:
 # -- may it be told? ---------------------------------------------------------------------------------------------------
 
 
-def _deciding(choices: Sequence[tuple[Choice, Choice, Choice]]) -> list[Priced]:
+def _deciding(choices: Sequence[tuple[Choice, Choice, Choice]]) -> list[PricedServer]:
     """Servers that are in the cheapest fleet of either kind somewhere within what was measured, at a rate that was asked for."""
     fleets = [fleet for three in choices for one in three for fleet in (one.cpu, one.gpu) if fleet is not None]
     found = {id(priced.server): priced for fleet in fleets for priced, count in fleet.servers if count}
     return list(found.values())
 
 
-def _doubts(deciding: Sequence[Priced]) -> list[Reason]:
+def _doubts(deciding: Sequence[PricedServer]) -> list[Reason]:
     """Of what was measured by ourselves; what a file tells has no runs."""
     doubts = []
     for priced in deciding:
@@ -234,7 +236,7 @@ def _doubts(deciding: Sequence[Priced]) -> list[Reason]:
     return doubts
 
 
-def _num_behind(priced: Priced) -> int | None:
+def _num_behind(priced: PricedServer) -> int | None:
     """Requests that were due in the runs that met what is told as the highest rate. None where a profile keeps no runs."""
     told = priced.max_rate
     behind = [

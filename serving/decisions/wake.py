@@ -44,7 +44,7 @@ WAKE_RULES = WakeRules()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Target:
     """Servers wanted now, and what must be remembered until the next look: what staying as it is has cost, in which direction."""
 
     cpu: int
@@ -57,9 +57,9 @@ class Wanted:
     wakes: tuple[float, ...] = ()
 
 
-def want(
-    old: Wanted, now: float, needed: Load, cpu: Supply, gpu: Supply, num_gpu_ready: int, rules: WakeRules = WAKE_RULES
-) -> Wanted:
+def next_target(
+    old: Target, now: float, needed: Load, cpu: Supply, gpu: Supply, num_gpu_ready: int, rules: WakeRules = WAKE_RULES
+) -> Target:
     """To be asked every second or so."""
     best = advised(needed, cpu, gpu, old.gpu, rules)
     staying = with_gpus(old.gpu, needed, cpu, gpu, rules.max_load_ratio)
@@ -80,8 +80,8 @@ def want(
     hold_s = rules.handover_s if 0 < num_gpu <= num_gpu_ready else rules.cpu_hold_s
     num_cpu, low_since = _cpu(old, now, bridging, max(hold_s, cpu.min_billing_s))
     if num_gpu != old.gpu:
-        return Wanted(num_cpu, num_gpu, now, 0.0, 0.0, now, low_since, wakes)
-    return Wanted(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)
+        return Target(num_cpu, num_gpu, now, 0.0, 0.0, now, low_since, wakes)
+    return Target(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)
 
 
 def advised(needed: Load, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRules = WAKE_RULES) -> Fleet:
@@ -101,7 +101,7 @@ def advised(needed: Load, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRul
     return min((careful, hoped), key=lambda m: (round(m.short, 6), m.price, m.num_gpu))
 
 
-def _cost_of_staying(old: Wanted, best: Fleet, staying: Fleet, passed_s: float) -> float:
+def _cost_of_staying(old: Target, best: Fleet, staying: Fleet, passed_s: float) -> float:
     """More GPUs would be cheaper: it rises. Fewer would: it falls. It begins anew when the direction changes."""
     saved = max(0.0, staying.price_per_hour - best.price_per_hour) * passed_s / HOUR_S
     if best.num_gpu > old.gpu:
@@ -111,7 +111,7 @@ def _cost_of_staying(old: Wanted, best: Fleet, staying: Fleet, passed_s: float) 
     return 0.0
 
 
-def _cpu(old: Wanted, now: float, needed: int, hold_s: float) -> tuple[int, float | None]:
+def _cpu(old: Target, now: float, needed: int, hold_s: float) -> tuple[int, float | None]:
     if needed >= old.cpu:
         return needed, None
     since = now if old.cpu_low_since is None else old.cpu_low_since

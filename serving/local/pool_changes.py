@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from serving import http_client
-from serving.decisions.demand import Demand, pair_of, sentences, wanted
-from serving.decisions.wake import Wanted
+from serving.decisions.demand import Demand, pair_of, sentences, target_for
+from serving.decisions.wake import Target
 from serving.settings import GatewaySettings, is_loopback
 
 PROBE_TIMEOUT_S = 2.0  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
@@ -36,7 +36,7 @@ async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | N
     return answer.status
 
 
-EVERY_S = 1.0  # how often `wake.want` is to be asked
+EVERY_S = 1.0  # how often `wake.next_target` is to be called
 GIVE_UP_S = 5.0  # a gateway that is so busy has other news
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -70,7 +70,7 @@ class PoolChanges:
     def __init__(self, settings: GatewaySettings) -> None:
         self._pair = pair_of(settings.pools)
         self._states: dict[str, str] = {}
-        self._wanted: Wanted | None = None
+        self._wanted: Target | None = None
         self._served: dict[str, str] | None = None
 
     def lines(self, status: Mapping[str, Any], now: float) -> list[str]:
@@ -84,7 +84,7 @@ class PoolChanges:
             return said
         demands = {name: _demand(pool) for name, pool in pools.items()}
         old = self._wanted
-        self._wanted = wanted(old, now, self._pair, demands)
+        self._wanted = target_for(old, now, self._pair, demands)
         return said if old is None else said + sentences(old, self._wanted, self._pair, demands)
 
     def _of_models(self, status: Mapping[str, Any]) -> list[str]:

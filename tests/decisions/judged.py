@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.decisions.plan.result import Objective, Plan, Priced
+from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.prices import Offer
 from serving.decisions.profile import MaxRate, Profile, ServerProfile, Settings
 from serving.measure.machine import Machine
@@ -47,14 +47,14 @@ def profile(*servers: ServerProfile, **given: Any) -> Profile:
     return Profile(**told | given)
 
 
-def priced(one: Profile, which: ServerProfile, per_hour: float, name: str | None = None) -> Priced:
+def priced(one: Profile, which: ServerProfile, per_hour: float, name: str | None = None) -> PricedServer:
     device = "cpu" if which.device.endswith("cpu") else "gpu"
     cards = (0, None) if device == "cpu" else (1, "T4")
     offer = Offer(name or f"{device}.large", per_hour, 4, device, *cards)
-    return Priced(one, which, offer, 1.0, per_hour, which.max_rates[0])
+    return PricedServer(one, which, offer, 1.0, per_hour, which.max_rates[0])
 
 
-def plan(*considered: Priced, rates: tuple[tuple[float, float], ...] = ((24, 200),), **given: Any) -> Plan:
+def plan(*considered: PricedServer, rates: tuple[tuple[float, float], ...] = ((24, 200),), **given: Any) -> Plan:
     objective = Objective(OBJECTIVE_S, rates, **given)
     return Plan("digits", objective, "$", (), None, None, None, (), (), considered)
 

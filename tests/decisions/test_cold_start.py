@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from serving.decisions.cold_start import MOST_KEPT, PHASES, ColdStart, Seen, Server, follow
+from serving.decisions.cold_start import MOST_KEPT, PHASES, ColdStart, PoolSnapshot, Server, follow
 
 DECIDED = 1000.5
 POD = Server("gpu-a", 1002.0, 1003.0, 1060.0, 1062.0, 1100.0, 1110.0)
 WHOLE = ColdStart("gpu", DECIDED, POD, warm_at=1113.0, answered_at=1114.0)
-COLD = Seen(num_wanted=1, num_ready=0, is_warm=False, has_answered=False)
+COLD = PoolSnapshot(num_wanted=1, num_ready=0, is_warm=False, has_answered=False)
 
 
 def test_a_cold_start_falls_into_phases_that_add_up() -> None:
@@ -44,7 +44,7 @@ def test_clocks_that_differ_make_no_phase_negative() -> None:
     assert (phases["decision"], phases["warm_up"]) == (0.0, 0.0)
 
 
-def follow_all(*looks: tuple[float, int, Seen], old: tuple[ColdStart, ...] = ()) -> tuple[ColdStart, ...]:
+def follow_all(*looks: tuple[float, int, PoolSnapshot], old: tuple[ColdStart, ...] = ()) -> tuple[ColdStart, ...]:
     """Looks as (now, what was wanted before, what is seen now)."""
     for now, before, seen in looks:
         old = follow(old, now, {"gpu": before}, {"gpu": seen})
@@ -84,7 +84,7 @@ def test_a_pool_that_is_let_go_while_it_still_answers_is_not_given_up_yet() -> N
         pytest.param(0, replace(COLD, num_wanted=0), id="none is wanted"),
     ],
 )
-def test_only_a_pool_that_comes_from_nothing_starts_cold(before: int, seen: Seen) -> None:
+def test_only_a_pool_that_comes_from_nothing_starts_cold(before: int, seen: PoolSnapshot) -> None:
     assert follow_all((DECIDED, before, seen)) == ()
 
 

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from serving.decisions.demand import COLD_START_S, GPU_COLD_START_S, Demand, Pair, pair_of, sentences, supply_of, wanted
-from serving.decisions.wake import Supply, WakeRules, Wanted
+from serving.decisions.demand import (
+    COLD_START_S,
+    GPU_COLD_START_S,
+    Demand,
+    Pair,
+    pair_of,
+    sentences,
+    supply_of,
+    target_for,
+)
+from serving.decisions.wake import Supply, Target, WakeRules
 from serving.settings import PoolSettings
 
 RULES = WakeRules(max_load_ratio=1.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)
@@ -46,12 +55,12 @@ def test_there_is_nothing_to_weigh_without_both_kinds_of_pools() -> None:
 PAIR = Pair("cpu", "gpu", Supply(0.25, 1, 8), Supply(1.0, 0, 2, 60.0))
 
 
-def run(demands: dict[str, Demand], seconds: int, wanted_now: Wanted | None = None) -> tuple[Wanted, list[str]]:
+def run(demands: dict[str, Demand], seconds: int, wanted_now: Target | None = None) -> tuple[Target, list[str]]:
     """A look a second."""
     said: list[str] = []
     start = int(wanted_now.at) + 1 if wanted_now else 0
     for now in range(start, start + seconds):
-        new = wanted(wanted_now, float(now), PAIR, demands, RULES)
+        new = target_for(wanted_now, float(now), PAIR, demands, RULES)
         if wanted_now is not None:
             said += sentences(wanted_now, new, PAIR, demands, RULES)
         wanted_now = new
@@ -70,7 +79,7 @@ def test_a_gpu_that_would_pay_is_told_once_with_demand_and_break_even() -> None:
 
 
 def test_what_is_there_at_first_is_taken_for_wanted() -> None:
-    assert run({"cpu": Demand(0.0, 0.0, 2), "gpu": Demand(0.0, 0.0, 1)}, 1)[0] == Wanted(2, 1, 0.0)
+    assert run({"cpu": Demand(0.0, 0.0, 2), "gpu": Demand(0.0, 0.0, 1)}, 1)[0] == Target(2, 1, 0.0)
 
 
 def test_servers_of_the_steady_pool_are_told_too() -> None:

@@ -7,7 +7,7 @@ from math import exp
 import pytest
 
 from serving.decisions.demand import Demand
-from serving.decisions.gateways import FRESH_S, GONE_S, SILENT_S, Gateways, Sum, hear, summed
+from serving.decisions.gateways import FRESH_S, GONE_S, SILENT_S, Gateways, Total, total_of, update
 from serving.scheduling.bridge import WINDOW_S
 
 
@@ -22,30 +22,30 @@ class Bed:
         self.now, self.state = 100.0, Gateways()
         self.look(**at_first)
 
-    def look(self, *, unheard: str = "", are_named: bool = True, **demands: float) -> Sum:
+    def look(self, *, unheard: str = "", are_named: bool = True, **demands: float) -> Total:
         """Each name is an address that DNS gives; those of `unheard` are given and do not answer."""
         heard = {name: said(value) for name, value in demands.items()}
-        self.state = hear(self.state, self.now, [*demands, *unheard], heard, are_named)
+        self.state = update(self.state, self.now, [*demands, *unheard], heard, are_named)
         self.now += 1.0
-        return summed(self.state, self.now - 1.0)
+        return total_of(self.state, self.now - 1.0)
 
 
-def gpu(of: Sum) -> float:
+def gpu(of: Total) -> float:
     assert of.demands is not None
     return of.demands["gpu"].replicas
 
 
 def test_demands_add_up_and_servers_do_not() -> None:
-    state = hear(Gateways(), 0.0, ["A", "B"], {"A": said(0.5, 2), "B": said(0.25, 1)})
-    assert summed(state, 0.0) == Sum({"gpu": Demand(0.75, 0.375, 2)}, (), may_lower=True)
+    state = update(Gateways(), 0.0, ["A", "B"], {"A": said(0.5, 2), "B": said(0.25, 1)})
+    assert total_of(state, 0.0) == Total({"gpu": Demand(0.75, 0.375, 2)}, (), may_lower=True)
 
 
 def test_what_is_an_upper_bound_adds_up_and_is_filled_up_like_what_is_known() -> None:
     both = {"A": {"gpu": Demand(1.0, 0.0, 0)}, "B": {"gpu": Demand(4.0, 0.0, 0, 4.0)}}
-    state = hear(Gateways(), 0.0, ["A", "B"], both)
-    moved = hear(state, 1.0, ["A", "B"], {"A": {"gpu": Demand(1.5, 0.0, 0)}})
+    state = update(Gateways(), 0.0, ["A", "B"], both)
+    moved = update(state, 1.0, ["A", "B"], {"A": {"gpu": Demand(1.5, 0.0, 0)}})
     for now, of in ((0.0, state), (1.0, moved)):
-        demands = summed(of, now).demands
+        demands = total_of(of, now).demands
         assert demands is not None
         assert (demands["gpu"].replicas, demands["gpu"].unseen_replicas) == (5.0, 4.0)
 
@@ -174,8 +174,8 @@ def test_when_nobody_answers_nothing_is_known_and_hearing_begins_anew() -> None:
 
 def test_without_any_address_nothing_is_known_and_nothing_is_nothing() -> None:
     bed = Bed(A=1.0)
-    assert bed.look() == Sum(None, ("A",), may_lower=False)
-    assert Bed().look() == Sum(None, (), may_lower=False)
+    assert bed.look() == Total(None, ("A",), may_lower=False)
+    assert Bed().look() == Total(None, (), may_lower=False)
 
 
 def test_names_that_cannot_be_looked_up_let_nothing_go_down() -> None:
@@ -187,5 +187,5 @@ def test_names_that_cannot_be_looked_up_let_nothing_go_down() -> None:
 
 def test_a_pool_that_only_one_gateway_names_is_summed_as_far_as_it_goes() -> None:
     heard = {"A": said(0.5), "B": {**said(0.5), "cpu": Demand(3.0, 0.0, 4)}}
-    found = summed(hear(Gateways(), 0.0, ["A", "B"], heard), 0.0)
+    found = total_of(update(Gateways(), 0.0, ["A", "B"], heard), 0.0)
     assert found.demands == {"gpu": Demand(1.0, 0.5, 1), "cpu": Demand(3.0, 0.0, 4)}

@@ -10,7 +10,7 @@ import pytest
 
 from serving.decisions.demand import Demand
 from serving.decisions.gateways import FRESH_S, GONE_S
-from serving.decisions.scaling import Lane, Look, Scaling, lanes_of, step
+from serving.decisions.scaling import PoolGroup, Scaling, Snapshot, pool_groups, step
 from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings
@@ -35,8 +35,8 @@ class Bed:
     """A look a second; what a look does not say is as it was said before."""
 
     def __init__(self, pools: Mapping[str, PoolSettings] = POOLS, rules: WakeRules = EAGER, **look: Any) -> None:
-        self.lanes, self.rules = lanes_of(pools), rules
-        self.said = replace(Look(("A",), {}), **look)
+        self.groups, self.rules = pool_groups(pools), rules
+        self.said = replace(Snapshot(("A",), {}), **look)
         self.state = Scaling()
         self.now = 1000.0
         self.lines: list[tuple[str, int, int, str]] = []
@@ -45,7 +45,7 @@ class Bed:
         self.said = replace(self.said, **look)
         for _ in range(seconds):
             self.now += 1.0
-            self.state = step(self.state, self.now, self.said, self.lanes, self.rules)
+            self.state = step(self.state, self.now, self.said, self.groups, self.rules)
             self.lines += [(it.pool, it.before, it.after, it.reason) for it in self.state.changes]
         return self.state
 
@@ -181,7 +181,7 @@ def test_a_gateway_that_dies_flaps_nothing_though_its_demand_moves() -> None:
 def test_a_clock_that_goes_back_stands_still() -> None:
     bed = awake()
     before = bed.state
-    again = step(before, before.at - 5000.0, bed.said, bed.lanes, bed.rules)
+    again = step(before, before.at - 5000.0, bed.said, bed.groups, bed.rules)
     assert again.at == before.at
     assert again.replicas == before.replicas
     bed.now -= 5000.0
@@ -200,16 +200,16 @@ def test_a_node_that_is_paid_for_longer_is_kept_for_it() -> None:
 # -- pools without a counterpart ---------------------------------------------------------------------------------------
 
 
-def lanes(*names: str) -> list[tuple[str, str, bool]]:
-    made: tuple[Lane, ...] = lanes_of({name: pool(name.rstrip("0123456789")) for name in names})
+def groups(*names: str) -> list[tuple[str, str, bool]]:
+    made: tuple[PoolGroup, ...] = pool_groups({name: pool(name.rstrip("0123456789")) for name in names})
     return [(it.pair.steady, it.pair.coming, it.is_first) for it in made]
 
 
 def test_the_first_of_each_kind_are_weighed_and_any_other_stands_alone() -> None:
-    assert lanes("cpu", "gpu") == [("cpu", "gpu", True)]
-    assert lanes("gpu", "gpu2", "cpu", "cpu2") == [("cpu", "gpu", True), ("cpu2", "", False), ("", "gpu2", False)]
-    assert lanes("cpu") == [("cpu", "", True)]
-    assert lanes("gpu", "gpu2") == [("", "gpu", True), ("", "gpu2", False)]
+    assert groups("cpu", "gpu") == [("cpu", "gpu", True)]
+    assert groups("gpu", "gpu2", "cpu", "cpu2") == [("cpu", "gpu", True), ("cpu2", "", False), ("", "gpu2", False)]
+    assert groups("cpu") == [("cpu", "", True)]
+    assert groups("gpu", "gpu2") == [("", "gpu", True), ("", "gpu2", False)]
 
 
 def test_a_pool_alone_follows_its_demand() -> None:

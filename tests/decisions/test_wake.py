@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving.decisions.break_even import break_even_load
 from serving.decisions.fleet import Load, Supply, cheapest, with_gpus
-from serving.decisions.wake import WakeRules, Wanted, advised, want
+from serving.decisions.wake import Target, WakeRules, advised, next_target
 
 CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=20)
 FIXED_CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=4)
@@ -73,19 +73,19 @@ def run(
     *,
     gpu: Supply = GPU,
     every_s: int = 1,
-) -> list[Wanted]:
+) -> list[Target]:
     """Demands of (seconds, CPU servers) one after another, a look a second; GPUs are there as soon as they are wanted."""
-    wanted, looks = Wanted(1, 0), []
+    wanted, looks = Target(1, 0), []
     for seconds, cpu in demand:
         for _ in range(int(seconds) // every_s):
-            wanted = want(wanted, (len(looks) + 1.0) * every_s, load(cpu), supply, gpu, wanted.gpu, rules)
+            wanted = next_target(wanted, (len(looks) + 1.0) * every_s, load(cpu), supply, gpu, wanted.gpu, rules)
             looks.append(wanted)
     return looks
 
 
-def changes(looks: list[Wanted]) -> list[tuple[int, int]]:
+def changes(looks: list[Target]) -> list[tuple[int, int]]:
     """(second, GPUs) where their number changes."""
-    pairs = zip([Wanted(0, 0), *looks], looks, strict=False)
+    pairs = zip([Target(0, 0), *looks], looks, strict=False)
     return [(at + 1, after.gpu) for at, (before, after) in enumerate(pairs) if before.gpu != after.gpu]
 
 
@@ -151,9 +151,9 @@ def test_below_break_even_no_gpu_is_in_the_cheapest_mix_and_just_above_one_is(
 
 
 def test_what_only_a_gpu_does_in_time_wakes_one() -> None:
-    wanted = Wanted(1, 0)
+    wanted = Target(1, 0)
     for now in range(10):
-        wanted = want(wanted, float(now), load(0.0, gpu_only=0.1), CPU, GPU, 0, EVEN)
+        wanted = next_target(wanted, float(now), load(0.0, gpu_only=0.1), CPU, GPU, 0, EVEN)
     assert wanted.gpu == 1
 
 
@@ -174,11 +174,11 @@ def test_a_gpu_whose_node_is_paid_for_by_the_hour_is_kept_so_long() -> None:
 
 
 def test_a_cpu_server_that_is_paid_for_longer_goes_later() -> None:
-    wanted, none, cpu = Wanted(4, 0), Supply(1.0, 0, 0), Supply(0.2, 1, 20, min_billing_s=900.0)
+    wanted, none, cpu = Target(4, 0), Supply(1.0, 0, 0), Supply(0.2, 1, 20, min_billing_s=900.0)
     for now in range(900):
-        wanted = want(wanted, float(now), load(0.5), cpu, none, 0, EVEN)
+        wanted = next_target(wanted, float(now), load(0.5), cpu, none, 0, EVEN)
     assert wanted.cpu == 4
-    assert want(wanted, 900.0, load(0.5), cpu, none, 0, EVEN).cpu == 1
+    assert next_target(wanted, 900.0, load(0.5), cpu, none, 0, EVEN).cpu == 1
 
 
 def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> None:
@@ -192,9 +192,9 @@ UNSEEN = Load(6.0, 6.0, gpu_unseen=6.0)  # two servers more than there are CPUs;
 
 
 def test_of_gpus_that_nobody_has_seen_one_is_woken_whatever_they_might_take() -> None:
-    looks = [Wanted(4, 0)]
+    looks = [Target(4, 0)]
     for now in range(1, 600):
-        looks.append(want(looks[-1], float(now), UNSEEN, FIXED_CPU, GPU, 0, EVEN))
+        looks.append(next_target(looks[-1], float(now), UNSEEN, FIXED_CPU, GPU, 0, EVEN))
     assert changes(looks[1:]) == [(5, 1)]
 
 
@@ -215,19 +215,21 @@ def test_of_gpus_that_nobody_has_seen_one_is_tried_where_it_might_save_money(
     demand: Load, woken_at: int | None
 ) -> None:
     """A cold start's worth of what it might save, of 3.0 an hour all but 1.4."""
-    looks = [Wanted(15, 0)]
+    looks = [Target(15, 0)]
     for now in range(1, 3600):
-        looks.append(want(looks[-1], float(now), demand, CPU, CARD, 0))
+        looks.append(next_target(looks[-1], float(now), demand, CPU, CARD, 0))
     assert {it.gpu for it in looks} == {0} | ({1} if woken_at else set())
     if woken_at:
         assert looks[-1].gpu_since == pytest.approx(woken_at, abs=3)
 
 
 def test_a_gpu_that_was_tried_goes_when_it_does_not_pay_and_is_not_tried_again() -> None:
-    wanted, numbers = Wanted(15, 0), []
+    wanted, numbers = Target(15, 0), []
     for now in range(1, 7200):
         unseen = 10.0 if not any(numbers) or now < 600 else 0.0
-        wanted = want(wanted, float(now), Load(10.0, 10.0, gpu_unseen=unseen), CPU, CARD, 0 if unseen else wanted.gpu)
+        wanted = next_target(
+            wanted, float(now), Load(10.0, 10.0, gpu_unseen=unseen), CPU, CARD, 0 if unseen else wanted.gpu
+        )
         numbers.append(wanted.gpu)
     assert [number for number, _ in groupby(numbers)] == [0, 1, 0]
     assert numbers.index(0, 600) < 600 + 400  # it has cost as much as its cold start
@@ -236,18 +238,18 @@ def test_a_gpu_that_was_tried_goes_when_it_does_not_pay_and_is_not_tried_again()
 @pytest.mark.parametrize(("each", "most"), [(0.1, 1), (0.3, 3), (1.0, 4)])
 def test_as_soon_as_one_answers_as_many_are_woken_as_are_needed_and_never_more(each: float, most: int) -> None:
     """`each`: GPUs that the work of a CPU server keeps busy, in truth; what was noted before fades. Four CPU servers take a third of it."""
-    looks = [Wanted(4, 1)]
+    looks = [Target(4, 1)]
     for now in range(1, 60):
         faded = exp(-now / 10)
         demand = Load(12.0, 12.0 * (faded + (1 - faded) * each), gpu_unseen=12.0 * faded)
-        looks.append(want(looks[-1], float(now), demand, FIXED_CPU, GPU, looks[-1].gpu, EVEN))
+        looks.append(next_target(looks[-1], float(now), demand, FIXED_CPU, GPU, looks[-1].gpu, EVEN))
     assert max(it.gpu for it in looks) == looks[30].gpu == most
 
 
 def test_a_burst_that_needs_four_gpus_gets_four_at_once_where_their_speed_is_known() -> None:
-    wanted, burst = Wanted(4, 0), Load(40.0, 4.0)
+    wanted, burst = Target(4, 0), Load(40.0, 4.0)
     for now in range(1, 7):
-        wanted = want(wanted, float(now), burst, FIXED_CPU, GPU, 0, EVEN)
+        wanted = next_target(wanted, float(now), burst, FIXED_CPU, GPU, 0, EVEN)
     assert wanted.gpu == 4
 
 
@@ -267,23 +269,23 @@ def test_what_was_asked_for_already_and_what_is_always_kept_stays_although_it_wa
 
 
 def test_cpu_servers_bridge_until_the_gpu_is_there_and_then_go_slowly() -> None:
-    wanted = Wanted(1, 0)
+    wanted = Target(1, 0)
     for now in range(600):
-        wanted = want(wanted, float(now), load(9.0), CPU, GPU, 0, EVEN)
+        wanted = next_target(wanted, float(now), load(9.0), CPU, GPU, 0, EVEN)
     assert (wanted.cpu, wanted.gpu) == (9, 1)
     for now in range(600, 660):
-        wanted = want(wanted, float(now), load(9.0), CPU, GPU, 1, EVEN)
+        wanted = next_target(wanted, float(now), load(9.0), CPU, GPU, 1, EVEN)
     assert wanted.cpu == 9
-    wanted = want(wanted, 660.0, load(9.0), CPU, GPU, 1, EVEN)
+    wanted = next_target(wanted, 660.0, load(9.0), CPU, GPU, 1, EVEN)
     assert wanted.cpu == 1
 
 
 def test_without_a_gpu_cpu_servers_go_only_after_the_autoscalers_usual_time() -> None:
-    wanted, none = Wanted(4, 0), Supply(1.0, 0, 0)
+    wanted, none = Target(4, 0), Supply(1.0, 0, 0)
     for now in range(300):
-        wanted = want(wanted, float(now), load(0.5), CPU, none, 0, EVEN)
+        wanted = next_target(wanted, float(now), load(0.5), CPU, none, 0, EVEN)
     assert wanted.cpu == 4
-    assert want(wanted, 300.0, load(0.5), CPU, none, 0, EVEN).cpu == 1
+    assert next_target(wanted, 300.0, load(0.5), CPU, none, 0, EVEN).cpu == 1
 
 
 DEMANDS = st.lists(st.tuples(st.integers(1, 900), st.floats(0, 40)), min_size=1, max_size=12)
@@ -322,7 +324,7 @@ def test_not_knowing_the_future_costs_at_most_three_times_of_knowing_it(demand: 
     looks = run([(10.0 * s, d) for s, d in demand], CPU, EVEN, gpu=one, every_s=10)
     levels = [d for s, d in demand for _ in range(s)]
     cost = 0.0
-    for before, level in zip([Wanted(1, 0), *looks], levels, strict=False):
+    for before, level in zip([Target(1, 0), *looks], levels, strict=False):
         cost += with_gpus(before.gpu, load(level), CPU, one, 1.0).price_per_hour / 360
     cost += sum(count for _, count in changes(looks)) * one.price_per_hour * one.cold_start_s / 3600
     assert cost <= 3 * optimum([(10 * s, d) for s, d in demand]) + 0.02

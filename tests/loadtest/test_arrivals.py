@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.arrivals import Arrivals, schedule
-from serving.decisions.simulate.arrivals import Made, bursts
+from serving.decisions.simulate.arrivals import PoissonArrivals, bursts
 
 POISSON = Arrivals("poisson", 200.0)
 BURSTS = Arrivals("bursts", 100.0, burst_times=5.0, burst_every_s=4.0, burst_lasting_s=1.0)
@@ -47,7 +47,7 @@ def test_bursts_have_the_rate_on_average_and_vary_more() -> None:
 
 def test_the_simulator_means_the_same_by_bursts() -> None:
     """Of the same four numbers: as many requests, and as many crowded seconds."""
-    made = Made(bursts(100.0, BURSTS.bursts, random.Random(1)), 4000.0, lambda number: random.Random(number))
+    made = PoissonArrivals(bursts(100.0, BURSTS.bursts, random.Random(1)), 4000.0, lambda number: random.Random(number))
     simulated = [sum(made.asked(second).values()) for second in range(4000)]
     sent = [0] * 4000
     for at in schedule(BURSTS, 4000.0, seed=1):

@@ -22,7 +22,7 @@ from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.stack import stack
 from serving.decisions.files.prices import read_prices
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 from serving.decisions.plan.search import make_plan
 from serving.decisions.profile import LoadPoint
 from serving.repository import Repository
@@ -62,7 +62,7 @@ def plans(folder: Path) -> Iterator[Verdict]:
     yield from verdicts(most, at_most, as_planned, beyond)
 
 
-def _run(repository: Path, chosen: Priced, rate_rps: float, folder: Path, number: int) -> LoadPoint:
+def _run(repository: Path, chosen: PricedServer, rate_rps: float, folder: Path, number: int) -> LoadPoint:
     """On a server of its own. A run that says nothing of the server is made once more."""
     server = chosen.server
     folder.mkdir()

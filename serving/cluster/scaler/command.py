@@ -20,7 +20,7 @@ from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
-from serving.decisions.scaling import lanes_of, unweighed
+from serving.decisions.scaling import pool_groups, unweighed
 from serving.errors import UserError
 from serving.settings import read_settings
 
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
     key()
     if options.port == options.grpc_port:
         raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
-    lanes = lanes_of(settings.pools)
+    groups = pool_groups(settings.pools)
     cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
     async def serve() -> None:
@@ -62,13 +62,13 @@ def run(options: Options) -> int:
         pages.start()
         if external is not None:
             await external.start()
-        if beside := unweighed(lanes):
+        if beside := unweighed(groups):
             _say(
-                f"weighed: {lanes[0].pair.coming} alone, the first that comes and goes; {', '.join(beside)}: servers only for "
+                f"weighed: {groups[0].pair.coming} alone, the first that comes and goes; {', '.join(beside)}: servers only for "
                 "traffic that no other pool may answer (docs/scaler.md)"
             )
         _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
-        looking = asyncio.create_task(Reconciler(names, cluster, lanes, state, key, _say).run())
+        looking = asyncio.create_task(Reconciler(names, cluster, groups, state, key, _say).run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
         if looking.done():

@@ -16,11 +16,11 @@ from serving.cluster.scaler.discovery import Endpoint, GatewayNames
 from serving.cluster.scaler.liveness import RestartDetector, SilenceLog
 from serving.cluster.scaler.reports import GatewayReport, NoReport, UnusableReport, parse_report, read_demand
 from serving.cluster.scaler.state import Result, ScalerState
-from serving.decisions.cold_start import ColdStart, Seen, follow
-from serving.decisions.scaling import Lane, Look, Scaling, step
+from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
+from serving.decisions.scaling import PoolGroup, Scaling, Snapshot, step
 from serving.decisions.wake import WAKE_RULES, WakeRules
 
-EVERY_S = 1.0  # how often `wake.want` is to be asked
+EVERY_S = 1.0  # how often `wake.next_target` is to be called
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Reconciler:
         self,
         names: GatewayNames,
         cluster: ClusterState,
-        lanes: tuple[Lane, ...],
+        groups: tuple[PoolGroup, ...],
         state: ScalerState,
         key: Callable[[], str | None],
         say: Callable[[str], None],
         rules: WakeRules = WAKE_RULES,
     ) -> None:
-        self._names, self._cluster, self._lanes, self._state = names, cluster, lanes, state
+        self._names, self._cluster, self._groups, self._state = names, cluster, groups, state
         self._key, self._say, self._rules = key, say, rules
         self._scaling = Scaling()
         self._last_wanted: Mapping[str, int] = {}
@@ -78,14 +78,14 @@ class Reconciler:
         named = self._names.look(time.monotonic())
         places = tuple(place.text for place in named.places)
         now = self._by_restart(places, await read_all(named.places, self._state.pools, self._key()))
-        look = Look(
+        look = Snapshot(
             addresses=tuple(map(self._restarts.name, places)),
             heard={address: it.demands for address, it in now.reports.items()},
             are_named=named.are_known,
             there=self._cluster.replicas,
             is_there_known=self._cluster.is_settled(),
         )
-        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._lanes, self._rules)
+        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._groups, self._rules)
         self._follow_cold_starts(now)
         self._log_changes(old, now, named.problem)
         self._before = now
@@ -105,7 +105,7 @@ class Reconciler:
         wanted, demands = self._scaling.replicas, self._scaling.demands
         if wanted is not None and demands is not None:
             seen = {
-                pool: Seen(
+                pool: PoolSnapshot(
                     number,
                     demands[pool].num_ready,
                     any(it.states.get(pool) == "ready" for it in now.reports.values()),

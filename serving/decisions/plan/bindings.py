@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from serving.decisions.fleet import usable_rps
 from serving.decisions.plan.matching import pool_of
-from serving.decisions.plan.result import Binding, Objective, Priced
+from serving.decisions.plan.result import Binding, Objective, PricedServer
 from serving.decisions.profile import Profile, ServerProfile
 
 
@@ -17,7 +17,7 @@ def why_not(
     model: str,
     objective: Objective,
     profiles: Sequence[Profile],
-    considered: Sequence[Priced],
+    considered: Sequence[PricedServer],
     prices_at_peak: Sequence[float],
     gateway_per_hour: float,
     currency: str,
@@ -71,7 +71,7 @@ def _seen_s(servers: Sequence[ServerProfile], rows: int) -> Iterator[float]:
         yield from (t.latency_p99_s for t in through if t.latency_p99_s is not None)
 
 
-def _too_few(objective: Objective, considered: Sequence[Priced]) -> Binding:
+def _too_few(objective: Objective, considered: Sequence[PricedServer]) -> Binding:
     most = objective.max_replicas or 0
     possible = most * sum(
         max((usable_rps(p, objective) for p in considered if p.pool == pool), default=0.0) for pool in ("cpu", "gpu")
@@ -81,7 +81,7 @@ def _too_few(objective: Objective, considered: Sequence[Priced]) -> Binding:
 
 
 def _too_dear(
-    objective: Objective, considered: Sequence[Priced], cheapest_per_hour: float, currency: str
+    objective: Objective, considered: Sequence[PricedServer], cheapest_per_hour: float, currency: str
 ) -> Iterator[Binding]:
     cap = objective.max_price_per_hour
     if cap is not None and cheapest_per_hour > cap:

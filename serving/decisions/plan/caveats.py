@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import date
 
 from serving.decisions.plan.matching import Match, match, may_be_served, pool_of
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 from serving.decisions.prices import Offer, PriceList
 from serving.decisions.profile import Profile, ServerProfile
 
@@ -20,7 +20,7 @@ MUCH_OTHER_WORK = 0.1  # of the cores: a tenth of the speed is more than repeats
 
 def caveats(
     profiles: Sequence[Profile],
-    said: Sequence[Priced],
+    said: Sequence[PricedServer],
     objective: Objective,
     prices: PriceList,
     instances: Mapping[str, str],
@@ -39,7 +39,7 @@ def caveats(
     return tuple(dict.fromkeys(found))
 
 
-def _of_figures(priced: Priced) -> Iterator[str]:
+def _of_figures(priced: PricedServer) -> Iterator[str]:
     profile, server = priced.profile, priced.server
     if profile.provenance == "published":
         note = f" ({profile.note.rstrip('.')})" if profile.note else ""
@@ -57,7 +57,7 @@ def _of_figures(priced: Priced) -> Iterator[str]:
         yield f"{server.variant} is less accurate than {best.variant}: {server.accuracy:.4g} and {best.accuracy:.4g} by their gates"
 
 
-def _of_rate(priced: Priced, objective: Objective) -> Iterator[str]:
+def _of_rate(priced: PricedServer, objective: Objective) -> Iterator[str]:
     rate, label = priced.max_rate, priced.server.label
     if rate.objective_s < objective.latency_p99_s * (1 - 1e-9):
         wanted, measured = objective.latency_p99_s * 1e3, rate.objective_s * 1e3
@@ -66,7 +66,7 @@ def _of_rate(priced: Priced, objective: Objective) -> Iterator[str]:
         yield f"{label}: the load generator ended at {rate.rate_rps:.4g}/s; the server could perhaps carry more"
 
 
-def _of_price(priced: Priced, matched: Match) -> Iterator[str]:
+def _of_price(priced: PricedServer, matched: Match) -> Iterator[str]:
     machine, offer = priced.profile.machine, matched.offer
     if matched.fit == "alike":
         yield f"'{machine.processor}' names its family alone; priced as {offer.name}, whose processor has the same instruction sets"
@@ -101,7 +101,7 @@ def _of_energy(profiles: Sequence[Profile], objective: Objective) -> Iterator[st
         )
 
 
-def _of_choice(priced: Priced, offer: Offer, prices: PriceList) -> Iterator[str]:
+def _of_choice(priced: PricedServer, offer: Offer, prices: PriceList) -> Iterator[str]:
     """Where somebody says by hand what machine it is: whether it is one of that kind."""
     alone = match(priced.profile, priced.server, replace(prices, offers=(offer,)))
     if alone is None or alone.fit == "guess":

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from serving.decisions.plan.result import Plan, PoolPlan, Priced
+from serving.decisions.plan.result import Plan, PoolPlan, PricedServer
 from serving.decisions.plan.wording import device, offered
 from serving.decisions.profile import Settings
 from serving.errors import UserError
@@ -74,7 +74,7 @@ def _pool_settings(pool: PoolPlan) -> dict[str, Any]:
     return said | _triton(pool.chosen.server.settings)
 
 
-def _price(priced: Priced) -> float:
+def _price(priced: PricedServer) -> float:
     """Six digits, and above 0 however little it is."""
     return float(f"{priced.per_hour:.6g}")
 
@@ -140,7 +140,7 @@ def _pool_values(plan: Plan, pool: PoolPlan) -> dict[str, Any]:
     return said | {"replicas": pool.max_replicas, "minReplicas": pool.min_replicas, "maxReplicas": pool.max_replicas}
 
 
-def _cores(priced: Priced) -> dict[str, Any]:
+def _cores(priced: PricedServer) -> dict[str, Any]:
     """As many as it was measured with."""
     cores = priced.profile.machine.num_cores
     if cores <= 0:
@@ -212,7 +212,7 @@ def _pool_json(pool: PoolPlan) -> dict[str, Any]:
     return {"name": pool.name, **replicas, **_priced_json(pool.chosen)}
 
 
-def _priced_json(priced: Priced) -> dict[str, Any]:
+def _priced_json(priced: PricedServer) -> dict[str, Any]:
     server = priced.server
     return {
         "pool": priced.pool,

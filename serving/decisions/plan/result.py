@@ -30,7 +30,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedServer:
     """A server that was profiled and the offer that stands for its machine; `per_hour` of one server, in the list's currency.
 
     `share`: of the offer, where the machine that was measured has fewer cores; said wherever the price is.
@@ -57,7 +57,7 @@ class PoolPlan:
     """One pool of a plan. Replicas at the lowest and at the highest rate of the objective."""
 
     name: str
-    chosen: Priced
+    chosen: PricedServer
     min_replicas: int
     max_replicas: int
 
@@ -109,7 +109,7 @@ class Plan:
         tuple[str, float], ...
     ]  # (what, price): at max, at 70 % and at 50 % of each kind, and at the objective's rates
     curve: tuple[CostPoint, ...]
-    considered: tuple[Priced, ...]  # all that were weighed, the cheapest first
+    considered: tuple[PricedServer, ...]  # all that were weighed, the cheapest first
     bindings: tuple[Binding, ...] = ()
     caveats: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()

@@ -17,7 +17,7 @@ from serving.decisions.fleet import Fleet, carrying
 from serving.decisions.plan.bindings import why_not
 from serving.decisions.plan.caveats import caveats
 from serving.decisions.plan.matching import match, may_be_served
-from serving.decisions.plan.result import Objective, Plan, PoolPlan, Priced, Step
+from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer, Step
 from serving.decisions.prices import HOUR_S, PriceList, exact
 from serving.decisions.profile import Profile
 
@@ -26,8 +26,8 @@ from serving.decisions.profile import Profile
 class Way:
     """Servers of one kind, or of both, and the cheapest fleet of them at each rate (hours, requests per second) of the objective."""
 
-    cpu: Priced | None
-    gpu: Priced | None
+    cpu: PricedServer | None
+    gpu: PricedServer | None
     fleets: tuple[tuple[float, float, Fleet], ...]
 
     @property
@@ -108,7 +108,7 @@ def make_plan(
 
 def _considered(
     profiles: Sequence[Profile], objective: Objective, prices: PriceList, instances: Mapping[str, str]
-) -> tuple[Priced, ...]:
+) -> tuple[PricedServer, ...]:
     """The cheapest per request first."""
     found = []
     for profile in profiles:
@@ -116,14 +116,14 @@ def _considered(
             max_rate = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
             matched = match(profile, server, prices, instances) if may_be_served(server) else None
             if max_rate is not None and max_rate.rate_rps > 0 and matched is not None:
-                found.append(Priced(profile, server, matched.offer, matched.share, matched.per_hour, max_rate))
+                found.append(PricedServer(profile, server, matched.offer, matched.share, matched.per_hour, max_rate))
     return tuple(sorted(found, key=lambda priced: (priced.per_million(), priced.pool, priced.server.label)))
 
 
-def _fronts(servers: Sequence[Priced]) -> list[Priced]:
+def _fronts(servers: Sequence[PricedServer]) -> list[PricedServer]:
     """Those that no other of their kind beats: as fast or faster for as much money or less."""
     by_price = sorted(servers, key=lambda p: (p.per_hour, -p.max_rate.rate_rps, -(p.server.accuracy or 0.0)))
-    front: list[Priced] = []
+    front: list[PricedServer] = []
     for priced in by_price:
         if not front or priced.max_rate.rate_rps > front[-1].max_rate.rate_rps:
             front.append(priced)
@@ -133,19 +133,19 @@ def _fronts(servers: Sequence[Priced]) -> list[Priced]:
 # -- the ways to do it -------------------------------------------------------------------------------------------------
 
 
-def _ways(cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) -> Iterator[Way]:
+def _ways(cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], objective: Objective) -> Iterator[Way]:
     for ours, theirs in (*product(cpu, [None]), *product([None], gpu), *product(cpu, gpu)):
         yield from _way(ours, theirs, objective)
 
 
-def _ways_by_energy(servers: Sequence[Priced], objective: Objective) -> Iterator[Way]:
+def _ways_by_energy(servers: Sequence[PricedServer], objective: Objective) -> Iterator[Way]:
     """Of one kind of server: what a request takes is known, what idle ones beside them take is not."""
     for one in servers:
         cpu, gpu = (one if one.pool == pool else None for pool in ("cpu", "gpu"))
         yield from _way(cpu, gpu, objective)
 
 
-def _way(cpu: Priced | None, gpu: Priced | None, objective: Objective) -> Iterator[Way]:
+def _way(cpu: PricedServer | None, gpu: PricedServer | None, objective: Objective) -> Iterator[Way]:
     """Nothing where some rate is more than can be had carries."""
     fleets = []
     for hours, rate_rps in objective.rates:
@@ -177,7 +177,9 @@ def _pools(way: Way | None) -> tuple[PoolPlan, ...]:
     return tuple(PoolPlan(name, one, min(n), max(n)) for name, one, n in sides if one is not None and max(n) > 0)
 
 
-def _said(way: Way | None, cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective) -> tuple[Priced, ...]:
+def _said(
+    way: Way | None, cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], objective: Objective
+) -> tuple[PricedServer, ...]:
     """Servers that a number of the plan stands on: those that it has, and the cheapest of each kind at the peak."""
     best = [it.priced for side in (cpu, gpu) if (it := cheapest_alone(side, objective.peak_rps, objective))]
     chosen = [one for one in (way.cpu, way.gpu) if one is not None] if way else []
@@ -185,7 +187,11 @@ def _said(way: Way | None, cpu: Sequence[Priced], gpu: Sequence[Priced], objecti
 
 
 def _per_million(
-    way: Way | None, cpu: Sequence[Priced], gpu: Sequence[Priced], objective: Objective, gateway_per_hour: float
+    way: Way | None,
+    cpu: Sequence[PricedServer],
+    gpu: Sequence[PricedServer],
+    objective: Objective,
+    gateway_per_hour: float,
 ) -> tuple[tuple[str, float], ...]:
     said = []
     for pool, side in (("cpu", cpu), ("gpu", gpu)):

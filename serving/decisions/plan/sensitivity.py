@@ -13,7 +13,7 @@ from typing import Literal
 from serving.decisions.break_even import break_even_rps
 from serving.decisions.cost import cheapest_alone, cost_point
 from serving.decisions.fleet import EPSILON
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 
 # `…_price`: `at` is the ratio to today's. `…_rate`: requests per second of the cheapest server of the kind, at an end of what was measured.
 # `idle_hours`: of a day, taken from all rates alike.
@@ -34,7 +34,7 @@ class Sensitivity:
     break_even_rps: float | None
 
 
-def sensitivity(considered: Sequence[Priced], objective: Objective) -> tuple[Sensitivity, ...]:
+def sensitivity(considered: Sequence[PricedServer], objective: Objective) -> tuple[Sensitivity, ...]:
     """`considered`: a plan's. In the order of `What`, each from its lowest to its highest value."""
     cpu, gpu = ([p for p in considered if p.pool == pool and p.max_rate.rate_rps > 0] for pool in ("cpu", "gpu"))
     return tuple(
@@ -54,18 +54,21 @@ def with_idle(objective: Objective, idle_hours: float) -> Objective:
     return replace(objective, rates=(*((hours * scale, rate) for hours, rate in busy), *idle))
 
 
-Change = tuple[What, float, list[Priced], list[Priced]]
+Change = tuple[What, float, list[PricedServer], list[PricedServer]]
 
 
-def _prices(cpu: list[Priced], gpu: list[Priced]) -> Iterator[Change]:
+def _prices(cpu: list[PricedServer], gpu: list[PricedServer]) -> Iterator[Change]:
     for ratio in PRICE_RATIOS:
         yield "cpu_price", ratio, [replace(p, per_hour=p.per_hour * ratio) for p in cpu], gpu
     for ratio in PRICE_RATIOS:
         yield "gpu_price", ratio, cpu, [replace(p, per_hour=p.per_hour * ratio) for p in gpu]
 
 
-def _rates(cpu: list[Priced], gpu: list[Priced], objective: Objective) -> Iterator[Change]:
-    ends: tuple[Callable[[Priced], float | None], ...] = (lambda p: p.max_rate.low_rps, lambda p: p.max_rate.high_rps)
+def _rates(cpu: list[PricedServer], gpu: list[PricedServer], objective: Objective) -> Iterator[Change]:
+    ends: tuple[Callable[[PricedServer], float | None], ...] = (
+        lambda p: p.max_rate.low_rps,
+        lambda p: p.max_rate.high_rps,
+    )
     what: What
     for what, side in (("cpu_rate", cpu), ("gpu_rate", gpu)):
         for end in ends:
@@ -76,11 +79,13 @@ def _rates(cpu: list[Priced], gpu: list[Priced], objective: Objective) -> Iterat
                 yield what, at, other if what == "cpu_rate" else cpu, other if what == "gpu_rate" else gpu
 
 
-def _at(priced: Priced, rate_rps: float | None) -> Priced:
+def _at(priced: PricedServer, rate_rps: float | None) -> PricedServer:
     return priced if not rate_rps else replace(priced, max_rate=replace(priced.max_rate, rate_rps=rate_rps))
 
 
-def _answer(what: What, at: float, cpu: Sequence[Priced], gpu: Sequence[Priced], asked: Objective) -> Sensitivity:
+def _answer(
+    what: What, at: float, cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], asked: Objective
+) -> Sensitivity:
     points = [(hours, cost_point(cpu, gpu, rate, asked)) for hours, rate in asked.rates]
     cpu_day = sum(hours * (point.cpu_per_hour or 0.0) for hours, point in points) if cpu else None
     gpu_day = sum(hours * (point.gpu_per_hour or 0.0) for hours, point in points) if gpu else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from serving.decisions.plan.result import Plan, PoolPlan, Priced
+from serving.decisions.plan.result import Plan, PoolPlan, PricedServer
 from serving.documents.tables import columns
 
 
@@ -47,7 +47,7 @@ def _pool(pool: PoolPlan) -> str:
     return f"{count} {servers} with {what}, {_n(chosen.max_rate.rate_rps)}/s each at most"
 
 
-def device(priced: Priced) -> str:
+def device(priced: PricedServer) -> str:
     """With whose times they are, where they are not measured. Of an emulated one the name is that of its file."""
     if priced.server.device.startswith("emulated"):
         return priced.server.device
@@ -55,7 +55,7 @@ def device(priced: Priced) -> str:
     return f"{how}{priced.server.device_name}"
 
 
-def offered(priced: Priced) -> str:
+def offered(priced: PricedServer) -> str:
     share = "" if abs(priced.share - 1) < 1e-9 else f"{priced.share:.3g} of a "
     return f"{share}{priced.offer.name}"
 

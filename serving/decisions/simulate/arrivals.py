@@ -39,7 +39,7 @@ class Arrivals(Protocol):
         """Those that come in this second, or part of one, rising."""
 
 
-class Listed:
+class ListedArrivals:
     """Times that are known, in any order; `rows` of each, or of all."""
 
     def __init__(self, times: Iterable[float], duration_s: float, rows: float | Sequence[float] = 1.0) -> None:
@@ -56,7 +56,7 @@ class Listed:
         return self._arrivals[bisect_left(self._times, begin_s) : bisect_left(self._times, end_s)]
 
 
-class Made:
+class PoissonArrivals:
     """A Poisson process. `generators`: a number -> its own generator, always in the same state."""
 
     def __init__(

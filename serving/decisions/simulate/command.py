@@ -155,7 +155,7 @@ def _traced(options: SimulateOptions, path: Path, setting: Setting) -> Traffic:
     came = make.copies(
         read_trace(path, setting.rows), options.copies, options.jitter_s, random.Random(f"copies {options.seed}")
     )
-    arrivals = make.Listed([at for at, _ in came], came[-1][0] + 1.0, [rows for _, rows in came])
+    arrivals = make.ListedArrivals([at for at, _ in came], came[-1][0] + 1.0, [rows for _, rows in came])
     says = f"{len(came):,} requests of {path.name}" + (
         f", each arrival {options.copies} times" if options.copies > 1 else ""
     )
@@ -169,7 +169,7 @@ def _made(options: SimulateOptions, setting: Setting) -> Traffic:
         "daily": lambda: make.daily(rate, options.swing),
         "bursts": lambda: make.bursts(rate, _bursts(options), random.Random(f"bursts {options.seed}")),
     }
-    arrivals = make.Made(
+    arrivals = make.PoissonArrivals(
         kinds[options.arrivals](), duration_s, lambda number: random.Random(f"{number} {options.seed}"), setting.rows
     )
     return Traffic(

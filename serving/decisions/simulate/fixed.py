@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from serving.decisions.simulate.arrivals import Arrival
 from serving.decisions.simulate.outcome import Tally
 from serving.decisions.simulate.pool import Fleet
-from serving.decisions.simulate.requests import Answering, Stretch
+from serving.decisions.simulate.requests import RequestFlow, Stretch
 from serving.decisions.simulate.setting import ColdStart, PoolSetting
 from serving.scheduling.prediction import Service
 
@@ -63,7 +63,7 @@ def replay(
     """`arrivals`: (seconds, rows), in any order."""
     tally = Tally(objective_s)
     fleets = [_fleet(pool) for pool in pools]
-    answering = Answering(fleets, objective_s, tally, stretch)
+    answering = RequestFlow(fleets, objective_s, tally, stretch)
     first = last = None
     for at, rows in sorted(arrivals):
         first, last = at if first is None else first, at

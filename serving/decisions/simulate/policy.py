@@ -1,6 +1,6 @@
 """How many servers does a policy want now?
 
-Only `wake.want` is what the product does; the rest are the baselines it is compared with. Rule: nobody but the oracle sees more than the
+Only `wake.next_target` is what the product does; the rest are baselines. Rule: nobody but the oracle sees more than the
 demand until now.
 """
 
@@ -12,14 +12,14 @@ from serving.decisions.fleet import Load
 from serving.decisions.simulate.oracle import Plan, first_mix
 from serving.decisions.simulate.outcome import SLOT_S
 from serving.decisions.simulate.setting import Policy, Setting
-from serving.decisions.wake import Wanted, want
+from serving.decisions.wake import Target, next_target
 
 
 class Scaler:
     def __init__(self, policy: Policy, setting: Setting, slots: list[Load], plan: Plan) -> None:
         self._policy, self._setting, self._plan = policy, setting, plan
         self.first = self._first(slots)
-        self._wanted = Wanted(*self.first)
+        self._wanted = Target(*self.first)
         self._last_came = -inf
 
     def came(self, now: float) -> None:
@@ -35,7 +35,7 @@ class Scaler:
         if scaler == "demand":
             return 0, self._by_demand(now, needed, num_gpu)
         cpu, gpu = setting.cpu.supply, setting.gpu.supply
-        self._wanted = want(self._wanted, now, needed, cpu, gpu, num_gpu_ready, setting.wake)
+        self._wanted = next_target(self._wanted, now, needed, cpu, gpu, num_gpu_ready, setting.wake)
         return self._wanted.cpu, self._wanted.gpu
 
     def _first(self, slots: list[Load]) -> tuple[int, int]:

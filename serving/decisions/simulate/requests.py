@@ -34,7 +34,7 @@ class Request:
         self.came, self.weight, self.finish = came, weight, finish
 
 
-class Answering:
+class RequestFlow:
     def __init__(self, fleets: Sequence[Fleet], objective_s: float, tally: Tally, stretch: Stretch | None) -> None:
         if stretch is None and any(fleet.setting.noise_ratio for fleet in fleets):
             raise ValueError("a pool with noise needs a `stretch` that draws it")

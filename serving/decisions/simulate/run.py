@@ -17,7 +17,7 @@ from serving.decisions.simulate.oracle import Costs, Plan, peak_gpus
 from serving.decisions.simulate.outcome import Outcome, Tally
 from serving.decisions.simulate.policy import Scaler
 from serving.decisions.simulate.pool import Fleet
-from serving.decisions.simulate.requests import Answering, Stretch
+from serving.decisions.simulate.requests import RequestFlow, Stretch
 from serving.decisions.simulate.sampling import Sampling
 from serving.decisions.simulate.server import Server
 from serving.decisions.simulate.setting import Policy, PoolSetting, Setting
@@ -64,7 +64,7 @@ class Run:
         self.tally = Tally(setting.objective_s, arrivals.duration_s / NUM_MOMENTS)
         used = setting.used_by(policy)
         self._used = [fleet for fleet in (self._cpu, self._gpu) if fleet.setting in used]
-        self._answering = Answering(self._used, setting.objective_s, self.tally, draws.stretch)
+        self._answering = RequestFlow(self._used, setting.objective_s, self.tally, draws.stretch)
         self._sampling = Sampling(per_second, setting.objective_s)
 
     def through(self) -> Outcome:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from serving.decisions.prices import HOUR_S
-from serving.decisions.simulate.arrivals import DAY_S, Made, daily
+from serving.decisions.simulate.arrivals import DAY_S, PoissonArrivals, daily
 from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
 from serving.decisions.simulate.run import Draws
@@ -52,7 +52,7 @@ def days(report: Object, scenario: Path, mean_rps: float, swing: float) -> list[
     cold = setting.gpu.cold_start
     later = ColdStart(*(it + before_s for it in (cold.least_s, cold.usual_s, cold.most_s)))
     setting = replace(setting, gpu=replace(setting.gpu, cold_start=later))
-    arrivals = Made(daily(mean_rps, swing), DAY_S, lambda number: random.Random(number))
+    arrivals = PoissonArrivals(daily(mean_rps, swing), DAY_S, lambda number: random.Random(number))
     outcomes = [simulate(setting, it, arrivals, _draws, per_second=PER_SECOND) for it in POLICIES if it.name in ASKED]
     return [_day(it, setting, mean_rps, before_s, after_s + CONSOLIDATE_S) for it in outcomes]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from serving.decisions.simulate.arrivals import Arrivals, Listed
+from serving.decisions.simulate.arrivals import Arrivals, ListedArrivals
 from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
 from serving.decisions.simulate.run import Draws
@@ -71,7 +71,7 @@ def simulated(report: Object) -> Compared:
     at, known = _at(report), delays(report)
     rises_s = at[RISES] - report["load_began_s"]
     lasting_s = at[NODE_GONE] - report["load_began_s"]
-    outcome = through(Listed((it for it in report["arrivals_s"] if it < lasting_s), lasting_s), known)
+    outcome = through(ListedArrivals((it for it in report["arrivals_s"] if it < lasting_s), lasting_s), known)
     wanted_s = next(it.at_s for it in outcome.timeline if it.num_cold or it.num_gpu)
     ready_s = next(it.at_s for it in outcome.timeline if it.num_gpu)
     none_s = next(it.at_s for it in outcome.timeline if it.at_s > ready_s and not it.num_gpu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.decisions.plan.result import Objective, Priced
+from serving.decisions.plan.result import Objective, PricedServer
 from serving.decisions.prices import Offer, PriceList
 from serving.decisions.profile import MaxRate, Profile, ServerProfile, Settings
 from serving.measure.machine import Machine
@@ -53,7 +53,7 @@ def objective(*rates: float | tuple[float, float], **given: Any) -> Objective:
     return Objective(**{"latency_p99_s": OBJECTIVE_S, "rates": pairs, "headroom_ratio": 1.0} | given)
 
 
-def priced(device: str, rate_rps: float, per_hour: float, **given: Any) -> Priced:
+def priced(device: str, rate_rps: float, per_hour: float, **given: Any) -> PricedServer:
     offer = Offer(
         f"{device}.large",
         per_hour,
@@ -63,4 +63,4 @@ def priced(device: str, rate_rps: float, per_hour: float, **given: Any) -> Price
         "T4" if device == "gpu" else None,
     )  # type: ignore[arg-type]
     made = profile(server(device, rate_rps, **given))
-    return Priced(made, made.servers[0], offer, 1.0, per_hour, made.servers[0].max_rates[0])
+    return PricedServer(made, made.servers[0], offer, 1.0, per_hour, made.servers[0].max_rates[0])

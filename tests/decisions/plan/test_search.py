@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from serving.decisions.plan.matching import may_be_served
-from serving.decisions.plan.result import Objective, Plan, Priced
+from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.plan.search import make_plan
 from serving.decisions.prices import Offer, PriceList
 from serving.decisions.profile import LoadPoint, MaxRate, Profile, ServerProfile, Settings
@@ -23,7 +23,7 @@ def plan(profiles: list[Profile], asked: Objective, prices: PriceList = PRICES, 
 def by_hand(made: Plan, asked: Objective) -> float:
     """The cheapest day of all numbers of servers of any pair that carry each rate."""
 
-    def hour(cpu: Priced | None, gpu: Priced | None, rate: float) -> float:
+    def hour(cpu: PricedServer | None, gpu: PricedServer | None, rate: float) -> float:
         least, found = max(1, asked.min_replicas), []
         for n_cpu, n_gpu in itertools.product(range(14) if cpu else [0], range(14) if gpu else [0]):
             if (n_cpu if cpu else n_gpu) < least:

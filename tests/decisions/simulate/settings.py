@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.decisions.simulate.arrivals import Arrivals, Listed, Made, steady
+from serving.decisions.simulate.arrivals import Arrivals, ListedArrivals, PoissonArrivals, steady
 from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
 from serving.decisions.simulate.run import Draws
@@ -52,9 +52,9 @@ def evenly(rate_rps: float, from_s: float, to_s: float) -> list[float]:
     return [from_s + n / rate_rps for n in range(round((to_s - from_s) * rate_rps))]
 
 
-def made(rate: float | Callable[[float], float], duration_s: float, seed: int = 1) -> Made:
+def made(rate: float | Callable[[float], float], duration_s: float, seed: int = 1) -> PoissonArrivals:
     changing = rate if callable(rate) else steady(rate)
-    return Made(changing, duration_s, lambda number: random.Random(f"{number} {seed}"))
+    return PoissonArrivals(changing, duration_s, lambda number: random.Random(f"{number} {seed}"))
 
 
 def run(
@@ -69,5 +69,5 @@ def run(
 ) -> Outcome:
     """`arrivals`: times, or what makes them."""
     chosen = POLICY[policy] if isinstance(policy, str) else policy
-    come = Listed(arrivals, duration_s) if isinstance(arrivals, Sequence) else arrivals
+    come = ListedArrivals(arrivals, duration_s) if isinstance(arrivals, Sequence) else arrivals
     return simulate(of or setting(), chosen, come, lambda: Draws(random.Random(seed).random, stretch), **options)

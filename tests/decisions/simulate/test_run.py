@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.decisions.simulate.arrivals import Listed, bursts, copies, daily, poisson, share_of
+from serving.decisions.simulate.arrivals import ListedArrivals, bursts, copies, daily, poisson, share_of
 from serving.decisions.simulate.backlog import Backlog
 from serving.decisions.simulate.bursts import Bursts
 from serving.decisions.simulate.outcome import Latencies
@@ -95,7 +95,7 @@ def test_a_part_of_a_second_has_its_share_of_the_requests() -> None:
 
 
 def test_listed_requests_are_found_by_time_each_with_its_rows() -> None:
-    listed = Listed([2.5, 0.0, 0.5, 1.0], 3.0, [4, 1, 2, 1])
+    listed = ListedArrivals([2.5, 0.0, 0.5, 1.0], 3.0, [4, 1, 2, 1])
     assert listed.between(0, 1) == [(0.0, 1), (0.5, 2)]
     assert listed.between(1, 1.5) == [(1.0, 1)]
     assert (listed.asked(0), listed.asked(2)) == ({1: 1, 2: 1}, {4: 1})
@@ -226,7 +226,7 @@ def batching(pool: PoolSetting) -> PoolSetting:
 @pytest.mark.parametrize(("rows", "num_gpu_starts"), [(1, 0), (16, 1)])
 def test_requests_too_large_for_the_cpu_wake_the_gpu(rows: float, num_gpu_starts: int) -> None:
     """Sixteen rows take a CPU server 1.6 s, and a second is the objective."""
-    come = Listed(small.evenly(2, 0, 120), 120.0, rows)
+    come = ListedArrivals(small.evenly(2, 0, 120), 120.0, rows)
     found = run("tandem", come, 120.0, setting(gpu=gpu(1, cold_s=20.0)))
     assert found.num_gpu_starts == num_gpu_starts
     assert found.num_refused == (pytest.approx(2 * 23, abs=8) if rows == 16 else 0)
@@ -236,7 +236,7 @@ def test_what_is_too_large_for_the_cpu_is_no_demand_for_it() -> None:
     """Sixteen rows take a CPU server 1.6 s, and a second is the objective: those are the GPU's, and the rest needs one CPU server."""
     of = setting(cpu=batching(cpu(8, min_replicas=1)), gpu=gpu(1, cold_s=30.0))
     times = [*small.evenly(5, 0, 200), *small.evenly(2, 0.05, 200)]
-    come = Listed(times, 200.0, [1.0] * 1000 + [16.0] * (len(times) - 1000))
+    come = ListedArrivals(times, 200.0, [1.0] * 1000 + [16.0] * (len(times) - 1000))
     found = run("tandem", come, 200.0, of)
     assert {moment.num_cpu for moment in found.timeline} == {1}
     assert found.num_gpu_starts == 1
@@ -252,7 +252,7 @@ def test_what_only_the_cpu_answers_in_time_wakes_no_gpu() -> None:
 
 def test_what_no_pool_answers_in_time_is_no_demand() -> None:
     of = setting(0.01, cpu=batching(cpu(8, min_replicas=1)), gpu=gpu(1, cold_s=5.0))
-    found = run("tandem", Listed(small.evenly(30, 0, 60), 60.0, 16.0), 60.0, of)
+    found = run("tandem", ListedArrivals(small.evenly(30, 0, 60), 60.0, 16.0), 60.0, of)
     assert (found.num_gpu_starts, found.num_refused) == (0, 1800)
     assert {moment.num_cpu for moment in found.timeline} == {1}
 
@@ -260,5 +260,5 @@ def test_what_no_pool_answers_in_time_is_no_demand() -> None:
 def test_each_request_has_its_own_rows() -> None:
     of = setting(cpu=cpu(4), gpu=gpu(0))
     rows = [16.0 if n % 4 == 0 else 1.0 for n in range(200)]
-    found = run("cpu-only", Listed(small.evenly(2, 0, 100), 100.0, rows), 100.0, of)
+    found = run("cpu-only", ListedArrivals(small.evenly(2, 0, 100), 100.0, rows), 100.0, of)
     assert (found.num_refused, found.num_in_time) == (50, 150)

@@ -13,7 +13,7 @@ from serving.cli import cli
 from serving.cluster.preflight.finding import exit_status
 from serving.cluster.preflight.gpus import gpu_sizes
 from serving.cluster.preflight.requirements import requirements
-from serving.decisions.scaling import lanes_of, unweighed
+from serving.decisions.scaling import pool_groups, unweighed
 from serving.settings import read_settings
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, Rendering
@@ -99,8 +99,8 @@ def test_it_reads_the_gateways_configuration_and_starts_anew_with_another(render
 
 def test_the_pool_that_sleeps_is_weighed_against_the_one_that_is_there(it: Rendering, tmp_path: Path) -> None:
     (tmp_path / "tandem.yaml").write_text(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    lanes = lanes_of(read_settings(tmp_path / "tandem.yaml").pools)
-    (pair,) = [lane.pair for lane in lanes]
+    groups = pool_groups(read_settings(tmp_path / "tandem.yaml").pools)
+    (pair,) = [group.pair for group in groups]
     assert (pair.steady, pair.coming) == ("cpu", "gpu")
     assert (pair.supply.min_replicas, pair.supply.max_replicas) == (2, 2)
     assert (pair.coming_supply.min_replicas, pair.coming_supply.max_replicas) == (0, 4)
@@ -149,8 +149,8 @@ def test_of_several_gpu_pools_the_one_that_is_weighed_is_the_one_that_preflight_
     }
     made = render(values)
     (tmp_path / "tandem.yaml").write_text(made.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    lanes = lanes_of(read_settings(tmp_path / "tandem.yaml").pools)
-    assert (lanes[0].pair.coming, unweighed(lanes)) == ("a10", ("h100",))
+    groups = pool_groups(read_settings(tmp_path / "tandem.yaml").pools)
+    assert (groups[0].pair.coming, unweighed(groups)) == ("a10", ("h100",))
     (finding,) = gpu_sizes(requirements(made.objects, "mine"))
     assert "weighs a10 alone" in finding.found
     assert exit_status([finding]) == 0
