@@ -243,7 +243,9 @@ def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_gateway(tmp_path / "gateway.log") as doomed:
         port = doomed.url.rsplit(":", 1)[1]
-        below = psutil.Process().children(recursive=True)  # looked for now, so that nothing but the kill comes after the line
+        below = psutil.Process().children(
+            recursive=True
+        )  # looked for now, so that nothing but the kill comes after the line
         (victim,) = [process for process in below if {"gateway", port} <= set(process.cmdline())]
         command = [
             sys.executable,

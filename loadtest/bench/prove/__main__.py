@@ -3,7 +3,7 @@
     python -m loadtest.bench.prove [--only PART …] [--json FILE]
 
 Real processes and real load on this machine's cores; twelve minutes for all. Exit code 1 only for a value beyond twice its aim, 3 where
-something could not be measured. The judging is pure and in `judging/` and `bench/outage.py`, where `make test` tries it without a clock.
+something could not be measured. The judging is pure, where `make test` tries it without a clock.
 """
 
 from __future__ import annotations

@@ -1,23 +1,72 @@
 """A GPU pool is cold when the gateway starts, and comes up under load: is the load carried meanwhile, and the handover not felt?
 
 The load is one that the CPU pool carries alone. The GPU pool is the cheaper one, so that all of the load is to go there in the end.
+
+The judging is pure: until the pool answers anything, until it counts as ready, and the handover after that, by the longest answer: of
+800 a spike of seven would be in no p99.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, state, triton, wait_until
-from loadtest.bench.prove.judging.handover import Times, verdicts
 from loadtest.bench.prove.overload import DEADLINE_S, hurried
-from loadtest.bench.verdicts import Verdict
+from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.sending.sender import open_load
+from loadtest.sending.shot import Shot, listed, percentile
 from serving.ports import free_ports
+
+NONE = AtMost(0)
+SHARE = AtLeast(0.95)  # of the last requests: what is cheaper there is to go there
+BRIDGED = AtLeast(1.0)
+END_S = 2.0  # of the load, over which the share at the end is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one clock. `seen_s`: the gateway saw it answer; `ready_s`: it may have requests; `end_s`: the load ended."""
+
+    seen_s: float
+    ready_s: float
+    end_s: float
+
+
+def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Times, objective_s: float) -> list[Verdict]:
+    errors = [shot for shot in shots if not shot.is_answered]
+    answers = [shot for shot in shots if shot.is_answered]
+    warming = [s for s in answers if s.ended_s < times.ready_s]
+    bridged = sum(shot.reason == "bridged" and shot.pool != gpu for shot in warming)
+    during = [shot.took_s for shot in answers if times.seen_s <= shot.due_s]
+    before = percentile((shot.took_s for shot in answers if shot.ended_s < times.seen_s), 0.99)
+    last = [shot for shot in answers if shot.due_s >= times.end_s - END_S]
+    share = sum(shot.pool == gpu for shot in last) / len(last) if last else None
+    reasons = Counter(shot.reason for shot in warming)
+    words = ", ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
+    return [
+        Verdict(f"{name}: anything but 200", len(errors), NONE, listed(errors) or f"{len(answers)} answered"),
+        Verdict(
+            f"{name}: bridged ÷ answered, until it is ready",
+            bridged / len(warming) if warming else None,
+            BRIDGED,
+            f"{words or 'no answer'}",
+        ),
+        Verdict(
+            f"{name}: longest from when the GPU pool is seen on",
+            max(during, default=None),
+            AtMost(objective_s, "s"),
+            f"p99 {1000 * (percentile(during, 0.99) or 0.0):.0f} ms; on the CPU alone {1000 * (before or 0.0):.0f} ms",
+        ),
+        Verdict(f"{name}: share of the GPU pool at the end", share, SHARE, f"of {len(last)} answers"),
+    ]
+
 
 CPU = Pool("emulated-cpu", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)
 GPU = Pool("emulated-gpu", ((1, 0.005), (32, 0.020)), price=2.0)  # a row costs half of what it costs on the CPU

@@ -2,20 +2,60 @@
 
 Planted by curve and price: a row costs the slow pool as much as the one before, and the fast one nothing more. Requests come one after
 the other, so that price decides and not who is busy.
+
+Where requests went is judged purely. Where it was planted need not be a whole number: between 12 and 13 rows is 12.5.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
-from loadtest.bench.prove.judging.crossover import Choice, verdicts
-from loadtest.bench.verdicts import Verdict
+from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.sender import infer, one_by_one
+
+OFF = AtMost(1.0, "rows")
+STRAY = AtMost(0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    rows: int
+    pool: str
+
+
+def observed(sent: Sequence[Choice], many: str) -> float | None:
+    """The point that parts best the requests that went to the pool for few rows from those that went to `many`.
+
+    None: there is none, because all went to the same one.
+    """
+    if len({one.pool for one in sent}) < 2:
+        return None
+    sizes = sorted({one.rows for one in sent})
+    points = [(low + high) / 2 for low, high in pairwise(sizes)]
+    return min(points, key=lambda point: num_stray(sent, many, point), default=None)
+
+
+def num_stray(sent: Sequence[Choice], many: str, point: float) -> int:
+    """Requests on the wrong side of a point."""
+    return sum((one.pool == many) != (one.rows > point) for one in sent)
+
+
+def verdicts(name: str, sent: Sequence[Choice], many: str, planted: float) -> list[Verdict]:
+    found = observed(sent, many)
+    if found is None:
+        return [Verdict(f"{name}: distance", None, OFF, "all went to one pool")]
+    stray = num_stray(sent, many, found)
+    return [
+        Verdict(f"{name}: distance", abs(found - planted), OFF, f"planted {planted:g}, found {found:g}"),
+        Verdict(f"{name}: requests on its wrong side", stray / len(sent), STRAY, f"{stray} of {len(sent)}"),
+    ]
+
 
 SLOW = Pool("emulated-slow", ((1, 0.005), (32, 0.160)))
 FAST = Pool("emulated-fast", ((1, 0.008), (32, 0.008)))

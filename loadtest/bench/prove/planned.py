@@ -2,16 +2,19 @@
 
 A real net with random weights (speed only) is profiled, the plan chooses a variant of it, and servers started afresh are given what
 the plan says. Rule: the plan is not asked what the run was, nor the run what the plan wants: the same voiding as in campaigns.
+
+The judging is pure: a server is tried at its highest rate, at the share of it that plans load servers to, and well above it, where a plan
+that was too careful would show.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
-from loadtest.bench.prove.judging.planned import verdicts
-from loadtest.bench.verdicts import Verdict
+from loadtest.bench.verdicts import AtMost, Reach, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.processes import run_command
 from loadtest.profile.inputs import inputs_for
@@ -26,6 +29,39 @@ from serving.decisions.plan.result import Objective, PricedServer
 from serving.decisions.plan.search import make_plan
 from serving.decisions.profile import LoadPoint
 from serving.repository import Repository
+
+OFF = AtMost(0.15)
+LATE = AtMost(0.01)  # what p99 in time allows
+TOO_MUCH = Reach(0.01)
+
+
+def verdicts(
+    planned_rps: float, at_most: Sequence[LoadPoint], as_planned: Sequence[LoadPoint], beyond: Sequence[LoadPoint]
+) -> list[Verdict]:
+    """Runs at the highest rate, at the planned share of it, and beyond it."""
+    answered = [point.throughput_rps / planned_rps for point in at_most]
+    offs = sorted(abs(ratio - 1) for ratio in answered)
+    share = as_planned[0].rate_rps / planned_rps
+    return [
+        Verdict(
+            "answers a second at the highest rate, off by",
+            abs(median(answered) - 1),
+            OFF,
+            f"{median(point.throughput_rps for point in at_most):,.1f} of {planned_rps:,.1f}, worst {offs[-1]:.3f}",
+        ),
+        Verdict(f"late or lost at {share:.0%} of it, as planned", *_late(as_planned, LATE)),
+        Verdict(f"late or lost at {beyond[0].rate_rps / planned_rps:.2g} times it", *_late(beyond, TOO_MUCH)),
+    ]
+
+
+def _late(points: Sequence[LoadPoint], aim: AtMost | Reach) -> tuple[float, AtMost | Reach, str]:
+    ratios = sorted(point.num_late_or_lost / point.num_due for point in points)
+    return (
+        median(ratios),
+        aim,
+        f"{ratios[0]:.2%} to {ratios[-1]:.2%} of {len(points)} runs at {points[0].rate_rps:,.1f}/s",
+    )
+
 
 NET, MODEL = "minilm", "minilm-untrained"
 OBJECTIVE_S = 0.1

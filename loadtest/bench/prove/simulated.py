@@ -1,24 +1,85 @@
 """Does a simulated run say what a real one does? Two pools, mixed batches, three rates, the same arrivals for both.
 
 The real run is timed by the generator, the simulated one knows curves and prices alone. What a gateway costs is in the real one only.
+
+The judging is pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
+from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove.attempts import attempts, on_time
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
-from loadtest.bench.prove.judging.agreement import Agreement, agreement, verdicts
 from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
-from loadtest.bench.verdicts import Verdict
+from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.sending.link import Request
 from loadtest.sending.sender import open_loop
+from loadtest.sending.shot import Shot
 from serving.decisions.simulate.fixed import FixedPool, replay
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
+
+OFF = AtMost(0.15)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Real and simulated: the share of requests answered in time, and answers a second from the first arrival to the last answer."""
+
+    real_attainment_ratio: float
+    simulated_attainment_ratio: float
+    real_throughput_rps: float
+    simulated_throughput_rps: float
+
+    @property
+    def attainment_off_ratio(self) -> float | None:
+        return off(self.simulated_attainment_ratio, self.real_attainment_ratio)
+
+    @property
+    def throughput_off_ratio(self) -> float | None:
+        return off(self.simulated_throughput_rps, self.real_throughput_rps)
+
+
+def off(simulated: float, real: float) -> float | None:
+    """How far apart, as a part of the real one; None where there is nothing real to be a part of."""
+    if real == 0:
+        return 0.0 if simulated == 0 else None
+    return abs(simulated - real) / real
+
+
+def agreement(shots: Sequence[Shot], deadline_s: float, attainment_ratio: float, throughput_rps: float) -> Agreement:
+    answers = [shot for shot in shots if shot.is_answered]
+    in_time = sum(shot.took_s <= deadline_s for shot in answers)
+    lasting_s = max([*(s.ended_s for s in answers), *(s.due_s for s in shots)]) - min(s.due_s for s in shots)
+    return Agreement(in_time / len(shots), attainment_ratio, len(answers) / lasting_s, throughput_rps)
+
+
+def verdicts(name: str, runs: Sequence[Agreement]) -> list[Verdict]:
+    """The median run is judged, the worst one told."""
+    real = median(run.real_attainment_ratio for run in runs)
+    simulated = median(run.simulated_attainment_ratio for run in runs)
+    real_rps = median(run.real_throughput_rps for run in runs)
+    simulated_rps = median(run.simulated_throughput_rps for run in runs)
+    attained, answered = [run.attainment_off_ratio for run in runs], [run.throughput_off_ratio for run in runs]
+    return [
+        _verdict(f"{name}: attainment off by", attained, f"{simulated:.3f} and {real:.3f}"),
+        _verdict(f"{name}: throughput off by", answered, f"{simulated_rps:.1f} and {real_rps:.1f} answers/s"),
+    ]
+
+
+def _verdict(name: str, offs: Sequence[float | None], values: str) -> Verdict:
+    """A run with nothing real in it is the worst there can be."""
+    ordered = sorted(float("inf") if off is None else off for off in offs)
+    middle, worst = ordered[len(ordered) // 2], ordered[-1]
+    told = "worst: nothing real" if isinf(worst) else f"worst {worst:.3f}"
+    return Verdict(name, None if isinf(middle) else middle, OFF, f"{told}; {values}")
+
 
 ROWS = 1, 1, 1, 4, 16  # in turn: mostly single rows, as clients send them
 MAX_ROWS = 32

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.prove.judging import agreement, crossover, handover, overload, pool_death, promise
-from loadtest.bench.prove.judging.crossover import Choice
-from loadtest.bench.prove.judging.handover import Times
+from loadtest.bench.prove import cold_gpu, crossover, pool_death, simulated
+from loadtest.bench.prove.cold_gpu import Times
+from loadtest.bench.prove.crossover import Choice
+from loadtest.bench.prove.judging import overload, promise
 from loadtest.bench.prove.judging.promise import Promise
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
@@ -313,7 +314,7 @@ def came(spoil: object = None) -> list[Verdict]:
         else:
             shots.append(good(at, 0.01, "gpu" if at > 12 else "cpu"))
     assert spoil is None or callable(spoil)
-    return handover.verdicts("x", spoil(shots) if spoil else shots, "gpu", TIMES, DEADLINE_S)
+    return cold_gpu.verdicts("x", spoil(shots) if spoil else shots, "gpu", TIMES, DEADLINE_S)
 
 
 def test_a_pool_that_comes_and_is_not_felt_meets_all_aims() -> None:
@@ -392,38 +393,38 @@ def test_chance_is_no_switch() -> None:
 # -- the simulator ----------------------------------------------------------------------------------------------------
 
 
-def run_beside(attainment_ratio: float, throughput_rps: float) -> agreement.Agreement:
+def run_beside(attainment_ratio: float, throughput_rps: float) -> simulated.Agreement:
     """Beside a real second of 100 requests, of which ten were refused and ten late."""
     shots = [good(n / 100, 0.01) for n in range(80)]
     shots += [good(0.8 + n / 100, 2 * DEADLINE_S) for n in range(10)] + [shed(0.9 + n / 100) for n in range(10)]
-    return agreement.agreement(shots, DEADLINE_S, attainment_ratio, throughput_rps)
+    return simulated.agreement(shots, DEADLINE_S, attainment_ratio, throughput_rps)
 
 
 def test_a_simulated_run_is_held_to_what_the_real_one_answered_in_time() -> None:
     run = run_beside(0.8, 90 / (0.89 + 2 * DEADLINE_S))
     assert (run.real_attainment_ratio, run.attainment_off_ratio) == (0.8, 0.0)
     assert run.throughput_off_ratio == pytest.approx(0.0)
-    assert outcomes(agreement.verdicts("x", [run])) == [Outcome.MET] * 2
+    assert outcomes(simulated.verdicts("x", [run])) == [Outcome.MET] * 2
 
 
 @pytest.mark.parametrize(("attained", "outcome"), [(0.9, Outcome.MET), (0.95, Outcome.MISSED), (1.1, Outcome.FAILED)])
 def test_a_simulation_that_is_off_does_not_pass(attained: float, outcome: Outcome) -> None:
     runs = [run_beside(attained, 70.0)] * 3 + [run_beside(0.8, 70.0)] * 2
-    assert outcomes(agreement.verdicts("x", runs))[0] is outcome
+    assert outcomes(simulated.verdicts("x", runs))[0] is outcome
 
 
 def test_nothing_real_agrees_with_nothing_alone() -> None:
-    assert agreement.off(0.0, 0.0) == 0.0
-    assert agreement.off(0.1, 0.0) is None
+    assert simulated.off(0.0, 0.0) == 0.0
+    assert simulated.off(0.1, 0.0) is None
 
 
 def test_runs_in_which_nothing_real_was_in_time_have_no_value_and_do_not_pass() -> None:
     """Not a number either, which the table could not print and JSON could not hold."""
-    nothing = agreement.Agreement(0.0, 0.8, 0.0, 70.0)
-    verdicts = agreement.verdicts("x", [nothing] * 3 + [run_beside(0.8, 90 / (0.89 + 2 * DEADLINE_S))] * 2)
+    nothing = simulated.Agreement(0.0, 0.8, 0.0, 70.0)
+    verdicts = simulated.verdicts("x", [nothing] * 3 + [run_beside(0.8, 90 / (0.89 + 2 * DEADLINE_S))] * 2)
     assert outcomes(verdicts) == [Outcome.FAILED] * 2
     assert [verdict.cells()[1] for verdict in verdicts] == ["never"] * 2
     json.dumps([verdict.to_json() for verdict in verdicts], allow_nan=False)
     assert "worst: nothing real" in verdicts[0].note
-    few = agreement.verdicts("x", [nothing, *[run_beside(0.8, 90 / (0.89 + 2 * DEADLINE_S))] * 2])
+    few = simulated.verdicts("x", [nothing, *[run_beside(0.8, 90 / (0.89 + 2 * DEADLINE_S))] * 2])
     assert outcomes(few) == [Outcome.MET] * 2

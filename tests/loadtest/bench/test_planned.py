@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.bench.prove.judging.planned import verdicts
+from loadtest.bench.prove.planned import verdicts
 from loadtest.bench.verdicts import Outcome
 from serving.decisions.profile import LoadPoint
 
