@@ -63,6 +63,9 @@ def run(installed: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[
 
 def test_the_wheel_carries_the_backend_and_the_small_model_and_nothing_of_this_clone(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
+    templates = {"serving/documents/templates/base.html", "serving/documents/templates/figures.css"}
+    templates |= {f"loadtest/{page}.html" for page in ("report/campaign", "verdict/verdict", "claims/claims")}
+    assert templates <= names
     assert "serving/local/backends/onnxruntime/model.py" in names
     for variant in ("fp32", "fp16", "int8"):
         assert f"serving/model_repo/digits-{variant}/1/model.onnx" in names
