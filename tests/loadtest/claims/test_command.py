@@ -71,6 +71,8 @@ def test_what_comes_between_leaves_a_report_that_says_so(
         raise what
 
     monkeypatch.setattr(speeds, "make", stopped)
+    monkeypatch.setattr(bandwidth, "CACHES", tmp_path)  # arrays of the smallest size
+    monkeypatch.setattr(bandwidth, "LEAST_BYTES", 2**20)
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY)
     assert run(ClaimsOptions(file, tmp_path / "out", engines={"cpu": THIS})) == code
