@@ -6,16 +6,15 @@ Exit code 0 there is a plan, 1 there is none (it says what binds), 2 a wrong opt
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from serving.decisions.files.prices import read_price_lists
 from serving.decisions.files.profile import read_profile
-from serving.decisions.plan import objective as asked
+from serving.decisions.plan.options import LoadOptions
 from serving.decisions.plan.outputs import Origin, as_json, write
-from serving.decisions.plan.result import Objective, Plan
+from serving.decisions.plan.result import Plan
 from serving.decisions.plan.search import make_plan
 from serving.decisions.plan.wording import paragraph, table
 from serving.decisions.prices import PriceList
@@ -23,26 +22,14 @@ from serving.decisions.profile import Profile
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 
-SHIPPED_WORD = "shipped"  # among --prices: the list that comes with Tandem
 
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """What `tandem plan` is asked. `rate_rps` or `rates`; `instances` are POOL=NAME; `command` is how it was called, for the files."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions(LoadOptions):
+    """`command` is how it was called, for the files."""
 
     profiles: tuple[Path, ...]
-    p99: str
-    rate_rps: float | None = None
-    rates: Path | None = None
     model: str | None = None
-    prices: tuple[str, ...] = ()
-    instances: tuple[str, ...] = ()
-    max_price_per_hour: float | None = None
     minimise: str = "price"
-    min_replicas: int = 1
-    max_replicas: int | None = None
-    headroom_ratio: float = 0.7
-    batch_size: int = 1
     gateway_per_hour: float = 0.0
     output: Path | None = None
     as_json: bool = False
@@ -50,17 +37,17 @@ class PlanOptions:
 
 
 def run(options: PlanOptions) -> int:
-    objective = _objective(options)
+    objective = options.objective(options.minimise)
     profiles = [read_profile(path) for path in options.profiles]
     model = _model(options, profiles)
-    prices = read_price_lists([None if name == SHIPPED_WORD else Path(name) for name in options.prices])
+    prices, instances = options.priced()
     today = datetime.now(UTC).date().isoformat()
     plan = make_plan(
         model,
         objective,
         profiles,
         prices,
-        instances=read_instances(options.instances, prices),
+        instances=instances,
         gateway_per_hour=options.gateway_per_hour,
         today=today,
     )
@@ -83,24 +70,6 @@ def _show(plan: Plan, prices: PriceList, written: Sequence[Path]) -> None:
         print(f"wrote {path}")
 
 
-def _objective(options: PlanOptions) -> Objective:
-    if (options.rate_rps is None) == (options.rates is None):
-        raise UserError("say one of --rate (requests per second) and --rates FILE (lines of hours a day,rate)")
-    if options.max_replicas is not None and options.max_replicas < options.min_replicas:
-        raise UserError(f"--max-replicas {options.max_replicas} is less than --min-replicas {options.min_replicas}")
-    rates = asked.read_rates(options.rates) if options.rates is not None else asked.constant(options.rate_rps or 0.0)
-    return Objective(
-        latency_p99_s=asked.seconds(options.p99, "--p99"),
-        rates=rates,
-        max_price_per_hour=options.max_price_per_hour,
-        minimise=options.minimise,
-        min_replicas=options.min_replicas,
-        headroom_ratio=options.headroom_ratio,
-        batch_size=options.batch_size,
-        max_replicas=options.max_replicas,
-    )
-
-
 def _model(options: PlanOptions, profiles: Sequence[Profile]) -> str:
     names = sorted({profile.model for profile in profiles})
     if options.model is None and len(names) > 1:
@@ -108,22 +77,3 @@ def _model(options: PlanOptions, profiles: Sequence[Profile]) -> str:
     if options.model is not None and options.model not in names:
         raise UserError(f"--model {options.model}: no profile is of it{nearest(options.model, names)}")
     return options.model or names[0]
-
-
-def read_instances(values: Sequence[str], prices: PriceList) -> Mapping[str, str]:
-    """POOL=NAME: which offer of the list stands for a pool's machines. Raises UserError for one that cannot."""
-    chosen: dict[str, str] = {}
-    for value in values:
-        pool, _, name = value.partition("=")
-        if pool not in ("cpu", "gpu") or not name:
-            raise UserError(f"--instance {value}: not of the form cpu=NAME or gpu=NAME")
-        offer = prices.offer(name)
-        if offer is None:
-            of_pool = [offer.name for offer in prices.offers if offer.device == pool]
-            raise UserError(f"--instance {value}: no such machine in {prices.name}{nearest(name, of_pool)}")
-        if offer.device != pool:
-            raise UserError(f"--instance {value}: {name} is a {offer.device} machine")
-        if pool in chosen:
-            raise UserError(f"--instance {value}: the pool {pool} has {chosen[pool]} already")
-        chosen[pool] = name
-    return chosen

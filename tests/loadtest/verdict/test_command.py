@@ -124,7 +124,7 @@ def test_what_is_typed_wrong_is_told_with_the_way_out(tmp_path: Path, given: dic
 @pytest.mark.parametrize("condition", ["p99 > 0.05", "p99_s >", "p99_s > fast", "cpu.p99_s > 1"])
 def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_measured(condition: str) -> None:
     with pytest.raises(ConditionError):
-        read_question(VerdictOptions("digits", "20ms", 200.0, fail_if=(condition,)))
+        read_question(VerdictOptions(model="digits", p99="20ms", rate_rps=200.0, fail_if=(condition,)))
 
 
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> None:
