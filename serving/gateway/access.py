@@ -1,8 +1,8 @@
-"""Who may ask what: keys out of a request's headers become a `Caller`, and a caller says what it may.
+"""Turns the key in a request's headers into a `Caller`, and says what a caller may do.
 
-Which path needs which scope is in `http/guard.py` and where a protocol is spoken. Without keys everybody may everything, which the
-gateway only allows on a loopback bind or when told so (`serve.py`). Rules: handlers see the `Caller` and never a key; what a refused
-caller is told says nothing of what there is, and what an unknown key is told says nothing of which keys there are.
+Which endpoint needs which scope is in `endpoints.py`, and for gRPC in `grpc/service.py`. Without keys everybody may do everything, which
+the gateway allows only on loopback or with --insecure-no-auth (`serve.py`). Rules: handlers see the `Caller` and never a key; a refusal
+reveals neither which models there are nor which keys.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ class Caller:
         """`model`: a public name, also for the name of one of its variants."""
         return self.models is None or model in self.models
 
-    def require_model(self, model: str, asked: str) -> None:
-        """Raises Forbidden. `asked` is the name that the client used."""
+    def require_model(self, model: str, requested: str) -> None:
+        """Raises Forbidden. `requested` is the name that the client used."""
         if not self.may_ask(model):
-            raise errors.Forbidden(NOT_THIS_MODEL.format(asked))
+            raise errors.Forbidden(NOT_THIS_MODEL.format(requested))
 
 
 ANYBODY = Caller("anybody", frozenset(SCOPES))
 
 
-def require_name(caller: Caller, asked: str, fleet: Fleet) -> None:
-    """`Caller.require_model` before anything is said of a name: what nobody has is refused like what somebody else may ask.
+def require_name(caller: Caller, name: str, fleet: Fleet) -> None:
+    """`Caller.require_model` for a name that may not exist: an unknown model is refused like one that others may ask. Raises Forbidden.
 
-    Raises Forbidden. As long as the gateway has seen no model at all, only a public name can be judged, and whoever looks for it says so.
+    Until the gateway has seen any model only public names can be judged, so the check is left to whoever looks the name up.
     """
-    if fleet.is_told and not is_allowed(caller, asked, fleet):
-        raise errors.Forbidden(NOT_THIS_MODEL.format(asked))
+    if fleet.can_deny and not is_allowed(caller, name, fleet):
+        raise errors.Forbidden(NOT_THIS_MODEL.format(name))
 
 
 def is_allowed(caller: Caller, name: str, fleet: Fleet) -> bool:

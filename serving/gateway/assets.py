@@ -1,8 +1,8 @@
-"""What lies beside a model in the model repository and the gateway needs to work for clients: preprocessing, tokenizer, labels.
+"""Reads the files beside a served model that the gateway needs itself: preprocessing, tokenizer, labels.
 
-Everything else the gateway knows of a variant it reads from Triton. These files are too large for a configuration, so they are read from
-disk, where `tandem gateway --model-repository` says; whether they belong to what is served is told by digests: of each file, against the
-gate record, and of the record's model, against the one that Triton names. Rule: what does not match is not used.
+Everything else about a variant comes from Triton; these files are too large for its configuration, so they are read from the directory of
+`--model-repository`. Digests prove that they belong to what is served: each file's against the gate record, and the record's model against
+the one that Triton names. Rule: a file that does not match is not used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What becomes of the work beside requests (polls, look-ups, sweeps) when it fails by a mistake of ours?
+"""Restarts background work (polls, look-ups, sweeps) that fails by a bug of ours.
 
-It is written to the log with its traceback, and begins again: a task that ends unseen would leave a gateway that answers and knows
-nothing new, and one mistake must not stop a gateway that serves. What is expected to fail is handled where it is done.
+The traceback goes to the log and the work begins again: a task that ended unnoticed would leave a gateway that answers and learns nothing
+new, and one bug must not stop a gateway that serves. Failures that are expected are handled where they happen.
 """
 
 from __future__ import annotations

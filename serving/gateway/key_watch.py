@@ -1,7 +1,7 @@
-"""Keeps the gateway's keys as their file says, while it runs.
+"""Reloads the API keys when their file changes, while the gateway runs.
 
-The path is looked at once a second on a thread, and read when it leads to another file than before: a Secret in a cluster is a link
-that is turned. Rule: a file that breaks or vanishes takes no key away and gives none; the last good keys stay, and the log and
+A thread looks at the path once a second and reads it when it leads to another file than before: a Secret in a cluster is a link that is
+turned. Rule: a file that breaks or vanishes takes no key away and gives none; the last good keys stay in force, and the log and the metric
 `tandem_keys_readable` say so.
 """
 

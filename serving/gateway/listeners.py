@@ -1,4 +1,4 @@
-"""Listening sockets: bound with a clear error, closed without cutting off who is getting in, found where a library made them."""
+"""Listening sockets: binds them with a clear error, and closes them, gRPC's too, without cutting off clients that are connecting."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Everything the gateway counts, in one object that is built once.
+"""Counts requests and times, and writes them for Prometheus together with the state of the pools. Built once.
 
-On the inference path counting is one append, because prometheus_client's own observation would cost 1 to 2 µs each; what was
-appended is counted at a scrape or every thousand requests. Rule: a scrape never keeps the loop for longer than a slice, however many models
-there are; what is few the library turns into text, what is many is written here.
+On the inference path counting is one append, because an observation by prometheus_client costs 1 to 2 µs; what was appended goes into the
+histograms at a scrape or every thousand requests. Rule: a scrape never holds the event loop for longer than a slice, however many models
+there are: the library writes the few families of pools, and series of models are written here.
 """
 
 from __future__ import annotations

@@ -147,11 +147,11 @@ async def _serve(
     servers = [(_server(gateway, settings, options.host, keys), public)]
     if admin:
         servers.append((_server(gateway.admin, settings, options.admin_host, keys), admin))
-    told = asyncio.Event()
+    stop = asyncio.Event()
     hurry = asyncio.Event()
 
     def on_signal() -> None:
-        (hurry if told.is_set() else told).set()
+        (hurry if stop.is_set() else stop).set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -163,7 +163,7 @@ async def _serve(
     gc.collect()
     gc.freeze()  # what was made so far stays: looking through all of it took 40 ms, in which nobody was answered
     tasks = [asyncio.create_task(server.serve(listeners)) for server, listeners in servers]
-    stopping = asyncio.create_task(told.wait())
+    stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
     gateway.close()
     await _first(hurry.wait(), asyncio.sleep(LINGER_S))

@@ -1,6 +1,6 @@
-"""Triton's words for what went wrong, before ours: for clients that decide by the text of a message. Off unless `triton_words` is set.
+"""Puts Triton's wording before ours in errors, for clients that decide by the text. Off unless the setting `triton_words` is on.
 
-They come from our own classes of errors and never from what a Triton said. Rule: status, headers and our sentence stay as they are.
+The wording is chosen by our classes of errors, never copied from a Triton. Rule: status, headers and our sentence stay as they are.
 """
 
 from __future__ import annotations

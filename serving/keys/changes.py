@@ -1,6 +1,6 @@
-"""How a file of API keys is changed: a key comes in, a key is revoked.
+"""Adds a key to the file of API keys, or revokes one.
 
-Under a lock, so that two at once lose nothing, and by a new file that takes the old one's place, so that a reader sees one or the
+Under a lock, so that two changes at once lose nothing, and with a new file that replaces the old one, so that a reader sees one or the
 other. Rule: a link stays a link, and whoever could read the old file can read the new one.
 """
 

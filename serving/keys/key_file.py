@@ -1,4 +1,4 @@
-"""What does a file of API keys hold?
+"""Reads and writes the file of API keys.
 
 JSON, `{"version": 1, "keys": [{…}]}`. Reading is strict: an unknown field, a missing one, or one that stands twice is an error with
 its place, because a misspelt `expires` would be a key for ever. Who changes the file is `changes.py`. Rule: no value of a field is

@@ -1,7 +1,7 @@
-"""Who else could change the file of API keys? Nobody may but root and whoever runs this: a line in it is access to everything.
+"""Refuses a file of API keys that anybody but root and the user of this process could change: a line in it is access to everything.
 
-Looked at are the file, every folder on the way and every link, because who may replace one of these decides what is read. Folders with the
-sticky bit keep others from that, so /tmp is good, and so is a Secret as Kubernetes mounts it: root's links and files in a sticky folder.
+The file, every folder on the way and every link are checked, because whoever may replace one of them decides what is read. A sticky folder
+keeps others from that, so /tmp passes, and so does a Secret as Kubernetes mounts it: root's links and files in a sticky folder.
 """
 
 from __future__ import annotations

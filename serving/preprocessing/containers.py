@@ -1,8 +1,8 @@
-"""Is this file of an image built in a way that only an attacker builds one?
+"""Refuses images that are built to cost a decoder time.
 
-A reader spends time on each part of a file (segments and scans of a JPEG, chunks of a PNG), however few pixels it
-holds: a JPEG of 60 MB can ask for millions of passes over one picture. Here parts are counted before any reader sees the file; whether
-they are right is the reader's. Rule: counting costs less than a millisecond for a real photograph.
+A decoder spends time on each part of a file (segments and scans of a JPEG, chunks of a PNG), however few pixels it holds: a JPEG of 60 MB
+can ask for millions of passes over one picture. Parts are counted here before any decoder sees the file; whether they are valid is the
+decoder's to say. Rule: counting costs less than a millisecond for a real photograph.
 """
 
 from __future__ import annotations

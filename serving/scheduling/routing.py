@@ -36,7 +36,7 @@ class Variant:
     space: str = ""  # of an embedding: which vectors its own may be compared with
     in_space: bool = True  # that is the one that the model's public name stands for
 
-    def is_told_like(self, other: Variant) -> bool:
+    def has_same_receipt(self, other: Variant) -> bool:
         """Whether a receipt says the same of both."""
         return (self.device, self.engine, self.digest, self.gate) == (
             other.device,
@@ -123,8 +123,8 @@ class Fleet:
     known: frozenset[str] = field(default_factory=frozenset)
 
     @property
-    def is_told(self) -> bool:
-        """Whether it can be said of a name that nobody has it: before any pool has answered, only where all wait for known models."""
+    def can_deny(self) -> bool:
+        """Whether a name can be called unknown: before any pool has answered, only where all pools wait for models that are named."""
         has_answered = any(pool.has_answered for pool in self.pools)
         return has_answered or (bool(self.pools) and all(pool.asleep for pool in self.pools))
 
@@ -244,7 +244,7 @@ def _nothing(fleet: Fleet, name: str, pins: Pins) -> BadRequest | NotFound | Not
         (pool.name, f) for pool in fleet.pools for f in (*pool.failures, *pool.asleep) if name in (f.model, f.name)
     ]
     variants = {v.variant for _, v in seen}
-    if pins.variant is not None and seen and fleet.is_told and pins.variant not in variants:
+    if pins.variant is not None and seen and fleet.can_deny and pins.variant not in variants:
         return BadRequest(f"'{name}' has no variant '{pins.variant}' here; it has: {', '.join(sorted(variants))}")
     where = {pool for pool, v in seen if pins.variant in (None, v.variant)}
     unknown = {pool.name for pool in fleet.pools if not pool.variants and not pool.known}  # it has not answered yet
@@ -253,18 +253,18 @@ def _nothing(fleet: Fleet, name: str, pins: Pins) -> BadRequest | NotFound | Not
         return BadRequest(f"'{name}'{_variant(pins)} is not served by pool '{pins.pool}'; it is by: {places}")
     failed = [f for f in fleet.failures_of(name) if pins.variant in (None, f.variant)]
     if failed:
-        why = told_of(name, failed[0])
+        why = reason_for(name, failed[0])
         return NotReady(f"'{name}'{_variant(pins)} is not served: {why}", retry_after_s=RETRY_AFTER_S)
     asleep = [f for f in fleet.asleep(name).values() if pins.variant in (None, f.variant)]
     if asleep:
         return NotReady(f"'{name}'{_variant(pins)} is not ready: {asleep[0].reason}", retry_after_s=RETRY_AFTER_S)
-    if seen or name in fleet.known or not fleet.is_told:
+    if seen or name in fleet.known or not fleet.can_deny:
         return NotReady(f"'{name}'{_variant(pins)} is not ready; try again", retry_after_s=RETRY_AFTER_S)
     return NoSuchModel(f"there is no model '{name}' here; POST /v2/repository/index lists them", model=name)
 
 
-def told_of(name: str, failure: LoadFailure) -> str:
-    """Its reason for whoever asked for `name`: under a public name no variant's shows."""
+def reason_for(name: str, failure: LoadFailure) -> str:
+    """Why it could not be loaded, in the words of whoever asked for `name`: a public name hides the variant's."""
     return failure.reason.replace(failure.name, name)
 
 

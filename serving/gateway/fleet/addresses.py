@@ -1,8 +1,7 @@
-"""Which servers does a URL of tandem.yaml mean now?
+"""Resolves the host name of a URL in tandem.yaml to addresses, one server each.
 
-A host name means every address that it resolves to, one server each, which is what a Kubernetes Service without an address of its own
-(headless) answers with. It is asked again every few seconds, because servers come and go. Of names with addresses of both families IPv4
-counts, or `localhost` would be two servers. Keeping the servers is not here (`catalogue.py`).
+That is what a headless Service of Kubernetes answers with. Where a name has addresses of both families only IPv4 counts, or `localhost`
+would be two servers. Looking again while the gateway runs is `membership.py`.
 """
 
 from __future__ import annotations
@@ -28,18 +27,19 @@ class NoAddress(OSError):
 async def look_up(host: str, port: int) -> list[str]:
     """The addresses of a name, sorted. Raises NoAddress where it has none, and another OSError where nobody could tell."""
     loop = asyncio.get_running_loop()
-    with _told():
+    with _resolving():
         return _addresses(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
 def look_up_now(host: str, port: int) -> list[str]:
     """The same, for a thread that may wait."""
-    with _told():
+    with _resolving():
         return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _resolving() -> Iterator[None]:
+    """Turns the resolver's "no such name" into NoAddress."""
     try:
         yield
     except socket.gaierror as error:

@@ -1,7 +1,7 @@
-"""The pools as scheduling sees them: a queue for each, and for each variant on it what it costs and how long it takes.
+"""The pools as the scheduler sees them: a queue for each pool, and for each of its variants the cost and the time that it takes.
 
-Made from what the catalogue saw, and kept over every change of it, because what was learnt online lives here. Where a configuration
-carries no curve, a quick one is measured beside the traffic. Deciding is not here (`serving/scheduling/`).
+Follows the catalogue, and outlives its changes, because what was learnt from answers lives here. Where a configuration carries no curve, a
+quick one is measured beside the traffic. Deciding is not here (`serving/scheduling/`).
 """
 
 from __future__ import annotations

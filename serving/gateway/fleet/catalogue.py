@@ -336,7 +336,7 @@ class Catalogue:
             here = tuple(self._decided(v, name, spaces) for v in variants.values())
             for server in self.pools[name]:
                 served = server.variants.items()
-                server.differing = {n: v for n, v in served if n in variants and not v.is_told_like(variants[n])}
+                server.differing = {n: v for n, v in served if n in variants and not v.has_same_receipt(variants[n])}
             failures = tuple(sorted(self._failures(name), key=lambda failure: failure.name))
             pools.append(Pool(name, bool(here), here or known, known, failures, self._asleep(name)))
         self.fleet = _fleet(pools)

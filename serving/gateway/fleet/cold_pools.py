@@ -1,8 +1,8 @@
-"""What would a pool serve that has no server, and when may it have one?
+"""What would a pool without servers serve, and when will it have one?
 
-A gateway knows models from the Tritons that answer it. A pool that is at none when the gateway starts has none, and would never be woken
-for what it alone serves. So what the settings say of it counts (`models` of the pool), or else what the model repository holds for its
-device, until a server of the pool has answered. Rule: only pools that come and go are woken, so others are never wanted here.
+The gateway learns models from the Tritons that answer. A pool that is scaled to zero when the gateway starts has none, and would never be
+woken for a model that it alone serves. So until one of its servers has answered, the pool's `models` in the settings count, or else what
+the model repository holds for its device. Rule: only pools that come and go are woken.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ColdPools:
         return not listed or any(name in (model_of(own), own) for own in listed)
 
     def of(self, pool: str, servers: Sequence[Server], known: Mapping[str, Variant]) -> Iterator[LoadFailure]:
-        """What it will serve and does not, because it has no server or has not loaded it. `known`: what it ever served."""
+        """Variants that it does not serve yet, because it has no server or has not loaded them. `known`: what it ever served."""
         alive = [server for server in servers if server.alive]
         if not alive and not servers and pool in self._coming:
             for v in known.values():
@@ -64,14 +64,14 @@ class ColdPools:
             yield LoadFailure(own, model, own[len(model) + 1 :], "1", reason)
 
     def want(self, pool: str, now: float) -> None:
-        """Somebody has asked for what it alone serves."""
+        """Notes a request for a model that it alone serves."""
         wait = self._waits.get(pool)
         if wait is None or now - wait.last > PATIENCE_S + (self._pools[pool].cold_start_s or 0.0):
             wait = self._waits[pool] = _Wait(now, now)
         wait.last = now
 
     def retry_after_s(self, pool: str, now: float) -> float:
-        """When it may be there: what is left of its cold start, counted from the first request that it was wanted for."""
+        """What is left of its cold start, counted from the first request that wanted it."""
         if pool not in self._coming:
             return RETRY_AFTER_S
         cold_start_s = self._pools[pool].cold_start_s

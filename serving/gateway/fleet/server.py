@@ -104,11 +104,11 @@ class Server:
         ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
         again = not self.alive or self.polls % CONFIG_EVERY == 0
         self.polls += 1
-        asked = ready if again else ready - old.served.keys() - old.refused.keys()
-        served = {name: v for name, v in old.served.items() if name in ready - asked}
+        new = ready if again else ready - old.served.keys() - old.refused.keys()
+        served = {name: v for name, v in old.served.items() if name in ready - new}
         facts = {name: f for name, f in old.facts.items() if name in served}
-        refused = {name: reason for name, reason in old.refused.items() if name in ready - asked}
-        for name in sorted(asked):
+        refused = {name: reason for name, reason in old.refused.items() if name in ready - new}
+        for name in sorted(new):
             answer = await self.fetch(b"GET", f"/v2/models/{name}/config")
             if answer.status != 200:
                 refused[name] = f"Triton answered {answer.status} for its configuration"

@@ -1,7 +1,7 @@
-"""What does Triton's configuration of a model say of a variant, and may requests go to it?
+"""Reads a variant from Triton's configuration of a model, and decides whether requests may go to it.
 
 A variant is routable when its configuration carries the parameters that a gate wrote, the gate passed for this pool, and every instance
-runs on the pool's kind of device. Asking Triton is not here (`catalogue.py`).
+runs on the pool's kind of device. Asking Triton is not here (`server.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What only whoever runs the gateway may ask: metrics, the status of pools and models, loading and unloading.
+"""The operator's endpoints: metrics, the status of pools and models, loading and unloading.
 
 What is counted is in `gateway/metrics.py`, how a model is loaded in `gateway/models/loading.py`. Rule: nothing here is on the clients'
 listener, unless that listens on loopback alone.

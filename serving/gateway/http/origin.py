@@ -1,4 +1,4 @@
-"""Was this request meant for this gateway, or did a page of another site make a browser send it?
+"""Refuses requests that a page of another site made a browser send.
 
 Without keys whoever reaches a gateway may use it, and on loopback that is every page that its user's browser has open: a name of the
 page's own site may be turned to 127.0.0.1 (DNS rebinding), and forms and scripts may send to any address. So the name in `Host` must be

@@ -20,7 +20,7 @@ from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.models import statistics
 from serving.gateway.triton_words import SERVER_NAME
-from serving.scheduling.routing import Decision, told_of
+from serving.scheduling.routing import Decision, reason_for
 
 METADATA, CONFIG, STATISTICS = "", "/config", "/stats"  # how Triton's paths of a model end
 # Only what the gateway really carries; Triton's names for it.
@@ -73,7 +73,7 @@ def all_routable(catalogue: Catalogue, required: list[str], *, may_sleep: bool =
 
 def not_served(catalogue: Catalogue) -> dict[str, str]:
     """Public name -> why no Triton could load it."""
-    return {model: told_of(model, failure) for model, failure in catalogue.fleet.not_served().items()}
+    return {model: reason_for(model, failure) for model, failure in catalogue.fleet.not_served().items()}
 
 
 async def is_model_ready(catalogue: Catalogue, model: str, version: str) -> bool:
@@ -142,7 +142,7 @@ def index(catalogue: Catalogue, caller: Caller = ANYBODY, *, is_ready: bool = Fa
             failures += catalogue.fleet.asleep(name).values()
         if failures:
             failure = failures[0]
-            reason = told_of(name, failure)
+            reason = reason_for(name, failure)
             rows.append({"name": name, "version": failure.version, "state": "UNAVAILABLE", "reason": reason})
         elif name not in ready:
             reason = "unloaded" if catalogue.is_unloaded(name) else "no pool serves it now"
