@@ -15,7 +15,7 @@ from serving.errors import UserError
 
 @click.group()
 def campaign() -> None:
-    """Load tests and their reports."""
+    """Run load tests and build their reports."""
 
 
 @campaign.command("run")

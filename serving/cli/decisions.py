@@ -23,7 +23,10 @@ ROWS = click.option(
     "--batch-size", default=1, show_default=True, type=click.IntRange(1, 65536), help="Rows of a request."
 )
 MAX_PRICE = click.option(
-    "--max-price", "max_price_per_hour", type=Finite(0, min_open=True), help="An hour, at the highest rate."
+    "--max-price",
+    "max_price_per_hour",
+    type=Finite(0, min_open=True),
+    help="Highest price per hour, at the highest rate.",
 )
 INSTANCE = click.option(
     "--instance",
@@ -57,21 +60,25 @@ HEADROOM = click.option(
 @click.option(
     "--trace", type=FILE, help="Arrivals from a CSV: a column TIMESTAMP (Azure's LLM traces), or seconds first."
 )
-@click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Each arrival so often.")
-@click.option("--jitter", "jitter_s", type=Finite(0, 86_400), help="Most seconds that a copy comes later. Default: 1.")
+@click.option(
+    "--copies", default=1, show_default=True, type=click.IntRange(1), help="How many times each arrival is sent."
+)
+@click.option(
+    "--jitter", "jitter_s", type=Finite(0, 86_400), help="Most seconds by which a copy comes later. Default: 1."
+)
 @click.option(
     "--arrivals",
     type=click.Choice(["poisson", "bursts", "daily"]),
-    help="What to make where there is no trace. Default: poisson.",
+    help="Arrivals to generate where there is no trace. Default: poisson.",
 )
 @click.option(
-    "--rate", "rate_rps", type=Finite(0, min_open=True), help="A second, on average, of bursts too. Default: 10."
+    "--rate", "rate_rps", type=Finite(0, min_open=True), help="Mean requests per second, bursts included. Default: 10."
 )
 @click.option(
     "--duration",
     "duration_s",
     type=Finite(0, 31 * 86_400, min_open=True),
-    help="Seconds, a month at most. Default: 3600.",
+    help="Seconds to simulate, a month at most. Default: 3600.",
 )
 @click.option("--burst-times", type=Finite(1), help="The rate in a burst, as a multiple of that outside. Default: 5.")
 @click.option(
@@ -86,7 +93,9 @@ HEADROOM = click.option(
     type=Finite(0, min_open=True),
     help="Seconds of a burst, on average. Default: 60.",
 )
-@click.option("--swing", type=Finite(0, 1), help="Of a day, as a share of its mean. Default: 0.8.")
+@click.option(
+    "--swing", type=Finite(0, 1), help="How far a day's rate swings around its mean, as a share of it. Default: 0.8."
+)
 @click.option(
     "--per-second",
     type=click.IntRange(1),
@@ -98,11 +107,17 @@ HEADROOM = click.option(
     type=Finite(0, 10),
     help="Coefficient of variation of execution times, lognormal, in both pools instead of the file's.",
 )
-@click.option("--objective", "objective_s", type=Finite(0, min_open=True), help="Seconds, instead of the file's.")
 @click.option(
-    "--policy", "policies", multiple=True, type=click.Choice(SIMULATED), help="This alone; may be given several times."
+    "--objective", "objective_s", type=Finite(0, min_open=True), help="Objective in seconds, instead of the file's."
 )
-@click.option("--seed", default=1, show_default=True, type=int, help="Of arrivals, cold starts and noise.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(SIMULATED),
+    help="Simulate this policy only; may be given several times.",
+)
+@click.option("--seed", default=1, show_default=True, type=int, help="Seed of arrivals, cold starts and noise.")
 @click.option("--picture", type=FILE, help="Also draw the run over time into this SVG file.")
 @JSON
 def simulate(**options: Any) -> None:
@@ -115,14 +130,17 @@ def simulate(**options: Any) -> None:
 @click.argument("model")
 @MODEL_REPOSITORY
 @click.option(
-    "--variant", "variants", multiple=True, help="This alone, as int8; several times for several. Default: all."
+    "--variant",
+    "variants",
+    multiple=True,
+    help="Measure this variant only, as int8; may be given several times. Default: all.",
 )
 @click.option(
     "--engine",
     "engines",
     multiple=True,
     type=click.Choice(["cpu", "openvino", "cuda"]),
-    help="Measure on this engine; several times for several. Default: the one that is fastest for each variant here.",
+    help="Measure on this engine; may be given several times. Default: the one that is fastest for each variant here.",
 )
 @click.option(
     "--p99",
@@ -148,19 +166,24 @@ def simulate(**options: Any) -> None:
     type=click.Choice(["binary", "json"]),
     default="binary",
     show_default=True,
-    help="Of the requests of the search; the ladder has both.",
+    help="Encoding of the search's requests; the ladder measures both.",
 )
-@click.option("--pool", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where to run it.")
+@click.option("--pool", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Pool to measure.")
 @click.option("--emulate", metavar="NAME=FILE", help="For proofs: a pool whose times follow a file, as of `tandem up`.")
 @click.option("--quick", "is_quick", is_flag=True, help="A first impression, in a minute and a half.")
-@click.option("--seconds", type=Finite(0.5, 600), help="Of each run of the search. Default: 4; 2 if quick.")
+@click.option("--seconds", type=Finite(0.5, 600), help="Seconds of each run of the search. Default: 4; 2 with --quick.")
 @click.option(
-    "--no-search", "has_search", is_flag=True, flag_value=False, default=True, help="The ladder without rates."
+    "--no-search",
+    "has_search",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Measure the ladder only, without searching rates.",
 )
 @click.option(
     "--no-cold-start", "has_cold_start", is_flag=True, flag_value=False, default=True, help="Leave out cold starts."
 )
-@click.option("--output", type=FILE, help="The profile's file. Default: results/profile-MODEL-DATE.json.")
+@click.option("--output", type=FILE, help="File to write the profile to. Default: results/profile-MODEL-DATE.json.")
 @JSON
 def profile(
     p99: str | None,
@@ -191,12 +214,12 @@ def profile(
     type=FILE,
     multiple=True,
     required=True,
-    help="Of `tandem profile`, or with published figures; several times for several machines.",
+    help="A profile of `tandem profile`, or with published figures; several for several machines.",
 )
 @RATE
 @RATES
 @P99
-@click.option("--model", help="Which, if the profiles are of several.")
+@click.option("--model", help="The model to plan for, if the profiles are of several.")
 @ROWS
 @MAX_PRICE
 @click.option(
@@ -245,7 +268,7 @@ def plan(**options: Any) -> None:
     "profiles",
     type=FILE,
     multiple=True,
-    help="Of another machine, or of this one, which is then not measured again; several times for several.",
+    help="A profile of another machine, or of this one, which is then not measured again; may be given several times.",
 )
 @click.option("--prices", multiple=True, metavar="FILE", help="Price lists, as of `tandem plan`.")
 @INSTANCE
@@ -267,12 +290,12 @@ def plan(**options: Any) -> None:
 @click.option(
     "--no-check", "has_check", is_flag=True, flag_value=False, default=True, help="Do not run the planned rate."
 )
-@click.option("--output", type=FILE, help="A new folder. Default: results/verdict-MODEL-DATE.")
+@click.option("--output", type=FILE, help="New folder for the results. Default: results/verdict-MODEL-DATE.")
 @click.option(
     "--fail-if",
     multiple=True,
     metavar="CONDITION",
-    help='Exit code 1 if it is so, as "p99_s > 0.05", also if it is not known; several times for several.',
+    help='Exit code 1 if this holds, as "p99_s > 0.05", also if it is not known; several times for several.',
 )
 @JSON
 def verdict(**options: Any) -> None:

@@ -23,7 +23,7 @@ FAR = datetime(9999, 1, 1, tzinfo=UTC)  # the last years that a date can have
 
 @click.group()
 def keys() -> None:
-    """API keys: who may ask the gateway what."""
+    """Manage API keys: who may ask the gateway for what."""
 
 
 @keys.command("add")
@@ -73,7 +73,7 @@ def add(
 @KEYS
 @JSON
 def list_keys(keys: Path, as_json: bool) -> None:
-    """Print what keys there are, without their secrets."""
+    """List the keys, without their secrets."""
     now = datetime.now(UTC)
     rows = [_row(key, now) for key in room("serving.keys.key_file").read(keys).keys]
     if as_json:

@@ -20,7 +20,7 @@ from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 
 LIMITS = {  # option -> what it limits
-    "max_drop": "Most top-1 accuracy that may be lost against FP32.",
+    "max_drop": "Most top-1 accuracy that a variant may lose against FP32.",
     "min_agreement": "Least share of answers that must be FP32's.",
     "min_cosine_mean": "Least mean cosine of the vectors to FP32's.",
     "min_cosine_worst": "Least cosine of any vector to FP32's.",
@@ -54,15 +54,19 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--variant", type=click.Choice(["fp16", "int8"]), help="SOURCE is this ready-made variant of a model that is there."
 )
-@click.option("--data", help="What to judge on: .npz, .csv or .jsonl of texts, a folder of images, or 'digits'.")
 @click.option(
-    "--calibration", type=FILE, help="What to calibrate INT8 on, in the same forms. Default: a fifth of --data."
+    "--data", help="Data to judge the variants on: .npz, .csv or .jsonl of texts, a folder of images, or 'digits'."
+)
+@click.option(
+    "--calibration", type=FILE, help="Data to calibrate INT8 on, in the same forms. Default: a fifth of --data."
 )
 @click.option("--example", type=FILE, help="Inputs by name (.npz), for a source that has none of its own.")
 @click.option("--labels", type=FILE, help="Names of the classes of a FILE.onnx, one a line.")
 @click.option("--preprocessing", type=FILE, help="How images become the input of a FILE.onnx, as preprocessing.json.")
 @click.option(
-    "--layout", type=click.Choice(["NCHW", "NHWC"]), help="Of the images of a FILE.onnx. Default: what its shape says."
+    "--layout",
+    type=click.Choice(["NCHW", "NHWC"]),
+    help="Layout of the images of a FILE.onnx. Default: what its shape says.",
 )
 @click.option(
     "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
@@ -73,16 +77,34 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Make an environment for what the source needs, if that is missing (0.6 GB; 6.2 GB with torch).",
 )
-@click.option("--task", type=click.Choice(["classification", "embedding", "other"]), help="Default: the source's own.")
+@click.option(
+    "--task",
+    type=click.Choice(["classification", "embedding", "other"]),
+    help="What the model is for. Default: what the source says.",
+)
 @click.option("--opset", type=click.IntRange(7, 21), help="ONNX operator set. Default: 18.")
 @click.option(
-    "--max-batch", "max_batch_size", type=click.IntRange(1, 65536), help="Rows. Default: 32, or the speed net's own."
+    "--max-batch",
+    "max_batch_size",
+    type=click.IntRange(1, 65536),
+    help="Most rows in a batch. Default: 32, or the speed net's own.",
 )
-@click.option("--max-length", type=click.IntRange(1), help="Tokens. Default: the tokenizer's.")
-@click.option("--image-size", type=click.IntRange(1), help="Pixels of both edges. Default: the model's.")
-@click.option("--pooling", type=click.Choice(["mean", "cls", "max"]), help="Of an embedding. Default: the model's.")
-@click.option("--normalise/--no-normalise", "is_normalised", default=None, help="Vectors of length 1, or as they come.")
-@click.option("--metric", metavar="FILE.py:NAME", help="A function of yours that judges the answers; needs --trust.")
+@click.option("--max-length", type=click.IntRange(1), help="Most tokens of a text. Default: the tokenizer's limit.")
+@click.option(
+    "--image-size", type=click.IntRange(1), help="Width and height of images, in pixels. Default: the model's."
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "cls", "max"]),
+    help="How an embedding is pooled. Default: as the model does.",
+)
+@click.option(
+    "--normalise/--no-normalise",
+    "is_normalised",
+    default=None,
+    help="Make vectors of length 1, or leave them as they come.",
+)
+@click.option("--metric", metavar="FILE.py:NAME", help="Your own function that judges the answers; needs --trust.")
 @limit_options
 @click.option(
     "--max-bad-images",
@@ -213,13 +235,13 @@ def _known_speeds() -> Any:
 
 @click.command()
 @MODEL_REPOSITORY
-@click.option("--model", help="This model alone.")
+@click.option("--model", help="Verify this model only.")
 @click.option(
     "--variant",
     "names",
     multiple=True,
     metavar="NAME",
-    help="This variant alone, as digits-int8; several times for several.",
+    help="Verify this variant only, as digits-int8; may be given several times.",
 )
 @click.option("--data", type=FILE, help="Run the gates again on this, instead of on what was kept beside the model.")
 @click.option("--digests-only", is_flag=True, help="Do not run the gates again.")

@@ -18,7 +18,7 @@ MODEL_REPOSITORY = click.option(
     "--model-repository",
     type=FILE,
     envvar="TANDEM_MODEL_REPOSITORY",
-    help="Default: model_repo/ here, else the one that came with Tandem.",
+    help="Model repository. Default: model_repo/ here, else the one that came with Tandem.",
 )
 
 

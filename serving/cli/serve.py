@@ -90,7 +90,7 @@ def gateway(**options: Any) -> None:
 @click.option(
     "--config",
     type=FILE,
-    help="A tandem.yaml: prices, objectives, limits. Its pools need neither urls, if they are started here, nor a device.",
+    help="A tandem.yaml with prices, objectives and limits. Its pools need no device, and no urls if they are started here.",
 )
 @HOST
 @click.option("--port", default=8080, show_default=True, type=PORT, envvar="TANDEM_PORT", help="Port to listen on.")
@@ -138,27 +138,33 @@ def up(**options: Any) -> None:
     "--exit-timeout-s", default=30, show_default=True, type=click.IntRange(1), help="Longest wait for work in flight."
 )
 @MODEL_REPOSITORY
-@click.option("--instances", type=click.IntRange(1, 64), help="Of every model, which compute side by side. Default: 1.")
 @click.option(
-    "--threads", type=click.IntRange(1, 1024), help="Of each instance. Default: the cores, shared out; 1 on a GPU."
+    "--instances", type=click.IntRange(1, 64), help="Instances of every model, which compute side by side. Default: 1."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Threads of each instance. Default: the cores, shared out; 1 on a GPU.",
 )
 @click.option(
     "--queue-delay-us",
     type=click.IntRange(0, 10_000_000),
-    help="Longest wait for fuller batches. Default: as each model was exported.",
+    help="Longest wait for fuller batches, in microseconds. Default: as each model was exported.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(1, 65536),
-    help="Rows of a batch. Default, and most: what each model was exported for.",
+    help="Most rows in a batch. Default, and upper limit: what each model was exported for.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["cpu", "openvino", "cuda"]),
-    help="That computes everything, to compare engines. Default: for each variant the one that is fastest here.",
+    help="Compute everything on this engine, to compare engines. Default: for each variant the one that is fastest here.",
 )
 @click.option(
-    "--ready-file", type=FILE, help="Written once everything is loaded: the names of the models, a line each."
+    "--ready-file",
+    type=FILE,
+    help="File that is written once everything is loaded: the names of the models, one a line.",
 )
 @NO_MEASURE
 def triton(**options: Any) -> None:
