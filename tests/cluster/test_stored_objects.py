@@ -94,6 +94,7 @@ def test_a_gateway_without_a_triton_is_alive_and_not_ready(bed: Bed, namespace: 
         assert not it.answers("readinessProbe")
 
 
+@pytest.mark.thorough
 def test_tritonserver_understands_the_stored_arguments_for_nvidias_container(
     bed: Bed, namespace: str, here: Here
 ) -> None:
@@ -153,6 +154,7 @@ def test_triton_answers_what_is_in_flight_at_sigterm_and_is_gone_within_its_grac
     assert replies == [200]
 
 
+@pytest.mark.thorough
 def test_a_gateway_answers_what_is_in_flight_at_sigterm_and_is_gone_within_its_grace_period(
     bed: Bed, namespace: str, here: Here
 ) -> None:

@@ -57,13 +57,13 @@ def run(options: Options, given: CampaignFile) -> int:
         with connection.api, _sigterm_as_ctrl_c():
             to = _target(connection, options, key)
             name = manifests.job_name(to.release, given.name, "".join(secrets.choice(LETTERS) for _ in range(5)))
-            left = JobCommands(name, connection.namespace, options.context)
+            commands = JobCommands(name, connection.namespace, options.context)
             say(str(connection))
             say(f"Job {name}: {to.image} against {to.url}, {given.num_runs} runs, at most {timeout_s} s in all")
-            say(f"should this end before the Job does: {left.to_attach}")
-            create(connection, left, to, given, timeout_s)
+            say(f"should this end before the Job does: {commands.to_attach}")
+            create(connection, commands, to, given, timeout_s)
             follower = JobFollower(connection, name, time.monotonic() + timeout_s + AWAY_S, line_of_the_pod)
-            return to_the_end(follower, Delivery(folder, timeout_s, options.keep, left))
+            return to_the_end(follower, Delivery(folder, timeout_s, options.keep, commands))
 
 
 def attach(options: Options, job: str) -> int:
@@ -79,24 +79,24 @@ def attach(options: Options, job: str) -> int:
         say(str(connection))
         say(f"Job {it.name} {'is over' if it.is_over else f'goes on, for at most {it.rest_s:.0f} s'}")
         follower = JobFollower(connection, it.name, time.monotonic() + it.rest_s + AWAY_S, line_of_the_pod)
-        left = JobCommands(it.name, connection.namespace, options.context)
-        return to_the_end(follower, Delivery(folder, it.timeout_s, options.keep, left))
+        commands = JobCommands(it.name, connection.namespace, options.context)
+        return to_the_end(follower, Delivery(folder, it.timeout_s, options.keep, commands))
 
 
-def _timeout_s(asked_s: float | None, given: CampaignFile) -> int:
-    if asked_s is None:
+def _timeout_s(option_s: float | None, given: CampaignFile) -> int:
+    if option_s is None:
         return int(2 * given.planned_s + RUN_S * given.num_runs + START_S)
-    if asked_s < given.planned_s:
+    if option_s < given.planned_s:
         raise UserError(
-            f"--timeout {asked_s:g} is less than the {given.planned_s:g} s that the runs of {given.file} last, and a node, an image and "
+            f"--timeout {option_s:g} is less than the {given.planned_s:g} s that the runs of {given.file} last, and a node, an image and "
             f"{given.num_runs} starts come to that; give more, or shorter runs"
         )
-    return int(asked_s)
+    return int(option_s)
 
 
-def create(connection: Connection, left: JobCommands, to: Target, given: CampaignFile, timeout_s: int) -> None:
+def create(connection: Connection, commands: JobCommands, to: Target, given: CampaignFile, timeout_s: int) -> None:
     """The Job first, because it owns the rest, whose absence a kubelet waits out. Raises WriteError, Unreachable."""
-    inside, name = f"/namespaces/{connection.namespace}", left.job
+    inside, name = f"/namespaces/{connection.namespace}", commands.job
     made: Object = {}
     try:
         job = manifests.job(name, to, given, timeout_s)
@@ -110,15 +110,15 @@ def create(connection: Connection, left: JobCommands, to: Target, given: Campaig
             connection.create(path, f"{it['kind']} {name}", it)
     except BaseException as error:
         if made or not isinstance(error, WriteError):  # without an answer it may have been made for all that
-            _undo(connection, left)
+            _undo(connection, commands)
         raise
 
 
-def _undo(connection: Connection, left: JobCommands) -> None:
+def _undo(connection: Connection, commands: JobCommands) -> None:
     try:
-        delete(connection, left.job)
+        delete(connection, commands.job)
     except TandemError:
-        say(f"Job {left.job} may be there without its files; to delete it: {left.to_delete}")
+        say(f"Job {commands.job} may be there without its files; to delete it: {commands.to_delete}")
 
 
 def _target(connection: Connection, options: Options, key: Key | None) -> Target:

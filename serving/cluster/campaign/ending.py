@@ -1,4 +1,4 @@
-"""How does a campaign that is followed end here: its results written, its Job tidied away or left with a word on how to get at it?
+"""Ends a campaign that was followed: writes its results, deletes its Job or leaves it with the commands to get at it.
 
 Rule: a Job is deleted when its results are home, when it waits for what nobody brings, and when its user ends it; never because it could
 not be seen for a while. Whatever else happens, the last line names the command that brings the results home.
@@ -19,10 +19,12 @@ from serving.cluster.campaign.follow import JobFollower, Stuck
 from serving.cluster.campaign.job_status import JobStatus
 from serving.errors import EnvironmentFault, TandemError
 
+INTERRUPTED = 130  # the exit code after Ctrl-C
+
 
 @dataclass(frozen=True, slots=True)
 class JobCommands:
-    """A Job. `context`: as it was given, None for the kubeconfig's current one."""
+    """What a user types to get at a Job that is left in the cluster. `context`: as it was given, None for the kubeconfig's current one."""
 
     job: str
     namespace: str
@@ -50,21 +52,18 @@ class JobCommands:
         return f" --namespace {self.namespace}{context}"
 
 
-INTERRUPTED = 130
-
-
 class WriteFailure(EnvironmentFault):
     """The results came, and the disk did not take them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Of a campaign that is followed. `timeout_s`: of the Job, from its start."""
+    """What becomes of a campaign that is followed. `timeout_s`: of the Job, from its start."""
 
     folder: Path
     timeout_s: int
     keep: bool
-    left: JobCommands
+    commands: JobCommands
 
 
 def to_the_end(it: JobFollower, delivery: Delivery) -> int:
@@ -75,38 +74,40 @@ def to_the_end(it: JobFollower, delivery: Delivery) -> int:
         if it.is_over or it.frames.head is not None:  # deleted now, it would take its results along
             return _left_at_the_end(delivery)
         if not delivery.keep:
-            return _interrupted(it, delivery)
-        say(f"Job {it.job} goes on, and ends by itself {delivery.timeout_s} s after its start; {delivery.left.ways}")
+            return _stop(it, delivery)
+        say(
+            f"Job {it.job} goes on, and ends by itself {delivery.timeout_s} s after its start; {delivery.commands.ways}"
+        )
         return INTERRUPTED
     except Stuck as error:
-        is_gone = _tidied(it, delivery)
-        told = "is deleted" if is_gone else f"is left; {delivery.left.ways}"
-        raise EnvironmentFault(f"{error}; Job {it.job} {told}") from None
+        is_gone = _tidy(it, delivery)
+        job = "is deleted" if is_gone else f"is left; {delivery.commands.ways}"
+        raise EnvironmentFault(f"{error}; Job {it.job} {job}") from None
     except TandemError as error:  # it cannot be seen any more, and may well go on
-        raise EnvironmentFault(f"{error}; Job {it.job} is left; {delivery.left.ways}") from None
+        raise EnvironmentFault(f"{error}; Job {it.job} is left; {delivery.commands.ways}") from None
     try:
-        return _concluded(it, found, delivery)
+        return _finish(it, found, delivery)
     except KeyboardInterrupt:
         return _left_at_the_end(delivery)
 
 
 def _left_at_the_end(delivery: Delivery) -> int:
     say(
-        f"left before its results were home; Job {delivery.left.job} is over, and may be there still; {delivery.left.ways}"
+        f"left before its results were home; Job {delivery.commands.job} is over, and may be there still; {delivery.commands.ways}"
     )
     return INTERRUPTED
 
 
-def _concluded(it: JobFollower, found: JobStatus, delivery: Delivery) -> int:
+def _finish(it: JobFollower, found: JobStatus, delivery: Delivery) -> int:
     try:
         code = bring_home(it.frames, delivery.folder)
     except framing.Incomplete as error:
         raise EnvironmentFault(f"{_how_it_ended(found, delivery)}; {error}{_whats_left(it, found, delivery)}") from None
     except WriteFailure as error:
         with_room = "; to bring them home to a folder with room for them"
-        raise EnvironmentFault(f"{error}{with_room}: {delivery.left.to_attach} --output FOLDER") from None
-    if not _tidied(it, delivery):
-        say(f"Job {it.job} is kept for a day; {delivery.left.ways}")
+        raise EnvironmentFault(f"{error}{with_room}: {delivery.commands.to_attach} --output FOLDER") from None
+    if not _tidy(it, delivery):
+        say(f"Job {it.job} is kept for a day; {delivery.commands.ways}")
     if found.is_timeout:
         raise EnvironmentFault(f"{_how_it_ended(found, delivery)}; what ran is in {delivery.folder}")
     # Somebody who deletes a campaign that is over takes nothing from it.
@@ -122,37 +123,39 @@ def _how_it_ended(found: JobStatus, delivery: Delivery) -> str:
 
 
 def _whats_left(it: JobFollower, found: JobStatus, delivery: Delivery) -> str:
-    left = delivery.left
+    commands = delivery.commands
     if found.is_gone:
         return (
-            "" if found.is_deleted else f", and went with its pod; Job {it.job} is left; to delete it: {left.to_delete}"
+            ""
+            if found.is_deleted
+            else f", and went with its pod; Job {it.job} is left; to delete it: {commands.to_delete}"
         )
     return (
-        f"; Job {it.job} is left; to read what it said: {left.to_read}; to try again: {left.to_attach}; "
-        f"to delete it: {left.to_delete}"
+        f"; Job {it.job} is left; to read what it said: {commands.to_read}; to try again: {commands.to_attach}; "
+        f"to delete it: {commands.to_delete}"
     )
 
 
-def _interrupted(it: JobFollower, delivery: Delivery) -> int:
-    """The pod is told to stop, writes the report of what ran, and is heard to its end; a second Ctrl-C leaves at once."""
+def _stop(it: JobFollower, delivery: Delivery) -> int:
+    """Stops the pod, which writes the report of what ran, and follows it to its end; a second Ctrl-C leaves at once."""
     say("stopping: waiting for what ran until now; Ctrl-C again leaves without it")
-    is_told = False
+    is_deleted = False
     try:
         delete(it.connection, it.job)
-        is_told = True
+        is_deleted = True
         it.give_up = time.monotonic() + manifests.GRACE_S
         it.to_the_end()
         bring_home(it.frames, delivery.folder)
     except KeyboardInterrupt:
         say(
-            f"left; Job {it.job} {'is deleted, and what ran goes with it' if is_told else f'is left; {delivery.left.ways}'}"
+            f"left; Job {it.job} {'is deleted, and what ran goes with it' if is_deleted else f'is left; {delivery.commands.ways}'}"
         )
     except TandemError as error:
-        say(f"no partial results: {error}{'' if is_told else f'; Job {it.job} is left; {delivery.left.ways}'}")
+        say(f"no partial results: {error}{'' if is_deleted else f'; Job {it.job} is left; {delivery.commands.ways}'}")
     return INTERRUPTED
 
 
-def _tidied(it: JobFollower, delivery: Delivery) -> bool:
+def _tidy(it: JobFollower, delivery: Delivery) -> bool:
     if delivery.keep:
         return False
     with suppress(TandemError):

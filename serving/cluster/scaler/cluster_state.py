@@ -1,8 +1,8 @@
-"""What does the cluster run, as far as this process may see it? On a thread of its own that nobody waits for.
+"""Reads what the cluster runs, on a thread of its own that nobody waits for.
 
-Asked twice: at the beginning, what the Deployments were last told, because a scaler that starts again must not cancel a pod that waits
-for its node; and while a cold start goes on, how far its pods and their nodes are. Without an API, without leave or without the
-package, pools are scaled by metrics alone and that is said once. Rule: it only reads, and whatever goes wrong here stays here.
+At the start it reads what the Deployments were last set to, because a scaler that restarts must not cancel a pod that waits for its node;
+while a cold start goes on, how far its pods and their nodes are. Without an API, the rights or the package, pools are scaled by metrics
+alone, which is logged once. Rule: it only reads, and whatever goes wrong here stays here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`tandem cluster scaler`: builds everything once, and ends at once when told to.
+"""`tandem cluster scaler`: builds everything once, and stops at once when asked to.
 
-Nothing is lost by ending: whoever scales leaves things as they are until the next one has heard the gateways. One replica is enough, and
-two would do no harm: they hear the same and say the same, so nobody has to be elected.
+Nothing is lost by stopping: autoscalers leave things as they are until the next scaler has read the gateways. One replica is enough, and
+two do no harm: they read and publish the same, so no leader is elected.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def run(options: Options) -> int:
                 "traffic that no other pool may answer (docs/scaler.md)"
             )
         _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
-        looking = asyncio.create_task(Reconciler(names, cluster, groups, state, key, _say).run())
+        reconciling = asyncio.create_task(Reconciler(names, cluster, groups, state, key, _say).run())
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if looking.done():
-            looking.result()  # raises: a scaler that does not look is to be started again
-        looking.cancel()
+        await asyncio.wait([reconciling, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if reconciling.done():
+            reconciling.result()  # raises: a scaler that no longer reconciles is to be restarted
+        reconciling.cancel()
         pages.stop()
         cluster.stop()
         if external is not None:

@@ -1,7 +1,7 @@
-"""Which gateways are there now? Every address that the names of `--gateways` mean.
+"""Finds the gateways that there are now: every address of the names in `--gateways`.
 
-A look-up may hang for half a minute where a resolver is gone, so it has a thread that nobody waits for: until it ends, the addresses that
-were known stay. What an address is and what is none is the gateway's own (`gateway/fleet/addresses.py`).
+A look-up may hang for half a minute where a resolver is gone, so it has a thread that nobody waits for: until it ends, the last known
+addresses stay. What counts as an address is the gateway's own (`gateway/fleet/addresses.py`).
 """
 
 from __future__ import annotations

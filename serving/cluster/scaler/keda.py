@@ -1,9 +1,9 @@
 """KEDA's external scaler over gRPC: is a pool wanted at all, and how many servers of it?
 
-While no number may be told the answer is UNAVAILABLE, and KEDA leaves the pool as it is or takes its `fallback`; a stream stays open and is
-silent. A stream tells what is so when it is opened, and at once when it changes: 0 -> 1 does not wait for a poll. It ends well when the
-scaler does: KEDA asks again after 2 s then, but after an error twice as late each time, up to a minute, and for good. KEDA cannot send a
-key here, so nobody is asked for one: nothing can be changed by asking. Rule: a wrong trigger is told the pools there are.
+While no number is known the answer is UNAVAILABLE, and KEDA leaves the pool as it is or takes its `fallback`; a stream stays open and
+silent. A stream sends the state when it is opened, and again as soon as it changes: 0 -> 1 does not wait for a poll. It ends without an
+error when the scaler stops, because KEDA then asks again after 2 s; after an error it waits twice as long each time, up to a minute, and
+for good. KEDA cannot send a key, so none is asked for: nothing can be changed here. Rule: the error for a wrong trigger names the pools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Once a second: who is there, what they publish, what follows from it, and what is published in turn.
 
 The gateways are asked side by side, none for longer than `reports.LIMIT_S`; names and the cluster are looked at on threads that nobody
-waits for. Lines are said for what changes alone: a decision with its reason, a gateway that falls silent, why nothing is told.
+waits for. Only changes are logged: a decision with its reason, a gateway that falls silent, why no number is published.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_one_that_was_left_or_could_not_be_seen_for_too_long_goes_on(
         place.bed.stop("kube-apiserver")
         try:
             followed = JobFollower(connection, job, time.monotonic() + 3.0, lambda _: None)
-            wanted = Delivery(tmp_path / "none", 900, keep=False, left=JobCommands(job, place.namespace, None))
+            wanted = Delivery(tmp_path / "none", 900, keep=False, commands=JobCommands(job, place.namespace, None))
             with pytest.raises(EnvironmentFault) as error:
                 to_the_end(followed, wanted)
         finally:

@@ -321,6 +321,7 @@ def test_a_quota_that_lets_no_pod_be_made_is_told(place: Place, tmp_path: Path) 
     until(lambda: not place.left(), "its Job gone")
 
 
+@pytest.mark.thorough
 def test_no_release_is_told_and_nothing_is_made(place: Place, namespace: str, tmp_path: Path) -> None:
     elsewhere = Place(place.bed, namespace, place.kubelet)
     running = Running(elsewhere, tmp_path)

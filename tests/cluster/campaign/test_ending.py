@@ -29,7 +29,7 @@ def test_ctrl_c_while_the_results_come_does_not_delete_what_holds_them(
         it = Interrupted(Connection("c", "http://127.0.0.1:1", "serve", api), "j", time.monotonic(), print)
         it.is_over = line is None
         it.frames.take(line or "")
-        assert to_the_end(it, Delivery(tmp_path, 9, keep=False, left=JobCommands("j", "serve", None))) == 130
+        assert to_the_end(it, Delivery(tmp_path, 9, keep=False, commands=JobCommands("j", "serve", None))) == 130
     said = capsys.readouterr().err
     assert said.endswith(
         "to bring its results home: tandem cluster campaign --attach j --namespace serve; "
