@@ -49,7 +49,7 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "cluster", "loadtest/profile/asking.py", *BENCH_GRPC},
+    "grpc": {"gateway", "cluster", "loadtest/profile/rungs.py", *BENCH_GRPC},
     "tokenizers": {"preprocessing", "export"},
     "jinja2": {"documents"},
     "markupsafe": {"documents"},
@@ -59,7 +59,7 @@ KEEPERS = {
         "local",
         "gateway",
         "protocol",
-        "loadtest/profile/asking.py",
+        "loadtest/profile/rungs.py",
         "loadtest/bench/surfaces/grpc_port.py",
     },
     "pydantic": {

@@ -103,7 +103,7 @@ def _run(options: ClaimsOptions) -> int:
     directory = _directory(options.output or Path("results") / f"{suite.name}-{datetime.now():%Y%m%d-%H%M%S}")
     engines = dict(installed() if options.engines is None else options.engines)
     machine = this_machine()
-    begun = Begun(options, suite, claims, machine, engines, datetime.now().astimezone(), Moment.now())
+    begun = SuiteRun(options, suite, claims, machine, engines, datetime.now().astimezone(), Moment.now())
     found, is_partial = Findings(), False
     with ExitStack() as stack, Progress() as progress:
         stack.enter_context(sigterm_as_interrupt())
@@ -127,7 +127,7 @@ def _run(options: ClaimsOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class SuiteRun:
     """What was known before the first experiment."""
 
     options: ClaimsOptions

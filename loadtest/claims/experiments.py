@@ -86,7 +86,7 @@ def _bandwidths(
     return Findings(bandwidths=tuple(replace(one, when=when) for one in found))
 
 
-def _asked_to_serve(here: Here) -> list[served.Asked]:
+def _asked_to_serve(here: Here) -> list[served.ServedCase]:
     """Each variant on each pool once; pools without their device are left out, which the cells say."""
     asked: dict[tuple[str, str, str], bool] = {}
     for claim in here.claims:
@@ -99,13 +99,13 @@ def _asked_to_serve(here: Here) -> list[served.Asked]:
                     key = (model, variant, engine)
                     asked[key] = asked.get(key, False) or claim.number == "served_share"
     return [
-        served.Asked(*key, here.trained if key[0] == "digits" else here.nets, is_share)
+        served.ServedCase(*key, here.trained if key[0] == "digits" else here.nets, is_share)
         for key, is_share in asked.items()
         if POOL[key[2]] == "cpu" or key[2] in here.engines
     ]
 
 
-def _served(here: Here, asked: served.Asked, say: Callable[[str], None]) -> Findings:
+def _served(here: Here, asked: served.ServedCase, say: Callable[[str], None]) -> Findings:
     settings = here.suite.experiments["served"]
     timing = served.Timing(
         batch_sizes=settings["batch_sizes"],

@@ -25,7 +25,7 @@ PIXELS = {"digits": "digits", "resnet50": "random"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServedCase:
     """`repository`: where the model's variants lie. `is_share`: in process, too."""
 
     model: str
@@ -52,7 +52,9 @@ class Timing:
     num_threads: int
 
 
-def measure(asked: Asked, engines: Mapping[str, EnginePython], timing: Timing, say: Callable[[str], None]) -> Findings:
+def measure(
+    asked: ServedCase, engines: Mapping[str, EnginePython], timing: Timing, say: Callable[[str], None]
+) -> Findings:
     """Raises CannotMeasure where it should have worked."""
     say(f"serving {asked.title}")
     with scratch("served") as folder:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.asking import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
-from loadtest.profile.inputs import Sent
+from loadtest.profile.inputs import ProfilePayload
 from loadtest.profile.ladder import Step, in_turns
 from loadtest.profile.options import ProfileOptions
+from loadtest.profile.rungs import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
 from loadtest.profile.server import Server
-from loadtest.profile.statistics import counting
+from loadtest.profile.triton_times import times_reader
 from loadtest.profile.wording import rows
 from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
@@ -37,7 +37,7 @@ class Ground:
     """What a ladder stands on. `aside` takes what a reader of the profile must know too."""
 
     options: ProfileOptions
-    sent: Sent
+    sent: ProfilePayload
     served: Stack
     folder: Path
     say: Callable[[str], None]
@@ -107,7 +107,7 @@ def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack)
             way, connection = over_http(rung, url, called, body, headers)
             closing.callback(connection.close)
             ways.append(way)
-    counts = counting(served.triton.url, name)
+    counts = times_reader(served.triton.url, name)
     return [Step(name, size, way, counts) for way in ways]
 
 

@@ -26,7 +26,7 @@ MAX_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ProfilePayload:
     """`what` is for people."""
 
     signature: Signature
@@ -46,19 +46,23 @@ class Sent:
         return Inputs({name: values[chosen] for name, values in self.inputs.arrays.items()}, None)
 
 
-def inputs_for(variants: Sequence[Variant], data: str | None) -> Sent:
+def inputs_for(variants: Sequence[Variant], data: str | None) -> ProfilePayload:
     """`variants`: of one model; one of them may hold what its gate saw. Raises UserError."""
     model = variants[0].record.model
     try:
         taken = signature_of(variants[0])
         if data is not None:
-            return Sent(taken, named(data, taken, "binary", SEED), data if "/" not in data else Path(data).name)
+            return ProfilePayload(
+                taken, named(data, taken, "binary", SEED), data if "/" not in data else Path(data).name
+            )
         # FP32's lies there for all, also where FP32 itself is not profiled
         folders = [variants[0].directory.with_name(f"{model}-{BASELINE}"), *(variant.directory for variant in variants)]
         kept = next((folder / GATE_DATA_FILE for folder in folders if (folder / GATE_DATA_FILE).is_file()), None)
         if kept is not None and (rows := _gate_rows(kept, taken)) is not None:
-            return Sent(taken, rows, "rows that its gate saw")
-        return Sent(taken, named("random", taken, "binary", SEED), "seeded noise: the repository keeps no rows of it")
+            return ProfilePayload(taken, rows, "rows that its gate saw")
+        return ProfilePayload(
+            taken, named("random", taken, "binary", SEED), "seeded noise: the repository keeps no rows of it"
+        )
     except (PayloadError, ValueError) as error:
         raise UserError(f"{model}: {error}") from None
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.asking import Way
-from loadtest.profile.statistics import Counted
+from loadtest.profile.rungs import Way
+from loadtest.profile.triton_times import TritonTimes
 from serving.decisions.profile import RUNGS, Timing
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import percentile
@@ -27,9 +27,9 @@ class Step:
     server: str
     batch_size: int
     way: Way
-    count: Callable[[], Counted] | None
+    count: Callable[[], TritonTimes] | None
     rounds: list[list[float]] = field(default_factory=list)
-    counted: Counted = field(default_factory=Counted)
+    counted: TritonTimes = field(default_factory=TritonTimes)
 
     def take_turn(self, slice_s: float) -> None:
         before = self.count() if self.count else None

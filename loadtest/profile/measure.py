@@ -16,7 +16,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment
 from loadtest.profile.climb import Ground, climb
 from loadtest.profile.cold_start import start_often
-from loadtest.profile.inputs import Sent, inputs_for
+from loadtest.profile.inputs import ProfilePayload, inputs_for
 from loadtest.profile.load import Aim, inputs_file
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
 from loadtest.profile.places import EMULATED, check_batch_sizes, check_engines, linked, variants_of
@@ -69,7 +69,7 @@ class Study:
         check_engines(options, list(installed()))
         self.variants = variants_of(options)
         check_batch_sizes(options, self.variants)
-        self.sent: Sent = inputs_for(self.variants, options.data)
+        self.sent: ProfilePayload = inputs_for(self.variants, options.data)
         self.servers: list[Server] = []
         self.versions = versions()
         self.machine = this_machine()

@@ -10,7 +10,7 @@ from loadtest.profile.energy import at_the_highest_rate
 from loadtest.profile.ladder import Step, ladder
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.places import EMULATED, accuracy
-from loadtest.profile.statistics import Running, running_of
+from loadtest.profile.triton_times import ModelSetup, setup_of
 from loadtest.sending.bodies import Body
 from loadtest.target import Gateway
 from serving.decisions.files.curves import read_curves
@@ -23,7 +23,7 @@ class Server:
     """What is known so far of one variant under one setting."""
 
     variant: Variant
-    running: Running
+    running: ModelSetup
     device: str
     steps: list[Step] = field(default_factory=list)
     load: list[LoadPoint] = field(default_factory=list)
@@ -74,7 +74,7 @@ def server_of(variant: Variant, options: ProfileOptions, gateway: Gateway, trito
     config = Gateway(triton_url).get_json(f"/v2/models/{variant.name}/config")
     if config is None:
         return f"this machine's {options.pool} pool does not serve it"
-    running = running_of(config)
+    running = setup_of(config)
     is_limited = running.settings.max_batch_size < variant.record.max_batch_size
     running = replace(running, settings=replace(running.settings, is_batch_limited=is_limited))
     if (why := gateway.refusal(options.model, variant.record.variant, options.pool, body)) is not None:

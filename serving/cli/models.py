@@ -278,5 +278,5 @@ def _answering_engines() -> Any:
     if any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "numpy", "filelock")):
         return {}
     engines = room("serving.local.engines").installed()
-    answering = room("serving.export.speed.answering")
+    answering = room("serving.export.speed.inference")
     return {name: partial(answering.running, engine) for name, engine in engines.items() if name == "openvino"}

@@ -20,7 +20,7 @@ from serving.export.gates.file import Interface, check_file, row_limit
 from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE
 from serving.export.job import ExportJob
 from serving.export.onnx_session import Session
-from serving.export.speed.answering import running
+from serving.export.speed.inference import running
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.outcome import Candidate
 from serving.repository import Gate

@@ -1,7 +1,8 @@
-"""Do two arms differ, or is it noise? Pure: an interval that holds the truth as often as it says, also with three repeats.
+"""How sure is a value over repeats, and do two arms differ? Pure: intervals that hold the truth as often as they say, also with three.
 
-The rule: Student's t on the logarithms of ratios, one for each repeat, in which both arms ran side by side. Two equal arms are called
-different in 5 % of comparisons (`FALSE_ALARM_RATIO`). Chosen by simulation of equal arms, with 3, 5 and 10 repeats and 5 % of noise:
+The one method: Student's t over repeats, on logarithms. Two arms are compared by ratios, one for each repeat in which both ran side by
+side. Two equal arms are called different in 5 % of comparisons (`FALSE_ALARM_RATIO`). Chosen by simulation of equal arms, with 3, 5 and
+10 repeats and 5 % of noise:
 
     Student's t          4.8 %, 5.0 %, 5.1 %      (3 to 4 % where one run in ten is an outlier, or noise is skewed)
     percentile bootstrap  27 %,  17 %,  10 %
@@ -79,8 +80,8 @@ def searched(runs: Sequence[float], step_ratio: float) -> Estimate | None:
     On a quiet machine all repeats find the same one, and an interval over them alone would be nothing wide: simulated, with a step of
     1.06 and 0.2, 1, 3 and 8 % of noise it held the truth in 3, 23, 69 and 85 % of cases; with the step in it in 99, 99, 96 and 94 %.
     """
-    told = estimate(runs)
-    return told if told is None or told.high is None else replace(told, high=told.high * step_ratio)
+    found = estimate(runs)
+    return found if found is None or found.high is None else replace(found, high=found.high * step_ratio)
 
 
 def paired(ratios: Sequence[float], step_ratio: float = 0.0) -> Difference | None:
@@ -96,7 +97,7 @@ def paired(ratios: Sequence[float], step_ratio: float = 0.0) -> Difference | Non
         return Difference(math.exp(centre), None, None, "inconclusive", tuple(ratios))
     # Two roundings of a step each: what is left of the spread when all of it is hidden in them.
     spread = max(float(logs.std(ddof=1)), step_ratio * math.sqrt(2 / 12))
-    return _told(centre, t_quantile(len(logs) - 1) * spread / math.sqrt(len(logs)), tuple(ratios))
+    return _difference(centre, t_quantile(len(logs) - 1) * spread / math.sqrt(len(logs)), tuple(ratios))
 
 
 def unpaired(
@@ -112,7 +113,7 @@ def unpaired(
     reach = welch_reach(ours_log.tolist(), theirs_log.tolist(), beyond_ratio)
     if reach is None:
         return Difference(math.exp(centre), None, None, "inconclusive", ())
-    return _told(centre, reach, ())
+    return _difference(centre, reach, ())
 
 
 def welch_reach(
@@ -129,7 +130,7 @@ def welch_reach(
     return t_quantile(max(1, math.floor(freedom)), beyond_ratio) * math.sqrt(sum(parts))
 
 
-def _told(centre: float, reach: float, runs: tuple[float, ...]) -> Difference:
+def _difference(centre: float, reach: float, runs: tuple[float, ...]) -> Difference:
     outcome: Outcome = "higher" if centre > reach else "lower" if centre < -reach else "no_difference_seen"
     ratio, low, high = (math.exp(min(end, MAX_LOG)) for end in (centre, centre - reach, centre + reach))
     return Difference(ratio, low, high, outcome, runs)

@@ -1,6 +1,6 @@
 """Percentiles and distributions of the samples of one run. Pure.
 
-A percentile is told only where enough samples lie beyond it. No interval is taken over the samples of one run, because they share
+A percentile is given only where enough samples lie beyond it. No interval is taken over the samples of one run, because they share
 the machine's mood; intervals over runs are `intervals.py`'s.
 """
 

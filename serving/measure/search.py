@@ -1,8 +1,8 @@
 """Which rate is to be tried next, and which is the most that was carried in time? Pure: rates out, outcomes in.
 
 First a bracket by doubling or halving, then halves of it on a logarithmic scale, then repeats: from where the last estimate was, up until
-a run misses or down until one meets, so that one lucky or unlucky run decides nothing. Rule: a rate that is told was met by a run; what
-was void is neither met nor missed, and nothing above it was seen.
+a run misses or down until one meets, so that one lucky or unlucky run decides nothing. Rule: every rate in the result was met by a run; a
+void run is neither met nor missed, and nothing is known above it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """`estimates` rates that were met, one for each repeat; none: not even the lowest that was tried.
 
     `is_bounded_by_generator`: what stopped at least one of them was a void run, so that the server could perhaps carry more.
@@ -65,9 +65,9 @@ class Course:
         self._was_void_twice = False  # then the next void one is believed at once
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         known = self._estimates or ([self._low] if self._low else [])
-        return Found(tuple(known), "void" in self._bounds)
+        return SearchResult(tuple(known), "void" in self._bounds)
 
     def steps(self) -> Steps:
         high, why = yield from self._bracket()
@@ -143,7 +143,7 @@ class Course:
         return outcome
 
 
-def find(search: Search, run: Callable[[float], Outcome]) -> Found:
+def find(search: Search, run: Callable[[float], Outcome]) -> SearchResult:
     """Asks `run` until the search has ended. What `run` raises goes through."""
     course = Course(search)
     steps = course.steps()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from serving.measure.search import Course, Found, Outcome, Search, find
+from serving.measure.search import Course, Outcome, Search, SearchResult, find
 
 
 def at_most(limit_rps: float) -> Callable[[float], Outcome]:
@@ -67,7 +67,7 @@ def test_a_server_that_never_answers_in_time_carries_nothing() -> None:
         tried.append(rate_rps)
         return "missed"
 
-    assert find(Search(100.0, 10.0), run) == Found((), False)
+    assert find(Search(100.0, 10.0), run) == SearchResult((), False)
     assert min(tried) == pytest.approx(10.0)
 
 
@@ -93,7 +93,7 @@ def test_a_generator_that_ends_first_is_told_and_what_was_met_below_it_is_kept()
 
 
 def test_void_runs_alone_carry_nothing_and_say_why() -> None:
-    assert find(Search(100.0, 50.0), lambda _: "void") == Found((), True)
+    assert find(Search(100.0, 50.0), lambda _: "void") == SearchResult((), True)
 
 
 def test_one_void_run_is_tried_again_and_changes_nothing() -> None:

@@ -65,7 +65,7 @@ class Triton:
             raise CannotMeasure(f"{len(found)} processes below {self.pool.name} look like tritonserver")
         return found[0]
 
-    def spent(self) -> Spent:
+    def spent(self) -> TritonTotals:
         """What its requests have spent so far, by its own statistics. Raises CannotMeasure."""
         answer = Gateway(self.url).get_json(f"/v2/models/{VARIANT}/stats")
         try:
@@ -73,13 +73,13 @@ class Triton:
             stats = model["inference_stats"]
             compute = sum(int(stats[part]["ns"]) for part in ("compute_input", "compute_infer", "compute_output"))
             requests = int(stats["success"]["count"])
-            return Spent(requests, int(model["execution_count"]), int(stats["queue"]["ns"]) / 1e9, compute / 1e9)
+            return TritonTotals(requests, int(model["execution_count"]), int(stats["queue"]["ns"]) / 1e9, compute / 1e9)
         except (TypeError, KeyError, ValueError):
             raise CannotMeasure(f"Triton of {self.pool.name} gives no statistics of {VARIANT}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class TritonTotals:
     """Sums over requests: in Triton's queue, and from there to the answer, which is where the emulated device keeps them waiting."""
 
     num_requests: int
@@ -87,8 +87,8 @@ class Spent:
     queue_s: float
     compute_s: float
 
-    def since(self, before: Spent) -> Spent:
-        return Spent(
+    def since(self, before: TritonTotals) -> TritonTotals:
+        return TritonTotals(
             self.num_requests - before.num_requests,
             self.num_executions - before.num_executions,
             self.queue_s - before.queue_s,

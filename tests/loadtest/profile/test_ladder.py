@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.asking import Calling
 from loadtest.profile.ladder import Step, in_turns, ladder
-from loadtest.profile.statistics import Counted, counted, running_of
+from loadtest.profile.rungs import Calling
+from loadtest.profile.triton_times import TritonTimes, read_times, setup_of
 from serving.decisions.profile import Rung, Settings
 from serving.measure.intervals import MIN_REPEATS
 
@@ -99,7 +99,7 @@ def test_where_nothing_works_or_what_worked_does_no_more_the_measurement_ends(ro
 
 
 def test_tritons_times_are_those_of_the_turn_alone() -> None:
-    counts = iter([Counted(100, (9.0, 9.0, 9.0, 9.0)), Counted(110, (9.1, 9.0, 9.5, 9.0))])
+    counts = iter([TritonTimes(100, (9.0, 9.0, 9.0, 9.0)), TritonTimes(110, (9.1, 9.0, 9.5, 9.0))])
     step = Step("x", 1, Planted([[0.001]]), lambda: next(counts))
     step.take_turn(0.1)
     assert step.timing is not None
@@ -118,11 +118,11 @@ def test_a_request_that_fails_ends_the_measurement_with_the_rung() -> None:
 @pytest.mark.parametrize("answer", [None, {}, {"model_stats": [{}]}, {"model_stats": [{"inference_stats": {}}]}, "no"])
 def test_statistics_that_cannot_be_read_are_told(answer: object) -> None:
     with pytest.raises(CannotMeasure, match="statistics"):
-        counted(answer)
+        read_times(answer)
 
 
 def test_nothing_counted_has_no_means() -> None:
-    assert Counted().means_s == {}
+    assert TritonTimes().means_s == {}
 
 
 CONFIG = {
@@ -139,7 +139,7 @@ CONFIG = {
 
 
 def test_how_triton_runs_a_model_is_read_from_its_configuration() -> None:
-    running = running_of(CONFIG)
+    running = setup_of(CONFIG)
     assert running.settings == Settings(num_instances=3, num_threads=2, max_batch_size=32, queue_delay_us=500)
     assert (running.engine, running.allow_spinning, running.device_name) == ("openvino", False, "A processor")
 
@@ -147,4 +147,4 @@ def test_how_triton_runs_a_model_is_read_from_its_configuration() -> None:
 @pytest.mark.parametrize("missing", ["parameters", "instance_group", "max_batch_size"])
 def test_a_configuration_that_does_not_say_how_it_runs_is_told(missing: str) -> None:
     with pytest.raises(CannotMeasure, match="does not say how it runs"):
-        running_of({name: value for name, value in CONFIG.items() if name != missing})
+        setup_of({name: value for name, value in CONFIG.items() if name != missing})

@@ -17,19 +17,19 @@ PARTS = ("queue", "compute_input", "compute_infer", "compute_output")
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class TritonTimes:
     """Requests so far, and seconds of all of them in each of PARTS."""
 
     num_requests: int = 0
     seconds: tuple[float, ...] = (0.0,) * len(PARTS)
 
-    def __add__(self, other: Counted) -> Counted:
+    def __add__(self, other: TritonTimes) -> TritonTimes:
         added = tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True))
-        return Counted(self.num_requests + other.num_requests, added)
+        return TritonTimes(self.num_requests + other.num_requests, added)
 
-    def since(self, before: Counted) -> Counted:
+    def since(self, before: TritonTimes) -> TritonTimes:
         left = tuple(a - b for a, b in zip(self.seconds, before.seconds, strict=True))
-        return Counted(self.num_requests - before.num_requests, left)
+        return TritonTimes(self.num_requests - before.num_requests, left)
 
     @property
     def means_s(self) -> dict[str, float]:
@@ -39,27 +39,27 @@ class Counted:
         return {f"{part}_s": seconds / self.num_requests for part, seconds in zip(PARTS, self.seconds, strict=True)}
 
 
-def counting(url: str, name: str) -> Callable[[], Counted]:
-    """Asks a Triton for what it has counted of a model."""
+def times_reader(url: str, name: str) -> Callable[[], TritonTimes]:
+    """Asks a Triton for the times of a model."""
     triton = Gateway(url)
 
-    def count() -> Counted:
-        return counted(triton.get_json(f"/v2/models/{name}/stats"))
+    def count() -> TritonTimes:
+        return read_times(triton.get_json(f"/v2/models/{name}/stats"))
 
     return count
 
 
-def counted(answer: Any) -> Counted:
+def read_times(answer: Any) -> TritonTimes:
     try:
         models = [model["inference_stats"] for model in answer["model_stats"]]
         num = sum(int(stats["success"]["count"]) for stats in models)
-        return Counted(num, tuple(sum(int(stats[part]["ns"]) for stats in models) / 1e9 for part in PARTS))
+        return TritonTimes(num, tuple(sum(int(stats[part]["ns"]) for stats in models) / 1e9 for part in PARTS))
     except (TypeError, KeyError, ValueError):
         raise CannotMeasure("Triton's statistics of the model cannot be read") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ModelSetup:
     """How a Triton runs a model."""
 
     settings: Settings
@@ -68,12 +68,12 @@ class Running:
     device_name: str
 
 
-def running_of(config: Any) -> Running:
+def setup_of(config: Any) -> ModelSetup:
     """Raises CannotMeasure."""
     try:
         parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
         delay_us = config.get("dynamic_batching", {}).get("max_queue_delay_microseconds", 0)
-        return Running(
+        return ModelSetup(
             settings=Settings(
                 num_instances=sum(int(group["count"]) for group in config["instance_group"]),
                 num_threads=int(parameters["intra_op_thread_count"]),
