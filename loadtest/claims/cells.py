@@ -24,12 +24,12 @@ from loadtest.claims.values import (
     Timed,
 )
 from serving.decisions.engines import BASELINE, PLAIN, POOL
+from serving.decisions.prices import per_million
 from serving.measure.machine import Machine
 
 NO_CARD = "no GPU on this machine"
 NO_COUNTER = "no energy counter is read here"
 NO_TREE_KERNEL = "ONNX Runtime's CUDA provider has no kernel for trees"
-HOUR_S, MILLION = 3600.0, 1e6
 
 
 def cells(claim: Claim, found: Findings, machine: Machine) -> tuple[Cell, ...]:
@@ -157,9 +157,9 @@ def _price(found: Findings, engine: str) -> Price | None:
     return next((price for price in found.prices if price.device == POOL[engine]), None)
 
 
-def per_million(one: Timed, price: Price) -> tuple[float, ...]:
+def prices_of_million(one: Timed, price: Price) -> tuple[float, ...]:
     """What a million rows cost at full load, for each round."""
-    return tuple(price.per_hour / HOUR_S / rate * MILLION for rate in _rates(one))
+    return tuple(per_million(price.per_hour, rate) for rate in _rates(one))
 
 
 def _price_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]:
@@ -169,7 +169,7 @@ def _price_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cel
         costs: list[tuple[float, ...] | None] = []
         for (variant, engine), one in zip(sides, best, strict=True):
             price = _price(found, engine)
-            costs.append(None if one is None or price is None else per_million(one, price))
+            costs.append(None if one is None or price is None else prices_of_million(one, price))
             if one is not None and price is not None:
                 at = f"{variant} on {engine}, batch {one.batch_size}"
                 reading, unit = median(costs[-1] or ()), f"{price.currency} per million"

@@ -14,12 +14,12 @@ from loadtest.verdict.report import (
     SourceReport,
     VerdictReport,
 )
-from serving.decisions.cost import cheapest_alone, cost_point, per_million
+from serving.decisions.cost import cheapest_alone, cost_point
 from serving.decisions.fleet import usable_rps
 from serving.decisions.plan.result import CostPoint, Objective, Plan, PricedServer
-from serving.decisions.plan.sensitivity import sensitivity
-from serving.decisions.prices import PriceList
+from serving.decisions.prices import PriceList, per_million
 from serving.decisions.profile import ServerProfile
+from serving.decisions.sensitivity import sensitivity
 from serving.decisions.verdict import Verdict, judge
 
 JUST_ABOVE = 1 + 1e-6

@@ -14,8 +14,8 @@ from loadtest.verdict.amounts import money, rate
 from loadtest.verdict.report import ServerReport, VerdictReport
 from loadtest.verdict.wording import assumption
 from serving.decisions.plan.result import CostPoint
-from serving.decisions.plan.sensitivity import Sensitivity
 from serving.decisions.profile import LoadPoint
+from serving.decisions.sensitivity import Sensitivity
 from serving.documents.figures import (
     BAR,
     BOTTOM,

@@ -15,8 +15,8 @@ from loadtest.report.summaries import milliseconds, number
 from loadtest.verdict import figures, wording
 from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictReport
-from serving.decisions.plan.sensitivity import Sensitivity
 from serving.decisions.profile import LoadPoint, MaxRate
+from serving.decisions.sensitivity import Sensitivity
 from serving.decisions.verdict import AtRate, Side
 from serving.documents.figures import Figure
 from serving.documents.pages import Pages

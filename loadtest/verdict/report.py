@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from serving.decisions.plan.result import Binding, CostPoint, Objective
-from serving.decisions.plan.sensitivity import Sensitivity
 from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, Settings, Timing
+from serving.decisions.sensitivity import Sensitivity
 from serving.decisions.verdict import Verdict
 from serving.measure.machine import Machine
 

@@ -12,10 +12,9 @@ from loadtest.profile.wording import opened
 from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
-from serving.decisions.flips import Flip
 from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer
-from serving.decisions.plan.sensitivity import Sensitivity, What
 from serving.decisions.profile import Profile
+from serving.decisions.sensitivity import Flip, Sensitivity, What
 from serving.decisions.verdict import Reason, Verdict, Word
 
 HEADLINES: dict[Word, str] = {

@@ -13,14 +13,9 @@ from decimal import Decimal
 
 from serving.decisions.fleet import replicas
 from serving.decisions.plan.result import CostPoint, Objective, PricedServer
-from serving.decisions.prices import HOUR_S, exact
+from serving.decisions.prices import exact
 
 NUM_POINTS = 60  # of a curve: finer than a picture shows
-
-
-def per_million(per_hour: float, rate_rps: float) -> float:
-    """Of requests that really come, on servers that are paid for anyway."""
-    return per_hour / (HOUR_S * rate_rps) * 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What does a pool cost an hour, and a request on it?
+"""What does a machine cost an hour, by whose list of which day, and a million requests on it?
 
-A price is money in one currency, which nobody here knows. Rule: what is charged for a request is the time of the device that it takes,
-whether the device was idle before or not; what idles is charged to nobody and stands in the pool's cost.
+A price is money in one currency, which stands in the list. Rule: prices are added and compared by `exact`, never rounded. The files are
+`files/prices.py`'s.
 """
 
 from __future__ import annotations
@@ -25,24 +25,9 @@ def exact(price: float) -> Decimal:
     return Decimal(str(price))
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Of one server of a pool, from the moment it is asked for to the moment it is given back."""
-
-    per_hour: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.per_hour < float("inf"):
-            raise ValueError(f"a price is a number of 0 or more, not {self.per_hour}")
-
-    def of(self, server_s: float) -> float:
-        return self.per_hour * server_s / HOUR_S
-
-    def per_million(self, rate_rps: float) -> float:
-        """Requests, on a server that answers so many a second and is paid for whether it does or not."""
-        if rate_rps <= 0:
-            raise ValueError("what answers nothing has no price per answer")
-        return self.per_hour / (HOUR_S * rate_rps) * 1e6
+def per_million(per_hour: float, rate_rps: float) -> float:
+    """Requests that really come, on servers that are paid for anyway."""
+    return per_hour / (HOUR_S * rate_rps) * 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import Literal
 
 from serving.decisions.break_even import break_evens
 from serving.decisions.fleet import Choice, PricedFleet, choices, is_stricter
-from serving.decisions.flips import Flip, flips
 from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
+from serving.decisions.sensitivity import Flip, flips
 
 Word = Literal["pays", "does_not_pay", "depends", "inconclusive"]
 ReasonKind = Literal[

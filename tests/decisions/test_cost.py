@@ -8,8 +8,9 @@ import random
 import pytest
 
 from serving.decisions.break_even import break_even_rps
-from serving.decisions.cost import cost_point, curve, per_million
+from serving.decisions.cost import cost_point, curve
 from serving.decisions.fleet import replicas
+from serving.decisions.prices import per_million
 from tests.decisions.plan.figures import objective, priced
 
 ASKED = objective(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serving.decisions.prices import Offer
+from serving.decisions.prices import Offer, per_million
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
 
 
@@ -49,7 +49,7 @@ class PricedServer:
 
     def per_million(self, load_ratio: float = 1.0) -> float:
         """Requests, at this share of its highest rate."""
-        return self.per_hour / (3600.0 * self.max_rate.rate_rps * load_ratio) * 1e6
+        return per_million(self.per_hour, self.max_rate.rate_rps * load_ratio)
 
 
 @dataclass(frozen=True, slots=True)

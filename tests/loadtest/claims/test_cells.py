@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.claims.cells import cells, per_million
+from loadtest.claims.cells import cells, prices_of_million
 from loadtest.claims.claims_file import Claim
 from loadtest.claims.intervals import apart, median, paired
 from loadtest.claims.values import (
@@ -130,7 +130,7 @@ def test_reading_the_weights_is_a_share_of_the_latency() -> None:
 
 def test_a_million_rows_cost_what_the_hour_costs_for_as_long_as_they_take() -> None:
     price = Price("cpu", "c", 3.6, "$", "list", "2026-01-01")
-    assert per_million(timed("fp32", "cpu", 10, 1.0), price)[0] == pytest.approx(
+    assert prices_of_million(timed("fp32", "cpu", 10, 1.0), price)[0] == pytest.approx(
         100
     )  # 100,000 s at a thousandth of a dollar
 

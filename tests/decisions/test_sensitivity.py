@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.decisions.plan.sensitivity import Sensitivity, sensitivity, with_idle
+from serving.decisions.sensitivity import Sensitivity, sensitivity, with_idle
 from tests.decisions.plan.figures import objective, priced
 
 CPU, GPU = priced("cpu", 100, 0.2), priced("gpu", 2000, 0.5)
