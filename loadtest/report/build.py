@@ -124,8 +124,8 @@ def summarise(manifest: Manifest, rows: Mapping[str, Sequence[Row]]) -> Report:
     runs = tuple(summarise_run(run, by_name[run.arm], manifest.load, rows[run.rows]) for run in manifest.runs)
     arms = tuple(_arm(arm, at, manifest, runs, rows) for at in manifest.load.points for arm in manifest.arms)
     is_partial = manifest.is_interrupted or len(manifest.runs) < manifest.num_planned
-    told = caveats(manifest, arms, runs)
-    return Report(sentence(arms, manifest.load), verdict(arms), told, is_partial, manifest, arms, runs)
+    remarks = caveats(manifest, arms, runs)
+    return Report(sentence(arms, manifest.load), verdict(arms), remarks, is_partial, manifest, arms, runs)
 
 
 def _arm(

@@ -35,46 +35,46 @@ def run(options: CompareOptions) -> int:
             f"{options.before} is of a {before.kind} and {options.after} of a {after.kind}; compare two of a kind."
         )
     try:
-        found = compare(before.values, after.values)
+        comparison = compare(before.values, after.values)
     except ValueError as error:
         raise ResultsError(f"{options.after} cannot be compared: {error}.") from None
-    if not found.values:
+    if not comparison.values:
         raise ResultsError(
             f"{options.before} and {options.after} measured nothing that is named alike; compare the same arms and load."
         )
-    print(_json(before, after, found) if options.as_json else text(before, after, found))
-    return int(found.is_worse)
+    print(_json(before, after, comparison) if options.as_json else text(before, after, comparison))
+    return int(comparison.is_worse)
 
 
-def text(before: StoredReport, after: StoredReport, found: Comparison) -> str:
+def text(before: StoredReport, after: StoredReport, comparison: Comparison) -> str:
     lines = [f"before: {before.title}", f"after:  {after.title}", ""]
     lines += [f"before: {remark}" for remark in before.remarks] + [f"after: {remark}" for remark in after.remarks]
     lines += [f"careful: {said}" for said in warnings(before, after)] + [""]
     heads = ("what", "before", "after", "change", "95 % interval", "outcome")
-    lines.append(columns([heads, *(cells(value) for value in found.values)]))
-    lines += [f"only before: {name}" for name in found.only_before] + [
-        f"only after: {name}" for name in found.only_after
+    lines.append(columns([heads, *(cells(value) for value in comparison.values)]))
+    lines += [f"only before: {name}" for name in comparison.only_before] + [
+        f"only after: {name}" for name in comparison.only_after
     ]
-    return "\n".join([*lines, "", conclusion(found)])
+    return "\n".join([*lines, "", conclusion(comparison)])
 
 
 def warnings(before: StoredReport, after: StoredReport) -> list[str]:
     """What may be behind a difference, beside what was changed on purpose."""
-    said = stored.different_circumstances(before, after)
+    circumstances = stored.different_circumstances(before, after)
     return [
-        *said,
+        *circumstances,
         "the runs of two reports have no partners: what else the machine did on the two days is in no interval",
     ]
 
 
-def conclusion(found: Comparison) -> str:
-    worse = [value.name for value in found.values if value.is_clearly_worse]
+def conclusion(comparison: Comparison) -> str:
+    worse = [value.name for value in comparison.values if value.is_clearly_worse]
     if worse:
         return f"Clearly worse: {', '.join(worse)}."
-    num_open = sum(value.outcome == "inconclusive" for value in found.values)
+    num_open = sum(value.outcome == "inconclusive" for value in comparison.values)
     needs = f"it takes {MIN_REPEATS} runs on each side, and enough requests in each"
-    unknown = f" {num_open} of {len(found.values)} values are inconclusive: {needs}." if num_open else ""
-    if any(value.outcome == "worse" for value in found.values):
+    unknown = f" {num_open} of {len(comparison.values)} values are inconclusive: {needs}." if num_open else ""
+    if any(value.outcome == "worse" for value in comparison.values):
         return (
             f"Nothing is clearly worse: what is called so above may be one of the {FALSE_ALARM_RATIO:.0%} of comparisons that are "
             f"called different by chance.{unknown}"
@@ -109,12 +109,12 @@ def _shown(number: float | None, value: Change) -> str:
     return f"{number * 1000:,.4g} ms" if value.unit == "s" else f"{number:,.5g} {value.unit}"
 
 
-def _json(before: StoredReport, after: StoredReport, found: Comparison) -> str:
-    told = {
+def _json(before: StoredReport, after: StoredReport, comparison: Comparison) -> str:
+    document = {
         "version": 1,
         "before": before.title,
         "after": after.title,
         "warnings": warnings(before, after),
-        **asdict(found),
+        **asdict(comparison),
     }
-    return json.dumps(told | {"is_worse": found.is_worse}, indent=2, ensure_ascii=False)
+    return json.dumps(document | {"is_worse": comparison.is_worse}, indent=2, ensure_ascii=False)

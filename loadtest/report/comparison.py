@@ -105,11 +105,11 @@ def _change(before: Quantity, after: Quantity, beyond_ratio: float) -> tuple[flo
         return (change, None, None) if reach is None else (change, change - reach, change + reach)
     if min(*before.runs, *after.runs) <= 0:
         return None, None, None
-    found = unpaired(after.runs, before.runs, beyond_ratio)
-    assert found
-    if found.low is None or found.high is None:
-        return found.ratio, None, None
-    return found.ratio, found.low / before.step_ratio, found.high * after.step_ratio
+    difference = unpaired(after.runs, before.runs, beyond_ratio)
+    assert difference
+    if difference.low is None or difference.high is None:
+        return difference.ratio, None, None
+    return difference.ratio, difference.low / before.step_ratio, difference.high * after.step_ratio
 
 
 def _outcome(measured: Quantity, low: float | None, high: float | None) -> Outcome:

@@ -99,18 +99,18 @@ def _has(arms: Sequence[ArmSummary], *names: str) -> bool:
 
 def remarks(arms: Sequence[ArmSummary]) -> tuple[str, ...]:
     """How the table is to be read, and what is missing from it."""
-    said = [
+    sentences = [
         "Of a mean request, the median over runs. Each request of a batch counts the batch's whole time. "
         "CPU and energy are those of the measured seconds, over the good answers of these, "
         "with whatever else was asked of the same servers."
     ]
     has_cpu, has_gpu = _has(arms, "cpu_energy_j"), _has(arms, "gpu_energy_j", "gpu_utilization_ratio", "gpu_power_w")
     if has_cpu:
-        said.append("The processor's energy is that of whole processors, with all that ran on them.")
+        sentences.append("The processor's energy is that of whole processors, with all that ran on them.")
     if has_gpu:
-        said.append("The GPU's is that of all cards of the machine, idle ones too.")
+        sentences.append("The GPU's is that of all cards of the machine, idle ones too.")
     if not (has_cpu or has_gpu):
-        said.append("Energy: not measured here, because neither the processor nor a card tells it.")
+        sentences.append("Energy: not measured here, because neither the processor nor a card tells it.")
     elif not (has_cpu and has_gpu):
-        said.append(f"Energy of the {'GPU' if has_cpu else 'processor'}: not measured here.")
-    return tuple(said)
+        sentences.append(f"Energy of the {'GPU' if has_cpu else 'processor'}: not measured here.")
+    return tuple(sentences)

@@ -131,8 +131,8 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
 
 def _step_ratio(runs: Sequence[float], high: float | None) -> float:
     """Of a search: by how much the interval that is told reaches beyond that of its runs."""
-    told = estimate(runs)
-    return 1.0 if told is None or told.high is None or not high else max(1.0, high / told.high)
+    median = estimate(runs)
+    return 1.0 if median is None or median.high is None or not high else max(1.0, high / median.high)
 
 
 def _text(value: Any) -> str:
@@ -141,12 +141,12 @@ def _text(value: Any) -> str:
 
 def different_circumstances(before: StoredReport, after: StoredReport) -> list[str]:
     """In words: what is not the same, so that a difference may come from it."""
-    said = []
+    differences = []
     for name in dict.fromkeys((*before.circumstances, *after.circumstances)):
         old, new = before.circumstances.get(name, "none"), after.circumstances.get(name, "none")
         if old != new:
-            said.append(f"{name} differs: {_difference(old, new)}")
-    return said
+            differences.append(f"{name} differs: {_difference(old, new)}")
+    return differences
 
 
 def _difference(old: str, new: str) -> str:

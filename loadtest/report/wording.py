@@ -44,14 +44,14 @@ def sentence(arms: Sequence[ArmSummary], load: Load) -> str:
 
 def paragraphs(arms: Sequence[ArmSummary], load: Load) -> list[str]:
     """Each arm against the baseline, a paragraph for each point of the load; then what is missing."""
-    told = []
+    texts = []
     if names := emulated(arms):
-        told.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
+        texts.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
     for point in load.points:
-        said = " ".join(_at_point([arm for arm in arms if arm.point == point], load))
-        told.append(f"At {point_label(load, point)}: {said}" if len(load.points) > 1 or load.kind == "open" else said)
+        here = " ".join(_at_point([arm for arm in arms if arm.point == point], load))
+        texts.append(f"At {point_label(load, point)}: {here}" if len(load.points) > 1 or load.kind == "open" else here)
     last = " ".join(_not_there(arms, load))
-    return [*told, last] if last else told
+    return [*texts, last] if last else texts
 
 
 def _not_there(arms: Sequence[ArmSummary], load: Load) -> list[str]:
@@ -165,39 +165,39 @@ def _median_ms(arm: ArmSummary) -> str:
 def caveats(manifest: Manifest, arms: Sequence[ArmSummary], runs: Sequence[RunSummary]) -> tuple[str, ...]:
     """What a reader must know before believing the sentence."""
     valid = [run for run in runs if run.void is None]
-    said = [text for text in (manifest.note, manifest.payload.remark) if text]
+    remarks = [text for text in (manifest.note, manifest.payload.remark) if text]
     if manifest.is_interrupted or len(manifest.runs) < manifest.num_planned:
         done = sum(1 for run in manifest.runs if run.state == "done")
-        said.append(f"Partial: the campaign was interrupted after {done} of {manifest.num_planned} runs.")
+        remarks.append(f"Partial: the campaign was interrupted after {done} of {manifest.num_planned} runs.")
     if manifest.is_local:
-        said.append(
+        remarks.append(
             f"The load generator ran on the same {manifest.machine.num_cores:g} cores as the server and took its share of them"
             f"{_before_all_others(manifest)}."
         )
     busy = max((run.generator_cpu_ratio or 0.0 for run in valid), default=0.0)
     if busy > BUSY_GENERATOR:
-        said.append(
+        remarks.append(
             f"The generator used up to {busy:.0%} of a core: it may limit the throughput of the fastest arms, so ratios are understated."
         )
     if others := [run.num_others for run in valid if run.num_others]:
-        said.append(
+        remarks.append(
             f"Others used the gateway too: in {len(others)} run{'' if len(others) == 1 else 's'} it counted up to {max(others):,} requests "
             "that the load test did not send. They took their share of the servers."
         )
     if dropped := max((run.num_dropped for run in valid), default=0):
-        said.append(
+        remarks.append(
             f"Dropped and never sent: up to {dropped:,} requests of a run, due while {manifest.load.max_in_flight:,} waited for their "
             "answers. They are not in time, and in no latency."
         )
     if unstable := sum(1 for run in valid if run.unstable):
-        said.append(
+        remarks.append(
             f"Unstable: {unstable} of {len(valid)} runs changed from beginning to end, as listed below; they still count."
         )
     if any(arm.num_errors for arm in arms):
-        said.append("Some requests failed; throughput and latency count good answers only.")
+        remarks.append("Some requests failed; throughput and latency count good answers only.")
     if unproven := sorted({device_kind(d) for arm in arms for d in arm.devices} - {"cpu", "gpu"}):
-        said.append(f"Receipts name devices that are not a proven CPU or GPU: {', '.join(unproven)}.")
-    return tuple(said)
+        remarks.append(f"Receipts name devices that are not a proven CPU or GPU: {', '.join(unproven)}.")
+    return tuple(remarks)
 
 
 def _before_all_others(manifest: Manifest) -> str:

@@ -353,5 +353,5 @@ def test_evidence_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
     whole = json.loads((tmp_path / records.MANIFEST).read_text())
     whole["runs"][0]["evidence"]["guess"] = 1
     (tmp_path / records.MANIFEST).write_text(json.dumps(whole))
-    with pytest.raises(records.ResultsError, match="is not a manifest of version 3"):
+    with pytest.raises(records.ResultsError, match="guess"):
         records.read_manifest(tmp_path)
