@@ -50,8 +50,8 @@ OPTIONS = {
 }
 
 
-class _Heard(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Answers nothing, but sees every RPC as it comes."""
+class _LastCall(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Answers nothing, but notes when an RPC came last."""
 
     def __init__(self) -> None:
         self.last_at = -inf  # of the event loop's clock
@@ -83,8 +83,8 @@ class GrpcServer:
         self._hurry = asyncio.Event()
         limits = {**OPTIONS, "grpc.max_receive_message_length": settings.limits.max_body_bytes}
         self._server = grpc.aio.server(options=list(limits.items()))
-        self._heard = _Heard()
-        self._server.add_generic_rpc_handlers((self._heard, *service.handlers()))
+        self._last_call = _LastCall()
+        self._server.add_generic_rpc_handlers((self._last_call, *service.handlers()))
         for address in addresses:
             try:
                 with ipv4_alone(address, port):
@@ -116,7 +116,9 @@ class GrpcServer:
         loop = asyncio.get_running_loop()
         end = loop.time() + grace_s
         while (
-            loop.time() < min(end, self._heard.last_at + QUIET_S) and not self._hurry.is_set() and any(held(self._port))
+            loop.time() < min(end, self._last_call.last_at + QUIET_S)
+            and not self._hurry.is_set()
+            and any(held(self._port))
         ):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), LOOK_S)

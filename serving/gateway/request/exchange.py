@@ -83,7 +83,7 @@ class Exchange:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        done, arrived = perf_counter(), self.arrived
+        done = perf_counter()
         self._is_over = True
         if error is not None:
             self._fail(error, done)
@@ -103,7 +103,7 @@ class Exchange:
         else:
             self.receipt_lines = b"".join(b"%b: %b\r\n" % line for line in self.receipt)
         for reply in self.replies:
-            reply.choice.series.answered(reply.began - arrived, reply.answered - reply.began, done - arrived)
+            self._count_answered(reply, done)
 
     @property
     def receipt(self) -> Headers:
@@ -169,9 +169,7 @@ class Exchange:
             raise
         self.replies.append(reply)
         if self._is_over:
-            reply.choice.series.answered(
-                reply.began - self.arrived, reply.answered - reply.began, reply.answered - self.arrived
-            )
+            self._count_answered(reply, reply.answered)
         return reply
 
     async def infer_all(self, route: Route, parts: AsyncIterator[Part], *, is_one: bool) -> list[Reply]:
@@ -263,14 +261,16 @@ class Exchange:
             if is_spoilt:
                 self._count(reply.choice.series, error)
             else:
-                reply.choice.series.answered(
-                    reply.began - self.arrived, reply.answered - reply.began, done - self.arrived
-                )
+                self._count_answered(reply, done)
         if isinstance(error, errors.RequestError):
             receipt = error.receipt or (receipt_of(self.replies) if is_spoilt else [])
             if receipt:
                 timing = b"server-timing", b"total;dur=%.3f" % ((done - self.arrived) * 1000)
                 error.receipt = [*receipt, timing]
+
+    def _count_answered(self, reply: Reply, done: float) -> None:
+        arrived = self.arrived
+        reply.choice.series.answered(reply.began - arrived, reply.answered - reply.began, done - arrived)
 
     def _count(self, series: Series, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError) and self.inference.closing:
