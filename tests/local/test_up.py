@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shlex
@@ -16,11 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
 from tritonclient.grpc import InferenceServerClient
 
+from serving.cli.command import main
 from serving.errors import UserError
 from serving.keys import changes
 from serving.local import welcome
@@ -60,17 +64,19 @@ def start(tmp_path: Path, state: Path) -> Iterator[Callable[..., Program]]:
 
 
 def refused(words: list[str], state: Path) -> tuple[int, list[str]]:
-    """Exit code and lines of a `tandem` that must not start."""
-    done = subprocess.run(
-        [*TANDEM, *words],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TANDEM_STATE": str(state)},
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, [line for line in (done.stdout + done.stderr).splitlines() if line]
+    """Exit code and lines of a `tandem` that must not start, in this process: none of them comes as far as a child."""
+    output = io.StringIO()
+    with (
+        patch.dict(os.environ, {"TANDEM_STATE": str(state)}),
+        patch.object(sys, "argv", ["tandem", *words]),
+        contextlib.chdir(ROOT),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    assert isinstance(end.value.code, int)
+    return end.value.code, [line for line in output.getvalue().splitlines() if line]
 
 
 # -- ways not to start ------------------------------------------------------------------------------------------------
@@ -152,8 +158,10 @@ def test_a_gpu_pool_without_a_card_is_one_line(verb: str, state: Path) -> None:
 
 
 def test_a_pool_whose_triton_does_not_answer_is_one_line(state: Path) -> None:
-    words = ["up", *free("up"), "--pool", "cpu=http://127.0.0.1:1"]
-    assert refused(words, state) == (2, ["tandem: --pool cpu=http://127.0.0.1:1: no Triton answers there"])
+    command = [*TANDEM, "up", *free("up"), "--pool", "cpu=http://127.0.0.1:1"]
+    environment = {**os.environ, "TANDEM_STATE": str(state)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "tandem: --pool cpu=http://127.0.0.1:1: no Triton answers there\n")
 
 
 def test_a_state_folder_that_cannot_be_written_says_which_setting_moves_it(tmp_path: Path) -> None:
