@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from serving.decisions.simulate.arrivals import Arrival
 from serving.decisions.simulate.outcome import Tally
-from serving.decisions.simulate.pool import Fleet
+from serving.decisions.simulate.pool import SimulatedPool
 from serving.decisions.simulate.requests import RequestFlow, Stretch
 from serving.decisions.simulate.setting import ColdStart, PoolSetting
 from serving.scheduling.prediction import Service
@@ -87,11 +87,11 @@ def replay(
     )
 
 
-def _fleet(pool: FixedPool) -> Fleet:
+def _fleet(pool: FixedPool) -> SimulatedPool:
     if pool.num_servers < 1:
         raise ValueError(f"pool '{pool.name}' needs at least one server, not {pool.num_servers}")
     number = pool.num_servers
-    fleet = Fleet(
+    fleet = SimulatedPool(
         PoolSetting(
             pool.name,
             pool.service,

@@ -8,16 +8,16 @@ what a gateway could not.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from math import inf
 
-from serving.decisions.simulate.backlog import Backlog
 from serving.decisions.simulate.outcome import Tally
-from serving.decisions.simulate.pool import Fleet
-from serving.decisions.simulate.server import Server
+from serving.decisions.simulate.pool import Server, SimulatedPool
 from serving.scheduling.choice import choose, that_take, turn_of
 from serving.scheduling.line import Ticket
+
 
 LEARN_EVERY = 8  # answers: with the same belief most of them say the same
 Stretch = Callable[
@@ -34,14 +34,47 @@ class Request:
         self.came, self.weight, self.finish = came, weight, finish
 
 
+class Backlog:
+    """Requests that wait for however long, for a pool that is cold or behind: they would be late anyway.
+
+    They wait in the order of arrival and are let go once a second, as many rows as the servers could do in full executions; so how late
+    they are is known to a second.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, float, int]] = deque()
+        self._able = 0.0  # rows that could be done and were not enough for the next
+        self.rows = 0.0
+
+    def add(self, came: float, rows: float, weight: int) -> None:
+        self._waiting.append((came, rows, weight))
+        self.rows += rows * weight
+
+    def drain(self, able_rows: float) -> Iterator[tuple[float, int]]:
+        """When they came, and how many."""
+        self._able += able_rows
+        while self._waiting and self._able > 0:
+            came, rows, weight = self._waiting.popleft()
+            number = min(weight, max(1, int(self._able / rows)))
+            if number < weight:
+                self._waiting.appendleft((came, rows, weight - number))
+            self._able -= number * rows
+            self.rows -= number * rows
+            yield came, number
+        if not self._waiting:
+            self._able, self.rows = 0.0, 0.0
+
+
 class RequestFlow:
-    def __init__(self, fleets: Sequence[Fleet], objective_s: float, tally: Tally, stretch: Stretch | None) -> None:
+    def __init__(
+        self, fleets: Sequence[SimulatedPool], objective_s: float, tally: Tally, stretch: Stretch | None
+    ) -> None:
         if stretch is None and any(fleet.setting.noise_ratio for fleet in fleets):
             raise ValueError("a pool with noise needs a `stretch` that draws it")
         self._fleets = {fleet.candidate.name: fleet for fleet in fleets}
         self._offered = [fleet.candidate for fleet in fleets]
         self._objective_s, self._tally, self._stretch = objective_s, tally, stretch
-        self._executions: list[tuple[float, int, Fleet, Server, list[Ticket]]] = []
+        self._executions: list[tuple[float, int, SimulatedPool, Server, list[Ticket]]] = []
         self._number = count()
         self._open: set[Request] = set()  # let in and neither answered nor over
         self._backlog = Backlog()
@@ -95,7 +128,7 @@ class RequestFlow:
                 self._tally.answered(request.came + self.skipped_s, request.finish - request.came, request.weight - 1)
                 request.weight = 1
 
-    def _let_in(self, now: float, fleet: Fleet, rows: float, deadline: float, request: Request) -> None:
+    def _let_in(self, now: float, fleet: SimulatedPool, rows: float, deadline: float, request: Request) -> None:
         self._open.add(request)
         fleet.queue.admit(request, fleet.candidate.service, rows, deadline)
         self.send(now, fleet)
@@ -118,7 +151,7 @@ class RequestFlow:
             self.until(last)
         return last
 
-    def send(self, now: float, fleet: Fleet) -> None:
+    def send(self, now: float, fleet: SimulatedPool) -> None:
         """What may be sent now is."""
         take = fleet.queue.take
         while (ticket := take(now)) is not None:
@@ -129,11 +162,11 @@ class RequestFlow:
             server.waiting.append(ticket)
             self._execute(now, fleet, server)
 
-    def drop_expired(self, now: float, fleet: Fleet) -> None:
+    def drop_expired(self, now: float, fleet: SimulatedPool) -> None:
         for ticket in fleet.queue.expired(now):
             self._over(now, ticket)
 
-    def _execute(self, now: float, fleet: Fleet, server: Server) -> None:
+    def _execute(self, now: float, fleet: SimulatedPool, server: Server) -> None:
         noise = fleet.setting.noise_ratio
         while (begun := server.begin()) is not None:
             seconds, batch = begun
@@ -141,7 +174,7 @@ class RequestFlow:
                 seconds *= self._stretch(noise)
             heapq.heappush(self._executions, (now + seconds, next(self._number), fleet, server, batch))
 
-    def _done(self, now: float, fleet: Fleet, server: Server, batch: list[Ticket]) -> None:
+    def _done(self, now: float, fleet: SimulatedPool, server: Server, batch: list[Ticket]) -> None:
         server.end(len(batch))
         wall = now + self.skipped_s
         for ticket in batch:

@@ -16,10 +16,9 @@ from serving.decisions.simulate.arrivals import Arrivals, num_seconds
 from serving.decisions.simulate.oracle import Costs, Plan, peak_gpus
 from serving.decisions.simulate.outcome import Outcome, Tally
 from serving.decisions.simulate.policy import Scaler
-from serving.decisions.simulate.pool import Fleet
+from serving.decisions.simulate.pool import Server, SimulatedPool
 from serving.decisions.simulate.requests import RequestFlow, Stretch
 from serving.decisions.simulate.sampling import Sampling
-from serving.decisions.simulate.server import Server
 from serving.decisions.simulate.setting import Policy, PoolSetting, Setting
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 
@@ -50,7 +49,7 @@ class Run:
         """`slots`: the demand, for what is sized beforehand; `plan`: of the oracle."""
         self._policy, self._arrivals, self._draws = policy, arrivals, draws
         self._setting = setting = _for_policy(setting, policy, slots)
-        self._cpu, self._gpu = Fleet(setting.cpu), Fleet(setting.gpu)
+        self._cpu, self._gpu = SimulatedPool(setting.cpu), SimulatedPool(setting.gpu)
         self._scaler = Scaler(policy, setting, slots, plan)
         num_cpu, num_gpu = self._scaler.first
         self._cpu.begin_with(num_cpu)
@@ -59,7 +58,7 @@ class Run:
         self._gpu.candidate.share = self._bridge.share
         self._costs = Costs(setting, policy)
         self._demands = (Demand(), Demand(), Demand(), Demand())  # on CPU, on GPU, on GPU alone, on CPU alone
-        self._coming: list[tuple[float, int, Fleet, Server]] = []
+        self._coming: list[tuple[float, int, SimulatedPool, Server]] = []
         self._number = count()
         self.tally = Tally(setting.objective_s, arrivals.duration_s / NUM_MOMENTS)
         used = setting.used_by(policy)
@@ -143,7 +142,7 @@ class Run:
         self._cross(now)
         self.tally.note(now, len(self._cpu.ready), len(self._gpu.ready), len(self._gpu.coming))
 
-    def _cold_start_s(self, fleet: Fleet) -> float:
+    def _cold_start_s(self, fleet: SimulatedPool) -> float:
         cold_start = fleet.setting.cold_start
         return cold_start.mean_s if self._policy.scaler == "oracle" else cold_start.at(self._draws.cold_start())
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.decisions.simulate.arrivals import ListedArrivals, bursts, copies, daily, poisson, share_of
-from serving.decisions.simulate.backlog import Backlog
 from serving.decisions.simulate.bursts import Bursts
 from serving.decisions.simulate.outcome import Latencies
+from serving.decisions.simulate.requests import Backlog
 from serving.decisions.simulate.setting import POLICIES, ColdStart, PoolSetting
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
