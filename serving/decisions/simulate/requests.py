@@ -18,7 +18,6 @@ from serving.decisions.simulate.pool import Server, SimulatedPool
 from serving.scheduling.choice import choose, that_take, turn_of
 from serving.scheduling.line import Ticket
 
-
 LEARN_EVERY = 8  # answers: with the same belief most of them say the same
 Stretch = Callable[
     [float], float
