@@ -348,7 +348,7 @@ def test_a_file_that_breaks_or_vanishes_takes_no_key_away_and_is_told_in_log_and
         return [line for line in keyed.running.program.lines() if says in line]
 
     for breaking, says in (
-        (lambda: put(good[:-20]), "not a file of API keys"),
+        (lambda: put(good[:-20]), "not valid JSON"),
         (lambda: keyed.file.resolve().chmod(0o666), "others may write"),
         (keyed.file.resolve().unlink, "No such file"),
     ):
@@ -359,7 +359,7 @@ def test_a_file_that_breaks_or_vanishes_takes_no_key_away_and_is_told_in_log_and
         assert status_of(keyed, keyed.keys["unknown"]) == 401
     put(good)
     wait_until(lambda: is_readable() == 1, "it is read again", 3)
-    for says in ("not a file of API keys", "others may write", "No such file"):
+    for says in ("not valid JSON", "others may write", "No such file"):
         (line,) = said(says)
         assert "stay in force" in line
 
