@@ -29,12 +29,12 @@ def planted_rps(service_s: float, objective_s: float) -> float:
     low, high = 0.1 / service_s, 1 / service_s
     for _ in range(10):
         middle = (low + high) / 2
-        is_met = share_late(middle, service_s, objective_s, 100_000, random.Random(7)) <= 0.01
+        is_met = share_late(middle, service_s, objective_s, 50_000, random.Random(7)) <= 0.01
         low, high = (middle, high) if is_met else (low, middle)
     return low
 
 
-@pytest.mark.parametrize(("service_s", "objective_s"), [(0.002, 0.02), (0.01, 0.1), (0.005, 0.012)])
+@pytest.mark.parametrize(("service_s", "objective_s"), [(0.01, 0.1), (0.005, 0.012)])
 def test_the_highest_rate_of_a_simulated_server_is_found_within_a_few_per_cent(
     service_s: float, objective_s: float
 ) -> None:

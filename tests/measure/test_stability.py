@@ -71,18 +71,18 @@ def test_honest_noise_is_seldom_taken_for_drift(num: int) -> None:
 
 @pytest.mark.parametrize(("num", "busy_ratio", "most"), [(300, 0.5, 0.02), (300, 0.7, 0.05), (1000, 0.8, 0.04)])
 def test_the_queue_of_a_server_that_keeps_up_is_seldom_called_unstable(num: int, busy_ratio: float, most: float) -> None:  # fmt: skip
-    told = [_told(*one_server(num, busy_ratio, seed)) for seed in range(300)]
-    assert sum(reason is not None for reason in told) / 300 <= most
-    assert not any(reason.startswith("the queue grew") for reason in told if reason)
+    reasons = [_reason(*one_server(num, busy_ratio, seed)) for seed in range(200)]
+    assert sum(reason is not None for reason in reasons) / 200 <= most
+    assert not any(reason.startswith("the queue grew") for reason in reasons if reason)
 
 
 @pytest.mark.parametrize(("num", "busy_ratio", "least"), [(300, 1.3, 0.9), (1000, 1.1, 0.75), (5000, 1.05, 0.7)])
 def test_a_queue_that_grows_to_the_end_is_seen(num: int, busy_ratio: float, least: float) -> None:
-    told = [_told(*one_server(num, busy_ratio, seed)) for seed in range(200)]
-    assert sum(reason is not None and reason.startswith("the queue grew to the end") for reason in told) / 200 >= least
+    reasons = [_reason(*one_server(num, busy_ratio, seed)) for seed in range(60)]
+    assert sum(bool(reason) and reason.startswith("the queue grew to the end") for reason in reasons) / 60 >= least
 
 
-def _told(due_s: Times, latency_s: Times) -> str | None:
+def _reason(due_s: Times, latency_s: Times) -> str | None:
     begin_s, end_s = float(due_s[0]), float(due_s[-1])
     rows = [make.row(at - begin_s, took) for at, took in zip(due_s.tolist(), latency_s.tolist(), strict=True)]
     return unstable_reason(rows, replace(OPEN, warmup_s=0.0, duration_s=end_s - begin_s + 1e-9))
