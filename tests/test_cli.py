@@ -9,22 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from serving.cli.command import main
 from serving.ports import free_ports
+from tests.command import tandem
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 
 ROOT = Path(__file__).parents[1]
 FP32 = "model_repo/digits-fp32/1/model.onnx"
-
-
-def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    command = [sys.executable, "-m", "serving", *words]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
-    )
 
 
 @pytest.mark.parametrize(
@@ -92,22 +83,13 @@ def tandem(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["compare", "none", "none"], 2, "none is not there; name a results directory, or its report.json"),
     ],
 )
-def test_what_a_user_gets_wrong_is_one_line_and_the_right_code(
-    words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """In this process: a start of Python for each row takes most of the time."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["tandem", *words])
-    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
-        monkeypatch.setenv(name, "")  # which `main` sets, and which is put back
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capfd.readouterr()
-    assert end.value.code == code, err
-    assert said in err
-    assert len(err.strip().splitlines()) == 1
-    assert err.startswith("tandem: ")
-    assert not out
+def test_what_a_user_gets_wrong_is_one_line_and_the_right_code(words: list[str], code: int, said: str) -> None:
+    done = tandem(*words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("tandem: ")
+    assert not done.stdout
 
 
 def test_an_unknown_variable_stops_every_verb() -> None:

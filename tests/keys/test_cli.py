@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 from serving.cli.keys import read_expiry
 from serving.errors import UserError
 from serving.keys.key import id_of
-from tests.local.harness import ROOT
+from tests.command import tandem
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ADD = ("add", "--name", "me", "--scope", "infer")
@@ -27,16 +25,7 @@ def run(tmp_path: Path) -> Run:
 
     def run(*words: str, file: str | None = "keys.json", **environment: str) -> subprocess.CompletedProcess[str]:
         keys = [] if file is None else ["--keys", str(tmp_path / file)]
-        command = [sys.executable, "-m", "serving", "keys", words[0], *keys, *words[1:]]
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, **environment},
-            check=False,
-        )
+        return tandem("keys", words[0], *keys, *words[1:], **environment)
 
     return run
 

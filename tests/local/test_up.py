@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import shlex
@@ -18,13 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import yaml
 from tritonclient.grpc import InferenceServerClient
 
-from serving.cli.command import main
 from serving.errors import UserError
 from serving.keys import changes
 from serving.local import welcome
@@ -33,6 +29,7 @@ from serving.local.folders import MAX_KEPT_RUNS, last_line, run_folder
 from serving.local.up import Grpc, UpOptions
 from serving.ports import free_ports
 from serving.repository import Repository
+from tests.command import tandem
 from tests.local.harness import ROOT, Program, black_hole, segments, still_there, wait_until
 from tests.local.repository import BROKEN, publish_digits
 
@@ -65,18 +62,8 @@ def start(tmp_path: Path, state: Path) -> Iterator[Callable[..., Program]]:
 
 def refused(words: list[str], state: Path) -> tuple[int, list[str]]:
     """Exit code and lines of a `tandem` that must not start, in this process: none of them comes as far as a child."""
-    output = io.StringIO()
-    with (
-        patch.dict(os.environ, {"TANDEM_STATE": str(state)}),
-        patch.object(sys, "argv", ["tandem", *words]),
-        contextlib.chdir(ROOT),
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(output),
-        pytest.raises(SystemExit) as end,
-    ):
-        main()
-    assert isinstance(end.value.code, int)
-    return end.value.code, [line for line in output.getvalue().splitlines() if line]
+    done = tandem(*words, TANDEM_STATE=str(state))
+    return done.returncode, [line for line in (done.stdout + done.stderr).splitlines() if line]
 
 
 # -- ways not to start ------------------------------------------------------------------------------------------------
