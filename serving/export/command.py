@@ -13,6 +13,7 @@ from pathlib import Path
 
 from serving.errors import UserError
 from serving.export import pipeline, publish, ready_made, recipes, recording, sources, user_data
+from serving.export.bars import Bars
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
@@ -22,7 +23,7 @@ from serving.export.job import AUTO, ExportSpec
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, source_options
 from serving.export.pipeline import Outcome
-from serving.export.progress import Bars, Progress
+from serving.export.progress import Progress
 from serving.export.recipes import RecipeModel
 from serving.export.sources import applies
 from serving.export.sources.graphs import examples
