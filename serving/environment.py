@@ -30,7 +30,7 @@ ENVIRONMENT = {
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
 # As urllib, requests, curl and gRPC compare hosts: names with all below them (*.localhost); urllib knows no networks (so
-# `local/pool_changes.py` asks around them), and wants an IPv6 address with its brackets.
+# `local/pool_log.py` asks around them), and wants an IPv6 address with its brackets.
 LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1", "[::1]")
 
 

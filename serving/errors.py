@@ -1,4 +1,4 @@
-"""What can go wrong, and whose turn it then is.
+"""All errors: who has to act on each, its HTTP status and its exit code. Statuses of gRPC are in `gateway/grpc/status.py`.
 
 Every error carries its facts as fields and builds its message from them. Two tables turn a class into what the outside sees:
 `HTTP` (status and the value of the `Tandem-Error` header) and `exit_code`. Foreign exceptions become ours in one place per room.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Builds the ladder of several servers behind one Triton, and climbs it: every way to ask, in turns, until all rounds are over.
 
-How a way asks is `asking.py`'s, in which order is `ladder.py`'s. A rung that cannot be had is left out and told. Rule: whatever is opened
+How a way asks is `rungs.py`'s, in which order is `ladder.py`'s. A rung that cannot be had is left out and told. Rule: whatever is opened
 here, connections and the engines' own processes, is closed here.
 """
 

@@ -17,9 +17,9 @@ from loadtest.processes import Moment
 from loadtest.profile.climb import Ground, climb
 from loadtest.profile.cold_start import start_often
 from loadtest.profile.inputs import ProfilePayload, inputs_for
+from loadtest.profile.linked_folders import EMULATED, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.load import Aim, inputs_file
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
-from loadtest.profile.places import EMULATED, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.rates import default_objective_s, max_rate
 from loadtest.profile.server import Server, server_of
 from loadtest.profile.wording import BUSY_RATIO, notes

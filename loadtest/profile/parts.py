@@ -1,4 +1,4 @@
-"""Which part of a request's time is whose? Pure: differences between rungs of a ladder.
+"""Splits a request's time into net, waiting, transfer, JSON and gateway. Pure: differences between rungs of a ladder.
 
 The net is the engine alone; waiting is Triton's own count; what else HTTP with binary tensors takes beyond the engine is transfer, copies
 and Triton's backend; JSON and the gateway are what each adds. A difference below 0 is 0, one whose ends overlap is noise, and a net that

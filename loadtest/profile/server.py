@@ -8,8 +8,8 @@ from typing import Any
 from loadtest.errors import CannotMeasure
 from loadtest.profile.energy import at_the_highest_rate
 from loadtest.profile.ladder import Step, ladder
+from loadtest.profile.linked_folders import EMULATED, accuracy
 from loadtest.profile.options import ProfileOptions
-from loadtest.profile.places import EMULATED, accuracy
 from loadtest.profile.triton_times import ModelSetup, setup_of
 from loadtest.sending.bodies import Body
 from loadtest.target import Gateway

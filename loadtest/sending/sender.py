@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from loadtest.errors import CannotMeasure
 from loadtest.sending.link import Link, Pending, Request, Response
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 from serving.http_client import address, request_bytes
 
 TIME_LIMIT_S = 10.0  # past it a request counts as hanging

@@ -218,7 +218,7 @@ def models(model_repository: Path | None, url: str | None, as_json: bool) -> Non
 
 def _not_served(url: str) -> dict[str, str]:
     """Variant -> why no Triton of this gateway could load it."""
-    news = room("serving.local.pool_changes")
+    news = room("serving.local.pool_log")
     try:
         status = news.read_status(url.rstrip("/"), key=os.environ.get("TANDEM_API_KEY"))
         return {failure.name: failure.reason for failure in news.not_loaded(status)}

@@ -13,8 +13,8 @@ from math import inf
 
 from serving.decisions.demand import Change, Demand, Pair, changes, load_of, supply_of, target_for
 from serving.decisions.fleet import Supply
-from serving.decisions.gateways import NO_DEMAND, Demands, Gateways, Total, total_of, update
 from serving.decisions.prices import EQUAL_PER_HOUR
+from serving.decisions.total_demand import NO_DEMAND, Demands, Gateways, Total, total_of, update
 from serving.decisions.wake import WAKE_RULES, Target, WakeRules, advised
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings, comes_and_goes

@@ -1,4 +1,4 @@
-"""Where do files lie that another Python reads? In folders that are gone afterwards; a full disk is told with the way out.
+"""Temporary folders for handing files to another Python; a full disk is reported with the way out.
 
 SIGKILL leaves such a folder behind: whoever makes the next one removes it. A folder in use is locked (flock on the folder
 itself, which systemd's cleaning of /tmp heeds too), so that nothing depends on process numbers, which containers that share a

@@ -14,7 +14,6 @@ from time import perf_counter
 from serving import errors
 from serving.gateway import endpoints
 from serving.gateway.access import Access
-from serving.gateway.assets import Assets
 from serving.gateway.classify.classifiers import Classifiers
 from serving.gateway.classify.classify import Classify
 from serving.gateway.endpoints import SCHEMAS, Handlers
@@ -23,8 +22,8 @@ from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http import v2
-from serving.gateway.http.control import build
 from serving.gateway.http.endpoint import ENDPOINT, Endpoint, Endpoints
+from serving.gateway.http.fastapi_app import build
 from serving.gateway.http.guard import Guard
 from serving.gateway.http.infer import Infer
 from serving.gateway.http.openapi import document
@@ -33,6 +32,7 @@ from serving.gateway.http.pages import Pages
 from serving.gateway.http.responses import Receive, Scope, Send, error_response
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
+from serving.gateway.model_files import Assets
 from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State
 from serving.gateway.openai.embeddings import Embeddings

@@ -24,8 +24,8 @@ import uvloop
 from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.http.connection import ClientConnection
-from serving.gateway.http.incoming import Intake
 from serving.gateway.http.origin import OriginPolicy
+from serving.gateway.http.partial_body import Intake
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.listeners import let_nobody_in, listen_all
 from serving.keys.key import OWN_KEY, own_key

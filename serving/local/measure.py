@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython
-from serving.decisions.preference import here
+from serving.decisions.fastest_engine import here
 from serving.local.devices import gpu_name
 from serving.local.environments import Say
 from serving.local.folders import cache_dir

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from serving.cores import usable_cores
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
-from serving.decisions.preference import best_engine, clear_ratio, gains
+from serving.decisions.fastest_engine import best_engine, clear_ratio, gains
 from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name

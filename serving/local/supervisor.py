@@ -30,7 +30,7 @@ from serving.repository import Repository
 from serving.repository.layout import Stamp
 
 if TYPE_CHECKING:
-    from serving.local.control import Control
+    from serving.local.triton_control import Control
 
 START_TIMEOUT_S = 60.0  # 0.4 s is usual; a machine that needs a minute has another trouble (guess, not measured)
 KILL_MARGIN_S = 5.0  # what tritonserver may take beyond its own exit timeout before it is killed (guess, not measured)
@@ -45,7 +45,7 @@ def start_server(launch: Launch, nursery: Nursery, log: Path | None = None) -> t
     server = nursery.start(
         launching.command(launch), launching.variables(launch, os.environ), folder=Path("/"), log=log
     )
-    from serving.local.control import Control  # gRPC takes 0.5 s to import; tritonserver starts meanwhile
+    from serving.local.triton_control import Control  # gRPC takes 0.5 s to import; tritonserver starts meanwhile
 
     return server, Control(f"{launch.host}:{launch.ports.grpc}")
 
@@ -337,7 +337,7 @@ class Supervisor:
 
     async def _take(self, name: str, plan: PoolPlan) -> bool:
         """Whether it is served as it is in the repository now."""
-        from serving.local.control import LoadFailed
+        from serving.local.triton_control import LoadFailed
 
         config = plan.configs[name]
         self._changing.add(name)

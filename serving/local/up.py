@@ -26,12 +26,12 @@ from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
 from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
-from serving.local import pool_changes as news
+from serving.local import pool_log as news
 from serving.local import welcome
 from serving.local.config import UpConfig, for_gateway, overrides_of
 from serving.local.devices import device_name, gpu_name
 from serving.local.folders import last_line, run_folder
-from serving.local.pool_changes import NotLoaded, http_status, read_index
+from serving.local.pool_log import NotLoaded, http_status, read_index
 from serving.local.pool_options import Pool, read_pools
 from serving.local.processes import Child, Nursery, exit_text
 from serving.local.triton import prepare

@@ -2,7 +2,7 @@
 
 A first failure is mended at once. What fails again soon waits twice as long each time, so that a model that kills its
 stub on every request, or a Triton that cannot start, costs little. The same rule for the server and for each model.
-`triton.py` looks at the processes and does what is decided here.
+`supervisor.py` looks at the processes and does what is decided here.
 """
 
 from __future__ import annotations

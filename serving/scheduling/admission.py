@@ -1,4 +1,4 @@
-"""Does a pool take a request, when is it sent to which server, and if not: when would it be taken?
+"""Takes requests into a pool's queue, sends them to servers, and says when a refused one could come back (its Retry-After).
 
 A queue per pool. It keeps what waits out of Triton, serves the earliest deadline of the highest priority first, and lets in only what
 will be in time and leaves all of its priority in time; lower priorities are not protected from higher ones. Time is an argument. Rules:
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from serving.scheduling.early import Early
 from serving.scheduling.line import ROUNDING_S, Line, Ticket
+from serving.scheduling.margin import Early
 from serving.scheduling.outliers import MIN_TIMED, NUM_TRIALS, ejected, failed, may_eject, slow, stalled, succeeded
 from serving.scheduling.prediction import Full, Service
 from serving.scheduling.replica import Replica
@@ -73,7 +73,7 @@ class PoolQueue:
     def opens_at(
         self, now: float, service: Service, rows: float, deadline_in_s: float, priority: int = DEFAULT
     ) -> float:
-        """When an identical request would be let in if nothing more arrived; infinite if never."""
+        """When an identical request would be let in if nothing more arrived, its Retry-After; infinite if never."""
         if not self._servers(now):
             return inf
         opens = inf

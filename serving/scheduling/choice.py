@@ -146,7 +146,7 @@ def retry_after_s(
     *,
     turn: float = 0.0,
 ) -> float | None:
-    """How long until a request that `choose` refused would be let in, its own time as long as this one's, if nothing more arrived.
+    """Retry-After: how long until a request like the one that `choose` refused would be let in, if nothing more arrived.
 
     None if never.
     """

@@ -1,4 +1,4 @@
-"""Which servers of a pool get nothing for a while, and which requests nobody gets?
+"""Which servers are left out for a while, and which requests are refused because servers died under them?
 
 A server that fails several times in a row, takes many times as long as the others, or stands still, is left out for a time that doubles;
 then it must prove itself on one request at a time. A request under which two servers died is refused for a minute. Rules: never more

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from serving.decisions.demand import Demand
-from serving.decisions.gateways import FRESH_S, GONE_S
 from serving.decisions.scaling import PoolGroup, Scaling, Snapshot, pool_groups, step
+from serving.decisions.total_demand import FRESH_S, GONE_S
 from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings

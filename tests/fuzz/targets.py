@@ -18,7 +18,7 @@ import orjson
 
 from serving import errors
 from serving.gateway.http import head as http_head
-from serving.gateway.request import headers
+from serving.gateway.request import request_headers
 from serving.preprocessing.containers import BadImage
 from serving.protocol import classify, grpc_v2, openai, protobuf_wire, v2
 
@@ -216,8 +216,8 @@ def http_request_head(data: bytes) -> None:
 def header_values(data: bytes) -> None:
     """What stands in headers that say something of a request."""
     for read in (
-        lambda: headers.wait_s(data),
-        lambda: headers.priority(data, 1),
+        lambda: request_headers.wait_s(data),
+        lambda: request_headers.priority(data, 1),
         lambda: v2.inference_header_length(data, 100),
     ):
         with suppress(errors.RequestError):

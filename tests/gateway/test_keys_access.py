@@ -14,7 +14,7 @@ from serving import errors
 from serving.gateway import access
 from serving.gateway.access import ANYBODY, Access, Caller, is_allowed, require_name, table_of
 from serving.gateway.key_watch import KeyWatch
-from serving.gateway.request.headers import priority
+from serving.gateway.request.request_headers import priority
 from serving.keys import changes
 from serving.keys.key import Key, digest_of, id_of, make_text
 from serving.keys.key_file import render

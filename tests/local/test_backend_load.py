@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from serving.local.control import Control, LoadFailed, TritonLost
 from serving.local.launch import BACKEND
+from serving.local.triton_control import Control, LoadFailed, TritonLost
 from serving.protocol.triton_reason import plain_reason
 from tests.local import models
 from tests.local.harness import Served

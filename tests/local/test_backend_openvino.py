@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.local.control import Control, LoadFailed
 from serving.local.environments import Environment
+from serving.local.triton_control import Control, LoadFailed
 from serving.repository import Repository
 from tests.local import models
 from tests.local.harness import ROOT, Served, served

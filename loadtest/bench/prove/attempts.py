@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from loadtest.errors import CannotMeasure
 from loadtest.sending.sender import Load
-from loadtest.sending.shot import Shot, lag
+from loadtest.sending.sent_request import Shot, lag
 from loadtest.validity import MAX_LAG_RATIO
 
 NUM_ATTEMPTS = 3  # at each trial

@@ -21,7 +21,7 @@ from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, state, 
 from loadtest.bench.prove.overload import DEADLINE_S, hurried
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.sending.sender import open_load
-from loadtest.sending.shot import Shot, listed, percentile
+from loadtest.sending.sent_request import Shot, listed, percentile
 from serving.ports import free_ports
 
 NONE = AtMost(0)

@@ -22,7 +22,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, TANDEM, Process, family, running, still_there
 from loadtest.sending.link import Request
 from loadtest.sending.sender import infer, paused_clients
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 from loadtest.stack import START_TIMEOUT_S
 from loadtest.target import Gateway
 from serving.ports import free_ports

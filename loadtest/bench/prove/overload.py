@@ -23,7 +23,7 @@ from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop, infer, open_load, open_loop, probe
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 from loadtest.target import Gateway
 
 # One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.

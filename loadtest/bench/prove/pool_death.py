@@ -21,7 +21,7 @@ from loadtest.bench.prove.overload import CHEAP, DEAR, hurried
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.sender import open_load
-from loadtest.sending.shot import Shot, listed
+from loadtest.sending.sent_request import Shot, listed
 from loadtest.target import Gateway
 
 HANG_S = (

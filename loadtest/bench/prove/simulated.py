@@ -20,8 +20,8 @@ from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.sending.link import Request
 from loadtest.sending.sender import open_loop
-from loadtest.sending.shot import Shot
-from serving.decisions.simulate.fixed import FixedPool, replay
+from loadtest.sending.sent_request import Shot
+from serving.decisions.simulate.fixed_pools import FixedPool, replay
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 

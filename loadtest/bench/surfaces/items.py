@@ -19,7 +19,7 @@ from loadtest.bench.verdicts import AtLeast, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 from serving.http_client import address
 from serving.measure.rounds import Spread, in_turn, ratio, spread
 

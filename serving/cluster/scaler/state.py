@@ -22,7 +22,7 @@ BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300
 
 
 class PhaseHistogram:
-    """How long one phase of a pool took, over all cold starts that ended in an result."""
+    """How long one phase of a pool took, over all cold starts that ended in a result."""
 
     def __init__(self) -> None:
         self.sum_s = 0.0

@@ -1,4 +1,4 @@
-"""What would this file answer on a GPU? Its stand-in for this machine's CPU: an FP32 file that rounds where the other does.
+"""Imitates a GPU's rounding on the CPU, so that gates see what a GPU would answer: an FP32 file that rounds where the other does.
 
 ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds nothing in between, so that a file that overflows on
 every GPU looks perfect here. GPUs sum products in FP32 and round what comes out: so does the stand-in, explicitly. And 8-bit

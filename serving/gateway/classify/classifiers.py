@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from serving import errors
-from serving.gateway.assets import Assets
+from serving.gateway.model_files import Assets
 from serving.gateway.threads import ReadOnce, Threads
 from serving.repository import Record
 from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing, Preprocessing

@@ -1,4 +1,4 @@
-"""Decodes the images of one request on threads, into batches as a model takes them, each in one array.
+"""Spreads the images of one request over threads, into batches as a model takes them; one image is decoded by `preprocessing/images.py`.
 
 A bad image leaves its batch and says why; the others stay in the client's order. Rule: one request decodes on so many threads as there are,
 and no more of it waits for one, so that another request's image comes next.

@@ -1,8 +1,8 @@
 """Has a server stopped answering: a frozen machine, a network that drops packets, a stopped process?
 
 None of these resets a connection, so only time tells. Any byte from the server counts, on any connection. When none arrives, a probe asks
-`/v2/health/live` on a connection of its own. Who acts on it is `catalogue.py`. Rule: time is counted in ticks of this process, so that a
-gateway that was paused itself does not take its own pause for a server's.
+`/v2/health/live` on a connection of its own. `scheduling/outliers.py` judges it, `catalogue.py` acts on it. Rule: time is counted in ticks
+of this process, so that a gateway that was paused itself does not take its own pause for a server's.
 """
 
 from __future__ import annotations

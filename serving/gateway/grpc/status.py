@@ -12,7 +12,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 
 from serving import errors
-from serving.gateway.request.headers import Headers, require_once
+from serving.gateway.request.request_headers import Headers, require_once
 
 Metadata = dict[bytes, bytes]
 

@@ -14,7 +14,7 @@ from serving import errors
 from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.responses import Receive
 from serving.gateway.request.dispatch import ClientLeft
-from serving.gateway.request.headers import wait_s
+from serving.gateway.request.request_headers import wait_s
 from serving.gateway.threads import Threads
 from serving.protocol import v2
 

@@ -4,7 +4,7 @@
 header and two writes, hence one system call and one packet more, per request: about a fifth of what a request costs the gateway (`make
 bench`); and a task beside each request that waits. Where the connection is not one that this file knows, or the client is slow, both say
 so and the caller does it the ASGI way. Rule: a request that comes in one read makes no timer and no object here; the others have
-`incoming.py`.
+`partial_body.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from serving import errors
 from serving.gateway.http import head
-from serving.gateway.http.incoming import Incoming, Intake
+from serving.gateway.http.partial_body import Incoming, Intake
 from serving.gateway.http.responses import error_parts
 
 MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and needs ASGI's flow control

@@ -15,8 +15,8 @@ from serving.gateway.http.endpoint import ENDPOINT
 from serving.gateway.http.responses import Receive, Scope, Send, error_response
 from serving.gateway.request.dispatch import RETRY_AFTER_S, ClientLeft
 from serving.gateway.request.exchange import Exchange
-from serving.gateway.request.headers import require_once
 from serving.gateway.request.inference import Inference
+from serving.gateway.request.request_headers import require_once
 
 CLOSING = (errors.TooLarge, errors.Unauthenticated)  # a body may follow that is not worth reading, or from a stranger
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b%b"

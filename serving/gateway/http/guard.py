@@ -14,7 +14,7 @@ from serving import errors
 from serving.gateway.access import Access, Caller, require_name
 from serving.gateway.http.endpoint import OPEN, Endpoints
 from serving.gateway.http.responses import Receive, Scope, Send, error_response
-from serving.gateway.request.headers import require_once
+from serving.gateway.request.request_headers import require_once
 from serving.scheduling.routing import Fleet
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]

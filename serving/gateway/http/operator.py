@@ -16,7 +16,7 @@ import serving
 from serving import errors
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
-from serving.gateway.http.control import small_body
+from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
 from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State

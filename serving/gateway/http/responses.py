@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from serving import errors
-from serving.gateway.request.headers import Headers
+from serving.gateway.request.request_headers import Headers
 from serving.protocol import openai
 
 Scope = MutableMapping[str, Any]

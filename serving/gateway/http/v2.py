@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 
 from serving import errors
 from serving.gateway.fleet.catalogue import Catalogue
-from serving.gateway.http.control import small_body
+from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.http.guard import caller_of
 from serving.gateway.models import metadata, statistics
 from serving.gateway.models.metadata import State

@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from serving import errors
-from serving.gateway.assets import Assets, Exported
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
+from serving.gateway.model_files import Assets, Exported
 from serving.gateway.threads import Threads
 from serving.protocol.triton_reason import plain_reason
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving import errors
-from serving.gateway.assets import Assets
+from serving.gateway.model_files import Assets
 from serving.gateway.threads import ReadOnce, Threads
 from serving.preprocessing.texts import TextTokenizer, padded
 from serving.protocol.tensors import binary_request

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving import errors
-from serving.gateway.assets import Assets
 from serving.gateway.http.body import Chunks, read_body
 from serving.gateway.http.exchange import HttpExchange, Response, Surface
+from serving.gateway.model_files import Assets
 from serving.gateway.openai.embedders import Embedder, Embedders
 from serving.gateway.openai.tokenizing import Tokenizing
 from serving.gateway.request.exchange import Part

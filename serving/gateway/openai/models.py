@@ -12,8 +12,8 @@ from typing import Any
 from fastapi import Request
 
 from serving import errors
-from serving.gateway.assets import Assets
 from serving.gateway.http.guard import caller_of
+from serving.gateway.model_files import Assets
 from serving.gateway.threads import Threads
 from serving.protocol.openai import model_body, models_body
 from serving.scheduling.routing import Fleet, Variant

@@ -17,8 +17,8 @@ from serving import errors
 from serving.gateway.access import ANYBODY, INFER, Caller
 from serving.gateway.metrics import Series
 from serving.gateway.request.dispatch import ClientLeft, InferRequest
-from serving.gateway.request.headers import Headers, priority, wait_s
 from serving.gateway.request.inference import Inference, Reply
+from serving.gateway.request.request_headers import Headers, priority, wait_s
 from serving.gateway.request.route import Route
 from serving.protocol import v2
 from serving.scheduling.admission import DEFAULT

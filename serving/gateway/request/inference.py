@@ -17,8 +17,8 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
 from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease
-from serving.gateway.request.headers import Headers
 from serving.gateway.request.query_of_death import QueriesOfDeath
+from serving.gateway.request.request_headers import Headers
 from serving.gateway.request.route import Choice, Routes, as_on
 from serving.gateway.request.triton_response import error_of, has_died
 from serving.gateway.triton_words import worded

@@ -1,6 +1,8 @@
 """The datatypes of the v2 protocol: what their elements are in JSON and in binary, and what a shape may be.
 
-Rule: what is here holds for HTTP and gRPC alike.
+What is here holds for HTTP and gRPC alike. A new datatype goes also into `json_tensors.py`, `protocol/{grpc_v2,tensors}.py`,
+`repository/record.py` (Triton's names), `export/{exported_model,gates/file,sources/graphs/ports}.py`, `gateway/fleet/curves.py`,
+`local/backends/onnxruntime/model.py` and `loadtest/sending/bodies.py`.
 """
 
 from __future__ import annotations

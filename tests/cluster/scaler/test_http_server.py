@@ -21,8 +21,8 @@ from serving.cluster.scaler.http_server import STUCK_S, HttpServer
 from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.cold_start import ColdStart, Server
 from serving.decisions.demand import Change, Demand
-from serving.decisions.gateways import Gateway, Gateways
 from serving.decisions.scaling import Scaling
+from serving.decisions.total_demand import Gateway, Gateways
 from serving.errors import UserError
 from serving.ports import free_ports
 from tests.local.harness import wait_until

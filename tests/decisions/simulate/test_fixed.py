@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from serving.decisions.simulate.fixed import FixedPool, replay
+from serving.decisions.simulate.fixed_pools import FixedPool, replay
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 

@@ -14,7 +14,7 @@ from loadtest.bench.prove.judging import overload, promise
 from loadtest.bench.prove.judging.promise import Promise
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
-from loadtest.sending.shot import Shot, lag, listed, percentile
+from loadtest.sending.sent_request import Shot, lag, listed, percentile
 
 DEADLINE_S = 0.25
 

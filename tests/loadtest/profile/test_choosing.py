@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from loadtest.profile.inputs import inputs_for
+from loadtest.profile.linked_folders import accuracy, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.options import Pace, ProfileOptions
-from loadtest.profile.places import accuracy, check_batch_sizes, check_engines, linked, variants_of
 from loadtest.profile.rates import default_objective_s, plan
 from loadtest.profile.wording import notes
 from serving.errors import UserError

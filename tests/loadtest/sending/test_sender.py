@@ -17,7 +17,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.sending import sender
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop, one_by_one, open_load, open_loop, paused_clients, probe
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 
 GOOD = b"HTTP/1.1 200 OK\r\nTandem-Pool: cpu\r\nTandem-Reason: spill\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Busy\r\nTandem-Error: overloaded\r\nRetry-After: 1\r\nRetry-After-Ms: 250\r\nContent-Length: 0\r\n\r\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
-from loadtest.sending.shot import Shot, listed, percentile
+from loadtest.sending.sent_request import Shot, listed, percentile
 
 CAPACITY = AtLeast(0.90)  # of what the curves allow; the rest is what a gateway and a way over loopback cost
 GOODPUT = AtLeast(0.90)

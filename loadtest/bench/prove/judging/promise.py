@@ -14,7 +14,7 @@ from statistics import median
 
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.errors import CannotMeasure
-from loadtest.sending.shot import Shot
+from loadtest.sending.sent_request import Shot
 
 OFF = AtMost(0.30)
 # Of the longer of promise and opening: with more, half of what is judged would be the prober's.

@@ -1,4 +1,4 @@
-"""Pools of so many warm servers, and arrivals that were measured: how many answers are in time, and how many come a second?
+"""Simulates pools of fixed size with measured arrivals, to compare with a real run: answers in time, and answers per second.
 
 The same deciding as `run.py` without anybody who scales, to be held beside a real run of the same pools. Rule: what a real run measures is
 told here under the same names.

@@ -1,4 +1,4 @@
-"""How much earlier than due are those who wait to be done, so that of a hundred of them one is too late?
+"""How much safety margin do waiting requests need, so that one in a hundred is late?
 
 A pool that rides along its deadlines misses some, because executions do not take what they should. Learnt from those who waited: who is
 too late moves it up much, who is in time down a little. Rule: it also fades where nobody waits, because one that is so large that nobody

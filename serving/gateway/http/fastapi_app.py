@@ -1,4 +1,4 @@
-"""The FastAPI app of a listener, made from the table of endpoints: all that is not hot. Inference is raw ASGI and never gets here.
+"""The FastAPI app for every endpoint except inference, made from the table of endpoints.
 
 Who answers what is in that table (`gateway/endpoints.py`). Errors have the body of the path's protocol, also for what FastAPI itself
 refuses.

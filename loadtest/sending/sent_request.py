@@ -1,4 +1,4 @@
-"""What became of one request that was due at a given moment, and can a generator that sent it when it did be believed?
+"""The outcome of one request, and whether its generator was too late to be believed.
 
 Times are of one clock, in seconds, and count from when a request was due and not from when it was sent: a generator that is held up
 together with what it measures would otherwise leave out the worst. One that was late by itself measures nothing (`lag`).

@@ -1,4 +1,4 @@
-"""Prints what happens to the pools while `tandem up` runs, a line for each change: states, and how many servers would pay.
+"""Prints a line whenever a pool's state or its wanted number of servers changes, while `tandem up` runs.
 
 Asks the gateway for its status once a second. How many servers would pay is decided by `serving/decisions/demand.py`; nothing is started or
 stopped here. Requests of clients never come this way.

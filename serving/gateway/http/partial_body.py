@@ -1,4 +1,4 @@
-"""One request that does not come in one read: limits its time and size, and the memory that all of them hold.
+"""Limits on time, size and memory for requests that arrive in several pieces.
 
 uvicorn hands its body to the app; what is wrong with the rest of it is raised where the app waits for it, so that it is answered and
 counted as every other refusal. Rule: nothing here is made for a request that comes in one read, as nearly all do.

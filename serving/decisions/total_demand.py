@@ -1,4 +1,4 @@
-"""What do all gateways together say of each pool, when some of them are silent and some are gone?
+"""Sums the demand of all gateways for each pool, also when some are silent or gone.
 
 Each publishes the demand of its own traffic alone; demands add up. When a gateway dies its clients go to the others, whose demand rises as
 its own would have faded (`scheduling/bridge.Demand`). So until that is done its last word only fills up to what all of them said when all

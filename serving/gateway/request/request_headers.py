@@ -1,4 +1,4 @@
-"""What a client may say of its request in headers: how long it waits, how urgent it is."""
+"""Reads the request headers Tandem-Deadline-Ms and Tandem-Priority. The receipt in the response's headers is `route.py`'s."""
 
 from __future__ import annotations
 

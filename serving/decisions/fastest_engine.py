@@ -1,4 +1,4 @@
-"""Which engine runs a variant here, and how much faster is it then than FP32 on FP32's best engine?
+"""Picks the fastest engine for a variant on this machine, and says how much faster than FP32 it is there.
 
 Takes measurements, of this processor and with engines that are installed here (`here` leaves out all others); they share
 one denominator, FP32 on the pool's plain engine, and so can be compared across engines and variants. What a model's public name
