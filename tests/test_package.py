@@ -177,6 +177,7 @@ def test_of_a_wheel_the_message_for_a_missing_package_installs_that_wheel_with_i
     assert f"Would install tandem-serving-{serving.__version__}" in pip.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("direct", "said"),
     [

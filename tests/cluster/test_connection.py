@@ -73,6 +73,7 @@ def kubeconfig(folder: Path, server: str | None, user: dict[str, Any] | None = N
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("named", ["", "missing", "missing:gone"], ids=["nothing named", "one file", "two files"])
 def test_without_a_kubeconfig_it_says_where_it_looked(tmp_path: Path, named: str) -> None:
     code, line = process(":".join(str(tmp_path / it) for it in named.split(":") if it), home=tmp_path)
@@ -191,6 +192,7 @@ def test_a_name_that_nobody_knows_is_said_to_be_one(preflight: Preflight, tmp_pa
     assert "cannot be resolved" in line
 
 
+@pytest.mark.thorough
 def test_a_server_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     with silent() as address:
         code, line = process(kubeconfig(tmp_path, f"https://{address}"), home=tmp_path)

@@ -365,6 +365,7 @@ def test_the_same_twice_is_the_same() -> None:
     assert at(200) == at(200)
 
 
+@pytest.mark.thorough
 def test_a_verdict_never_contradicts_the_plan() -> None:
     """Seeded servers, prices and loads: what pays is planned with a GPU, and what does not pay without one."""
     dice = random.Random(3)

@@ -291,6 +291,7 @@ def test_without_a_gpu_cpu_servers_go_only_after_the_autoscalers_usual_time() ->
 DEMANDS = st.lists(st.tuples(st.integers(1, 900), st.floats(0, 40)), min_size=1, max_size=12)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=30)
 @given(DEMANDS)
 def test_never_more_or_fewer_servers_than_can_be_had_and_never_more_wakes_than_allowed(

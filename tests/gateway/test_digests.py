@@ -47,6 +47,7 @@ def two_repositories(environment: Environment, tmp_path: Path) -> Iterator[tuple
         yield gateway, [one[0], two[0]], digests
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 def test_of_two_real_tritons_with_different_files_one_gets_the_requests_until_it_dies(
     two_repositories: tuple[Running, list[Program], list[str]],

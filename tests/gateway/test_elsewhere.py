@@ -190,6 +190,7 @@ def more_than(load: Load, answers: int) -> bool:
     return load.count(200) > answers
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.triton
 def test_a_model_that_is_unloaded_and_loaded_under_load_costs_no_answer(

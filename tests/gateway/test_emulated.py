@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,12 @@ def up(folder: Path, *more: str) -> Iterator[Running]:
     )
     try:
         program.wait_for("Ctrl-C stops it")
-        yield Running(program, port)
+        running = Running(program, port)
+        until = time.monotonic() + 60
+        while {pool["state"] for pool in running.ask("/admin/status").json()["pools"].values()} != {"ready"}:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield running
     finally:
         program.end()
 

@@ -158,6 +158,7 @@ def test_the_watch_reads_only_what_changed_and_says_each_trouble_once(tmp_path: 
     assert [is_let_in(text) for text in (first, own)] == [False, True]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_many_keys_are_read_in_seconds_and_looked_up_like_one(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"

@@ -88,6 +88,7 @@ def kill_stub(triton: Program) -> None:
     os.kill(stub.pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.campaigns

@@ -165,6 +165,7 @@ def busy_machine(num_processes: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("servers", "seconds", "rate_rps"), [(1, 0.02, 30.0), (2, 0.02, 30.0), (2, 0.6, 8.0)])
 def test_requests_do_not_wait_for_a_triton_that_stands_still(
     environment: Environment, tmp_path: Path, servers: int, seconds: float, rate_rps: float
@@ -199,6 +200,7 @@ def test_short_pauses_are_waited_for(environment: Environment, tmp_path: Path) -
     assert not load.lost
 
 
+@pytest.mark.thorough
 def test_a_gateway_that_stood_still_itself_gives_nobody_up(environment: Environment, tmp_path: Path) -> None:
     with two_pools(tmp_path) as (gateway, _):
         with open_load(gateway.port) as load:
@@ -212,6 +214,7 @@ def test_a_gateway_that_stood_still_itself_gives_nobody_up(environment: Environm
     assert not load.lost
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seconds", [0.02, 1.5])
 def test_a_busy_server_on_a_busy_machine_is_not_given_up(
     environment: Environment, tmp_path: Path, seconds: float
@@ -223,6 +226,7 @@ def test_a_busy_server_on_a_busy_machine_is_not_given_up(
         assert num_given_up(gateway) == 0
 
 
+@pytest.mark.thorough
 def test_where_nobody_else_answers_a_pause_of_some_seconds_costs_no_request(
     environment: Environment, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def triton_of(up: Program, pool: str) -> int:
     raise AssertionError(f"there is no {pool}")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.campaigns

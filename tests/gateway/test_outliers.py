@@ -60,6 +60,7 @@ def three(environment: Environment, tmp_path: Path, request: pytest.FixtureReque
         yield made
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("three", [ILL], indirect=True)
 def test_a_server_that_is_ten_times_slower_is_left_out_for_longer_and_longer(three: Three) -> None:
     ill, *well = three.tritons
@@ -76,6 +77,7 @@ def test_a_server_that_is_ten_times_slower_is_left_out_for_longer_and_longer(thr
     assert load.statuses() == {200}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("three", [ILL], indirect=True)
 def test_where_one_is_idle_a_slow_server_gets_next_to_nothing(three: Three) -> None:
     ill = next(iter(three.tritons))
@@ -110,6 +112,7 @@ def test_a_server_that_stands_still_is_left_out_and_comes_back_when_it_goes_on(t
     assert not load.lost
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("three", [WELL], indirect=True)
 def test_a_server_that_is_killed_loses_no_request_and_two_that_are_killed_leave_the_third(three: Three) -> None:
     with load_on(three.gateway.port, MODEL, clients=6) as load:

@@ -49,6 +49,7 @@ def assert_told_to_come_back(reply: Reply) -> None:
     assert "stopping" in reply.json()["error"]
 
 
+@pytest.mark.thorough
 def test_a_second_signal_does_not_wait_for_requests_in_flight(mortal: tuple[Program, str], tmp_path: Path) -> None:
     with hanging_request(mortal, tmp_path, drain_s=100) as (gateway, replies, client):
         gateway.program.send(signal.SIGTERM)

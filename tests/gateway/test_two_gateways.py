@@ -29,6 +29,7 @@ def triton_times(url: str) -> tuple[float, float, int]:
     return times["queue"]["ns"] / 1e9, times["compute_infer"]["ns"] / 1e9, times["success"]["count"]
 
 
+@pytest.mark.thorough
 def test_what_waits_does_so_in_the_gateways_and_not_in_triton(environment: Environment, tmp_path: Path) -> None:
     with ExitStack() as stack:
         _, url = stack.enter_context(emulated_triton(tmp_path, POOL, POINTS))

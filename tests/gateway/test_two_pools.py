@@ -102,6 +102,7 @@ def test_no_request_is_lost_when_a_pool_is_killed_under_load(two: Two, pool: str
     assert two.serves(other)
 
 
+@pytest.mark.thorough
 def test_while_a_gpu_pool_is_away_the_other_bridges_and_then_hands_over(two: Two, tmp_path: Path) -> None:
     gpu = "emulated-gpu"
     prices = {gpu: 1.0, SLOW: 1.0}
@@ -151,6 +152,7 @@ def test_a_gpu_pool_that_is_cold_from_the_start_is_bridged(two: Two, tmp_path: P
         wait_until(lambda: metric(gateway, "tandem_pool_state", pool=gpu, state="waking"), "it is waited for")
 
 
+@pytest.mark.thorough
 def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not(two: Two) -> None:
     pin = {"Tandem-Pool": SLOW}
 

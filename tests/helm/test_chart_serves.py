@@ -60,6 +60,7 @@ def path_of(container: Object, probe: str) -> str:
     return path
 
 
+@pytest.mark.thorough
 def test_tritonserver_understands_the_arguments_for_nvidias_container(render: Render, tmp_path: Path) -> None:
     container = render({"pools": {"cpu": {"drain": {"exitTimeoutSeconds": 3}}}}).container("tandem-cpu")
     environment = in_users_cache(ENGINES["cpu"])
@@ -81,6 +82,7 @@ def test_tritonserver_understands_the_arguments_for_nvidias_container(render: Re
             urllib.request.urlopen(f"http://127.0.0.1:{http}/v2/models/digits-fp16/ready", timeout=5)
 
 
+@pytest.mark.thorough
 def test_the_slim_install_answers_its_own_helm_test(render: Render, tmp_path: Path) -> None:
     it = render({"pools": {"cpu": {"server": "tandem", "drain": {"exitTimeoutSeconds": 3}}}})
     triton, gateway = it.container("tandem-cpu"), it.container("tandem-gateway")

@@ -222,6 +222,7 @@ def test_a_model_that_never_comes_ends_it_with_the_reason(render: Render, served
     assert said.startswith(f"model other at {served.url} is not there: 404")
 
 
+@pytest.mark.thorough
 @pytest.mark.campaigns
 def test_a_signal_reaches_locust(render: Render, served: Here, tmp_path: Path) -> None:
     """As the first process of its container it would otherwise be killed after the whole grace period."""

@@ -55,6 +55,7 @@ def campaign_file(folder: Path, encoding: str = "json", batch_size: int = 1) -> 
     return file
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("encoding", "batch_size", "least"), [("json", 1, 0.95), ("binary", 4, 0.85)])
 def test_a_campaign_measures_the_arms_it_was_asked_for(
     gateway: Gateway, tmp_path: Path, encoding: str, batch_size: int, least: float
@@ -158,6 +159,7 @@ def test_an_open_loop_sends_what_is_due_alone_or_with_others(gateway: Gateway, t
     assert len(list((out / "runs").glob("*.together.json"))) == (2 if processes > 1 else 0)
 
 
+@pytest.mark.thorough
 def test_a_throttled_generator_voids_its_run_and_says_so(gateway: Gateway, tmp_path: Path) -> None:
     out = tmp_path / "out"
     file = open_file(tmp_path, 90_000, 0.05)  # more than any Python process sends
@@ -169,6 +171,7 @@ def test_a_throttled_generator_voids_its_run_and_says_so(gateway: Gateway, tmp_p
     assert "At 90,000 requests per second: Nothing can be compared: the baseline" in built.sentence
 
 
+@pytest.mark.thorough
 def test_the_plain_sentence_goes_to_standard_output_and_progress_beside_it(gateway: Gateway, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "serving", "campaign", "run", str(campaign_file(tmp_path)), "--url", gateway.url]
     options = ["--output", str(tmp_path / "out"), "--duration", "0.4", "--repeats", "1"]
@@ -205,6 +208,7 @@ def test_an_interrupted_campaign_keeps_what_ran_and_leaves_no_generator(
     assert not _with_in_command(str(out))
 
 
+@pytest.mark.thorough
 def test_a_generator_that_is_killed_leaves_no_worker_that_loads_the_server_of_the_next_run(
     gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -239,6 +243,7 @@ def test_a_campaign_that_is_killed_takes_its_generator_and_its_own_gateway_with_
     assert report.build(out).is_partial
 
 
+@pytest.mark.thorough
 def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_gateway(tmp_path / "gateway.log") as doomed:
@@ -307,6 +312,7 @@ def by_hand(url: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.thorough
 def test_several_processes_started_by_hand_send_what_one_would_send_alone(gateway: Gateway, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     options = ["--rate", "60", "--measure", "2", "--seed", "3", "--rows", str(rows)]
@@ -328,6 +334,7 @@ def together(rows: Path) -> HdrHistogram:
     return HdrHistogram.decode(facts["latencies_us"].encode())
 
 
+@pytest.mark.thorough
 def test_two_workers_measure_what_one_process_measures(gateway: Gateway, tmp_path: Path) -> None:
     """Within the interval in which one more equal run of one process lies in 999 of 1,000 cases, told by three of them."""
     options = ["--rate", "100", "--measure", "1"]

@@ -80,6 +80,7 @@ def told(load: Load, repeats: int, seed: int, ours: float = 1.0) -> Literal["fas
     return words.get(ratio.outcome, "equal")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(("load", "repeats"), [(OPEN, 3), (OPEN, 5), (OPEN, 10), (CLOSED, 3)])
 def test_two_equal_arms_are_called_different_in_five_percent_of_reports(load: Load, repeats: int) -> None:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 GPU = ROOT / "loadtest" / "gpu"
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 @pytest.mark.campaigns
 @pytest.mark.timeout(300)  # a net of 102 MB is made, served and timed, on as few as two cores

@@ -58,6 +58,7 @@ def summary(rows: Path, load: Load) -> RunSummary:
     return summarise_run(run, ARM, load, records.read_rows(rows))
 
 
+@pytest.mark.thorough
 def test_a_stall_of_a_second_is_in_the_tail_of_an_open_loop_and_not_in_that_of_a_closed_one(tmp_path: Path) -> None:
     """At a constant rate for 3 s those that are due in the stall wait for what is left of it: evenly from 1 s to 0. So p99 is 1 s less 1 % of
     3 s, and p90 1 s less 10 % of 3 s. A closed loop of one user asks once meanwhile, among hundreds: one slow request."""
@@ -79,6 +80,7 @@ def test_a_stall_of_a_second_is_in_the_tail_of_an_open_loop_and_not_in_that_of_a
     assert hidden.latency_p90_s < STALL_S / 4
 
 
+@pytest.mark.thorough
 def test_a_generator_that_is_stopped_again_and_again_voids_its_run(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     with quick_server(tmp_path) as url:

@@ -126,6 +126,7 @@ def processor_s(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.thorough
 def test_a_failed_run_is_an_error_at_once_and_the_next_request_is_answered(tmp_path: Path) -> None:
     config = models.write_all(tmp_path)["ragged"]
     curve = {"seconds": [HELD_S] * config["max_batch_size"], "check_rows": []}
@@ -160,6 +161,7 @@ def metrics(running: Served) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.thorough
 def test_an_answer_that_is_held_when_it_is_stopped_still_comes(tmp_path: Path) -> None:
     with emulated(tmp_path, {**CURVES, "variants": {"fp32": [[1, HELD_S], [32, HELD_S]]}}) as running:
         waiting = 'nv_inference_pending_request_count{model="digits-fp32",version="1"} 1'
@@ -170,6 +172,7 @@ def test_an_answer_that_is_held_when_it_is_stopped_still_comes(tmp_path: Path) -
             assert all(answer.result(LIMIT_S)["probabilities"].shape == (1, 10) for answer in asked)
 
 
+@pytest.mark.thorough
 def test_nothing_stays_behind_when_it_is_stopped_or_killed(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with emulated(tmp_path) as running:

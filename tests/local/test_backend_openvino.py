@@ -120,6 +120,7 @@ def test_a_model_of_which_openvino_computes_nothing_is_refused(both: Served, con
         asyncio.run(load(both, configs["text"]))
 
 
+@pytest.mark.thorough
 def test_an_environment_of_openvino_that_has_gone_is_a_refusal_of_its_models_only(
     environment: Environment, folder: Path, configs: dict[str, Config], tmp_path: Path
 ) -> None:

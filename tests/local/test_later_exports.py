@@ -102,6 +102,7 @@ def test_an_explicit_load_of_what_was_exported_since_loads_it(up: Up) -> None:
     assert up.digest("asked-fp32") == up.exported("asked-fp32")
 
 
+@pytest.mark.thorough
 def test_a_new_version_that_does_not_load_leaves_the_old_one_serving_and_is_told(up: Up) -> None:
     publish_digits(up.repository, "kept", precisions=["fp32"])
     assert up.load("kept") == (200, {})

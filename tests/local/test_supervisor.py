@@ -78,6 +78,7 @@ def test_a_killed_tritonserver_is_started_again_with_every_model_and_without_its
     assert [child.is_alive for child in children] == [True], "what fell to us was reaped; as PID 1 nobody else would"
 
 
+@pytest.mark.thorough
 def test_a_model_that_somebody_unloads_stays_so_until_it_is_loaded_and_is_mended_from_then_on(victims: Served) -> None:
     config = victims.http.get_model_config("pair")
     victims.http.unload_model("pair")
@@ -94,6 +95,7 @@ def test_a_model_that_somebody_unloads_stays_so_until_it_is_loaded_and_is_mended
     assert victims.answers("pair")
 
 
+@pytest.mark.thorough
 def test_what_somebody_loads_in_another_way_is_loaded_as_it_should_be(victims: Served) -> None:
     config = victims.http.get_model_config("single")
     del config["parameters"]["tandem_load"]

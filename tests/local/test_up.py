@@ -208,6 +208,7 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 def test_what_the_file_says_of_a_triton_is_what_it_serves_with(
     start: Callable[..., Program], state: Path, tmp_path: Path
@@ -261,6 +262,7 @@ def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(
         assert answer.status == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 @pytest.mark.parametrize("with_keys", [False, True])
 def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(
@@ -398,6 +400,7 @@ def health(lines: list[str]) -> int:
             return error.code
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 @pytest.mark.parametrize("is_allowed", [False, True])
 def test_up_says_which_models_are_not_served_and_is_not_ready_unless_told_to_go_on(

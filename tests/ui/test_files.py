@@ -59,6 +59,7 @@ def test_pages_say_their_language_and_fit_a_phone(name: str) -> None:
     assert FILES[name].count("<h1>") == FILES[name].count("<main") == 1
 
 
+@pytest.mark.thorough
 def test_both_colour_schemes_set_the_same_colours_and_these_can_be_read() -> None:
     light, dark = (
         dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", FILES["style.css"])

@@ -228,7 +228,8 @@ def test_streams_end_well_with_the_scaler_because_keda_comes_back_later_after_an
                 assert await stream.code() is grpc.StatusCode.OK
 
     asyncio.run(main())
-    assert not caplog.records
+    # grpc itself logs a call that was cancelled in the moment of the stop.
+    assert not [record for record in caplog.records if "StreamIsActive" not in record.getMessage()]
 
 
 def test_a_client_may_ask_whether_the_scaler_is_there_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,7 @@ def environment() -> Environment:
     return in_users_cache(ENGINES["cpu"])
 
 
+@pytest.mark.thorough
 def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
     environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.triton]
 TANDEM = [sys.executable, "-m", "serving"]
 
 
+@pytest.mark.thorough
 def test_up_serves_a_plan_as_it_was_written(files: Files, tmp_path: Path) -> None:
     planned, port = tmp_path / "planned", free_ports(1)[0]
     words = ["plan", "--profile", str(files.cpu), "--rate", "200", "--p99", "2s", "--output", str(planned)]

@@ -22,6 +22,7 @@ def test_without_a_bridge_all_that_comes_during_the_cold_start_is_late(rate: flo
     assert found.num_gpu_starts == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rate", "servers"), [(60, 4), (60, 2), (100, 4), (30, 4)])
 def test_with_a_bridge_only_what_the_cpu_cannot_carry_is_lost(rate: float, servers: int) -> None:
     """max(0, L − C) · T with C = 10 requests a second for each CPU server; T is longer by some seconds until the demand shows."""
@@ -51,6 +52,7 @@ def test_a_gpu_is_paid_for_from_the_moment_it_is_asked_for() -> None:
     assert found.num_violations == 0
 
 
+@pytest.mark.thorough
 def test_an_oracle_is_late_for_nobody_and_pays_for_no_idle_hour() -> None:
     of = setting(cpu=replace(cpu(4), min_replicas=0))
     found = run("oracle", evenly(50, 1000.0, 1300.0), 2500.0, of)

@@ -57,6 +57,7 @@ def test_the_table_has_a_row_for_each_policy_and_says_that_it_is_a_what_if() -> 
     assert [line.split()[0] for line in text.splitlines()[3:]] == list(SIMULATED)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_table_says_how_often_traffic_was_handed_over_to_the_gpu() -> None:
     words = ("--rate", "200", "--duration", "900", "--policy", "tandem")

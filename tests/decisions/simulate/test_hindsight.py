@@ -18,6 +18,7 @@ OTHERS = [policy.name for policy in POLICIES if policy.scaler != "oracle"]
 OF = setting(0.5, cpu=cpu(6, min_replicas=1, cold_start=ColdStart(5, 10, 20)), gpu=gpu(2, cold_s=40.0))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
@@ -38,6 +39,7 @@ def test_nobody_is_late_for_fewer_or_for_as_many_at_less_cost(
         assert (oracle.num_violations, oracle.cost) <= (found.num_violations, found.cost + 1e-9), other
 
 
+@pytest.mark.thorough
 def test_it_is_there_before_a_burst_and_gone_after_it_where_the_others_are_late_or_pay_all_day() -> None:
     times = [*evenly(5, 0, 300), *evenly(80, 300, 350), *evenly(5, 350, 900)]
     oracle, tandem, warm = (run(name, times, 900.0, OF) for name in ("oracle", "tandem", "gpu-always"))

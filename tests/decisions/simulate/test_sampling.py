@@ -36,6 +36,7 @@ def assert_alike(whole: Outcome, part: Outcome) -> None:
     assert part.latency_p99_s == pytest.approx(whole.latency_p99_s, rel=0.2)  # a few dozen requests lie beyond it
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "rate"),
@@ -52,6 +53,7 @@ def test_where_servers_come_and_go_a_part_says_what_the_whole_says(policy: str, 
     assert_alike(*both(policy, EASY, made(rate, 300.0, 4)))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [150.0, 260.0, 600.0])  # at 200, queues need longer to come to rest than is looked at
 def test_where_servers_are_saturated_a_part_says_what_the_whole_says(rate: float) -> None:

@@ -25,6 +25,7 @@ def decoded(file: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(file)))
 
 
+@pytest.mark.thorough
 def test_views_are_the_same_every_time_and_never_twice(gate: list[bytes], calibration: list[bytes]) -> None:
     assert photographs.gate(4) == gate[:4]
     assert len(set(gate)) == 12

@@ -625,6 +625,7 @@ def test_a_graph_of_images_that_runs_at_no_made_up_size_takes_no_memory_for_batc
     assert real.max_batch_size == 32
 
 
+@pytest.mark.thorough
 def test_made_up_inputs_that_take_too_much_are_ended_and_named_as_made_up(
     load: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -655,6 +656,7 @@ def test_made_up_inputs_that_take_too_much_are_ended_and_named_as_made_up(
         load(graph([node("Relu", ["x"], ["y"])], [value("x", FLOAT, ["n", 2**27])], [value("y", FLOAT, ["n", 2**27])]))
 
 
+@pytest.mark.thorough
 def test_batches_of_large_rows_are_as_large_as_memory_allows(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graph(
         [node("Expand", ["x", "large"], ["e"]), node("ReduceSum", ["e", "axis"], ["y"], keepdims=0)],

@@ -78,6 +78,7 @@ numpy.save(sys.argv[1], session.run(None, dict(numpy.load("inputs.npz")))[0])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["efficientnet-b2", "minilm"])
 def test_flushing_denormals_changes_nothing(name: str, tmp_path: Path, made: Made) -> None:

@@ -95,6 +95,7 @@ def test_a_bert_whose_words_are_all_alike_is_dead(monkeypatch: pytest.MonkeyPatc
         bert.build(CLASSIFIER, 1, 18)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # 440 MB of random numbers, on a machine with other work
 def test_bert_base_has_as_many_parameters_as_the_real_one_and_lives() -> None:

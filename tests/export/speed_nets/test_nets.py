@@ -22,6 +22,7 @@ SMALL = [name for name in NETS if name != "bert-base"]
 
 
 # What the real ones have. Folding a normalisation into its convolution leaves one number per channel instead of two.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "millions"), [("resnet50", 25.557), ("efficientnet-b2", 9.110), ("minilm", 22.713), ("mlp", 25.077)]
 )

@@ -118,6 +118,7 @@ def served(exported: Repository, environment: Environment, folder: Path) -> Iter
         yield gateway, f"127.0.0.1:{port}"
 
 
+@pytest.mark.thorough
 def test_the_labels_are_covered_by_a_digest_and_the_layout_is_what_the_shape_says(exported: Repository) -> None:
     for name, line in (("first", "format: FORMAT_NCHW"), ("last", "format: FORMAT_NHWC")):
         variant = exported.variant(f"{name}-fp32")

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.triton
 FILES = [filled(colour) for colour in ("red", "lime", "blue")]
 
 
+@pytest.mark.thorough
 def test_colours_are_told_apart_in_every_format(colours: Running) -> None:
     assert best(classify(colours, as_json(FILES), "colours")) == list(NAMES)
     for kind in ("JPEG", "PNG", "WEBP"):

@@ -18,6 +18,7 @@ NUM_CLIENTS = 20
 pytestmark = pytest.mark.triton
 
 
+@pytest.mark.thorough
 def test_a_stop_cuts_no_rpc_off(kinds: Served, tmp_path: Path) -> None:
     """All that comes is answered until clients have gone; who comes anew is refused, and may ask another gateway."""
     with speaking_before(tmp_path, {"kinds": [f"http://{kinds.url}"]}) as both:

@@ -191,6 +191,7 @@ def in_flight(both: Speaking) -> int:
     return int(both.running.ask("/admin/status").json()["pools"]["cpu"]["in_flight"]) - 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_hurried", [False, True])
 def test_a_stop_ends_what_outlasts_it_and_refuses_what_is_new(
     mortal: tuple[Program, str], tmp_path: Path, is_hurried: bool

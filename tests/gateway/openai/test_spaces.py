@@ -14,6 +14,7 @@ from tests.gateway.openai.test_embeddings import MIXED, ask, vectors
 from tests.gateway.openai.word_models import OTHER_SPACE, WORDS
 
 
+@pytest.mark.thorough
 @pytest.mark.protocol("OpenAI", "all vectors of a public name are of one space", "supported")
 def test_a_public_name_stays_in_one_space_and_pins_are_the_way_round(
     words_triton: str, words_repository: Path, other_space_triton: tuple[str, Path], tmp_path: Path

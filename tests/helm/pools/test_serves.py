@@ -44,6 +44,7 @@ def assert_one_model_that_is_unloaded_takes_no_traffic_from_others(base: str, co
     assert answer(f"{base}{path_of(container, 'readinessProbe')}") == 200
 
 
+@pytest.mark.thorough
 def test_nvidias_arguments_answer_only_once_all_that_is_named_is_loaded(render: Render, tmp_path: Path) -> None:
     container = render({"pools": {"cpu": {"drain": {"exitTimeoutSeconds": 3}}}}).container("tandem-cpu")
     environment = in_users_cache(ENGINES["cpu"])
@@ -67,6 +68,7 @@ def test_nvidias_arguments_answer_only_once_all_that_is_named_is_loaded(render: 
         assert_one_model_that_is_unloaded_takes_no_traffic_from_others(base, container)
 
 
+@pytest.mark.thorough
 def test_the_slim_images_triton_has_started_when_all_is_loaded(render: Render, tmp_path: Path) -> None:
     values: Object = {"pools": {"cpu": {"server": "tandem", "drain": {"exitTimeoutSeconds": 3}}}}
     container = render(values).container("tandem-cpu")

@@ -49,6 +49,7 @@ def assert_compute(compute: dict[str, Any]) -> None:
     assert min(compute["served_images_per_s"] + compute["in_process_images_per_s"]) > 0
 
 
+@pytest.mark.thorough
 def test_a_stub_that_is_killed_under_load_gets_its_verdicts(tmp_path: Path) -> None:
     with up(tmp_path, 0) as here:
         verdicts = kill_stub(here, "stub")
@@ -60,6 +61,7 @@ def test_a_stub_that_is_killed_under_load_gets_its_verdicts(tmp_path: Path) -> N
     assert (wrong.value, wrong.note.split()[1]) == (0, "answered,"), wrong.note
 
 
+@pytest.mark.thorough
 def test_a_part_of_make_prove_runs_alone_and_writes_its_verdicts(tmp_path: Path) -> None:
     """The one part whose values no busy machine changes, because requests come one by one and prices decide."""
     file = tmp_path / "prove.json"

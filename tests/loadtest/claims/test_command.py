@@ -34,6 +34,7 @@ claims:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.campaigns  # makes a net of 100 MB
 @pytest.mark.slow
 @pytest.mark.timeout(120)

@@ -55,6 +55,7 @@ def test_a_quick_profile_holds_every_rung_a_rate_and_a_cold_start(tmp_path: Path
     assert "Partial" not in profile.note
 
 
+@pytest.mark.thorough
 def test_an_emulated_device_is_called_so_and_its_engine_is_its_file(tmp_path: Path) -> None:
     curves, file = tmp_path / "card.yaml", tmp_path / "profile.json"
     curves.write_text('version: 1\nname: card\nvariants: {"*": [[1, 0.02], [32, 0.05]]}\n')
@@ -71,6 +72,7 @@ def test_an_emulated_device_is_called_so_and_its_engine_is_its_file(tmp_path: Pa
     assert (server.load, server.max_rates, server.cold_start) == ((), (), ())
 
 
+@pytest.mark.thorough
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
     file = tmp_path / "profile.json"
     command = [*PROFILE, "--seconds", "60", "--p99", "1s", "--output", str(file)]

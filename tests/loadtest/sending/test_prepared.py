@@ -107,6 +107,7 @@ def test_a_repository_that_is_not_there_is_told_and_nothing_is_made_up(
         made(data, metadata, tmp_path, tmp_path / "gone")
 
 
+@pytest.mark.thorough
 def test_photographs_are_scaled_and_cut_as_the_model_says(tmp_path: Path) -> None:
     given = made("photographs", IMAGE, tmp_path, net(tmp_path / "r"), encoding="binary", batch_size=2)
     pixels = given.given.arrays["pixels"]

@@ -28,6 +28,7 @@ pytestmark = [
 VERDICT = [sys.executable, "-m", "serving", "verdict", "digits", "--rate", "200", "--p99", "1s", "--quick"]
 
 
+@pytest.mark.thorough
 def test_a_profile_of_this_very_machine_is_not_measured_again_and_its_plan_is_really_run(tmp_path: Path) -> None:
     most = MaxRate(1.0, 1, 1000.0, 990.0, 1010.0, (990.0, 1000.0, 1010.0))
     mine = replace(server("int8", "cpu", "cpu", most, 0.002), settings=Settings(1, 1, 32), load=())
@@ -50,6 +51,7 @@ def test_a_profile_of_this_very_machine_is_not_measured_again_and_its_plan_is_re
     assert "starting Triton" not in done.stderr  # of a profile
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_verdict_leaves_no_process_and_no_folder(tmp_path: Path, sign: signal.Signals) -> None:
     output, words = tmp_path / "out", tmp_path / "words"
