@@ -119,7 +119,7 @@ class _Reader:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise ConnectionError(f"the answer is not HTTP: {error}") from error
         if self._max_bytes is not None and self._num_bytes > self._max_bytes:
             raise ConnectionError(f"the answer has more than {self._max_bytes} bytes")

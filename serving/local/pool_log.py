@@ -21,6 +21,7 @@ from serving.decisions.demand import Demand, pair_of, sentences, target_for
 from serving.decisions.wake import Target
 from serving.settings import GatewaySettings, is_loopback
 
+MAX_BYTES = 2**20  # of what a probe is answered; a status of the gateway has some KB
 PROBE_TIMEOUT_S = 2.0  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
 
 
@@ -30,7 +31,9 @@ async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | N
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         async with asyncio.timeout(timeout_s):
-            answer = await http_client.get(parts.hostname or "", parts.port or 80, parts.path or "/", headers)
+            answer = await http_client.get(
+                parts.hostname or "", parts.port or 80, parts.path or "/", headers, MAX_BYTES
+            )
     except (OSError, ValueError):  # TimeoutError is one
         return None
     return answer.status

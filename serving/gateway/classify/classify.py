@@ -44,6 +44,7 @@ class Classify(Surface):
     async def handle(self, exchange: HttpExchange) -> Response:
         name = exchange.scope["path"].removeprefix(PREFIX)
         route = exchange.route = self.inference.routes.of(name, "", exchange.headers, exchange.caller)
+        exchange.check_headers()
         classifier = await self._classifiers.of(route.choices[0].decision.variant, route.name)
         request = await self._read(exchange, classifier, route.name)
         batches: list[Batch] = []

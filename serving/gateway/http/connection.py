@@ -156,10 +156,10 @@ class ClientConnection(HttpToolsProtocol):
         method = parser.get_method()
         is_exact = self._is_line_exact(b"%b %b HTTP/" % (method, self.url))
         by_name = head.check(parser.get_http_version(), method, self.url, self.headers)
-        if not is_exact:
-            raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
         if self._origin is not None:
             self._origin.check(by_name, self.server[0] if self.server else "", method, self.url)
+        if not is_exact:
+            raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
         if parser.should_upgrade():
             upgrade = dict(self.headers).get(b"upgrade", b"")
             if upgrade.lower() not in H2C:

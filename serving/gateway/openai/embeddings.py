@@ -57,6 +57,7 @@ class Embeddings(Surface):
         chunks = await read_body(exchange.headers, exchange.receive, limits.max_body_bytes, self._threads)
         request = await self._request(chunks)
         route = exchange.route = self._route(request, exchange)
+        exchange.check_headers()
         if request.ids is not None and route.model not in self._takes_ids:
             raise _no_ids(route)
         embedder = await self._embedders.of(route.choices[0].decision.variant, request.model)

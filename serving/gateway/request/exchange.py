@@ -123,6 +123,16 @@ class Exchange:
         deadline_ms = self.headers.get(b"tandem-deadline-ms")
         return inf if deadline_ms is None else wait_s(deadline_ms)
 
+    @property
+    def priority(self) -> int:
+        """How urgent it is, at best what the key allows. Raises BadRequest."""
+        urgency, highest = self.headers.get(b"tandem-priority"), self.caller.highest_priority
+        return max(DEFAULT, highest) if urgency is None else priority(urgency, highest)
+
+    def check_headers(self) -> None:
+        """Before work for several inferences. Raises BadRequest."""
+        _ = self.wait_s, self.priority
+
     def prepared(self) -> None:
         """What is sent next was made ready by now."""
         now = perf_counter()
@@ -141,8 +151,7 @@ class Exchange:
         It ends by the earliest of `longest_s`, of what the client and the model's objective say, and of the gateway's own patience.
         Raises ClientLeft, RequestError, or CancelledError as it came.
         """
-        inference, urgency = self.inference, self.headers.get(b"tandem-priority")
-        highest = self.caller.highest_priority
+        inference = self.inference
         give_up_at = deadline = self.arrived + inference.longest_s
         longest_s = min(longest_s, self.wait_s, route.objective_s)
         if longest_s < inference.longest_s:
@@ -154,7 +163,7 @@ class Exchange:
             header_length,
             _framing(sum(map(len, chunks)), header_length),
             rows_of(route, head),
-            max(DEFAULT, highest) if urgency is None else priority(urgency, highest),
+            self.priority,
             give_up_at,
             deadline,
             self.arrived,
@@ -181,15 +190,18 @@ class Exchange:
         if is_one:
             return [await self.infer(route, head, chunks, len(head)) async for head, chunks in parts]
         tasks: list[asyncio.Task[Reply]] = []
+        running: set[asyncio.Task[Reply]] = set()
         is_whole = False
         try:
             with self.watched():
                 async for head, chunks in parts:
-                    while len(running := [task for task in tasks if not task.done()]) >= MAX_IN_FLIGHT:
-                        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    while len(running) >= MAX_IN_FLIGHT:
+                        _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     if self.has_left or self._has_failed:
                         break
-                    tasks.append(asyncio.create_task(self.infer(route, head, chunks, len(head))))
+                    task = asyncio.create_task(self.infer(route, head, chunks, len(head)))
+                    tasks.append(task)
+                    running.add(task)
                 else:
                     is_whole = True
                 if tasks:
@@ -198,6 +210,11 @@ class Exchange:
             for task in tasks:
                 task.cancel()
             raise
+        except errors.RequestError as error:  # of the parts: what was answered is not spoilt by it
+            if self._has_begun:
+                self._count(self._series, error)
+            self._has_failed = True
+            raise
         finally:
             self.leave()
             for task in tasks:
@@ -205,7 +222,9 @@ class Exchange:
                 task.add_done_callback(_ended)
         failures = [failure for task in tasks if task.done() and (failure := _failure(task)) is not None]
         if failures or not is_whole:
-            raise next((f for f in failures if isinstance(f, errors.RequestError)), ClientLeft())
+            known = next((f for f in failures if isinstance(f, errors.RequestError)), None)
+            ours = next((f for f in failures if not isinstance(f, (ClientLeft, asyncio.CancelledError))), None)
+            raise known or ours or ClientLeft()
         return [task.result() for task in tasks]
 
     # -- the client, who may leave ------------------------------------------------------------------------------------

@@ -106,6 +106,48 @@ def test_where_one_fails_the_client_hears_why_at_once_and_the_others_leave_the_q
     asyncio.run(scene())
 
 
+def test_a_bug_in_one_of_them_is_no_client_that_left() -> None:
+    async def scene() -> None:
+        queue = Queue()
+        task = await started(queue, 3)
+        queue.fail(1, KeyError("bug"))
+        with pytest.raises(KeyError):
+            await task
+
+    asyncio.run(scene())
+
+
+def test_a_part_that_cannot_be_prepared_counts_once_and_spoils_no_answer() -> None:
+    async def parts() -> AsyncIterator[Part]:
+        yield b"0", []
+        await settled()
+        raise errors.Overloaded("no thread")
+
+    async def scene() -> None:
+        queue = Queue()
+        counted: list[str] = []
+
+        series = SimpleNamespace(answered=lambda *_: counted.append("ok"))
+        reply: Any = SimpleNamespace(choice=SimpleNamespace(series=series), began=0.0, answered=0.0, receipt=[])
+
+        async def inferred() -> None:
+            with queue:
+                await queue.infer_all(None, parts(), is_one=False)  # type: ignore[arg-type]
+
+        task = asyncio.create_task(inferred())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        queue._has_begun = True  # as the real `infer` says
+        queue.replies.append(reply)
+        queue.answer(0)
+        with pytest.raises(errors.Overloaded):
+            await task
+        assert counted == ["ok"]
+        assert {k: v for k, v in queue.inference.unresolved.outcomes.items() if v} == {"shed": 1}
+
+    asyncio.run(scene())
+
+
 def test_what_is_being_worked_on_is_not_waited_for() -> None:
     async def scene() -> None:
         queue = Queue()
