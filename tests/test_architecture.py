@@ -107,7 +107,7 @@ def imports(path: Path) -> tuple[str, ...]:
 
 
 def place(path: Path) -> str:
-    """The room of a file: `gateway`, `local/backends`, `loadtest/report.py`."""
+    """The room of a file: `gateway`, `local/backends`, `loadtest/records.py`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "loadtest":
         return path.relative_to(ROOT).as_posix()

@@ -6,6 +6,7 @@ meter that is not there or does not cover the measured seconds.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -96,9 +97,11 @@ def samples(text: str, name: str) -> list[tuple[dict[str, str], float]]:
     for match in _SAMPLE.finditer(text):
         if match["name"] == name:
             try:
-                found.append((dict(_LABEL.findall(match["labels"] or "")), float(match["value"])))
+                value = float(match["value"])
             except ValueError:
                 continue
+            if math.isfinite(value):  # exporters say NaN for what a card does not tell
+                found.append((dict(_LABEL.findall(match["labels"] or "")), value))
     return found
 
 

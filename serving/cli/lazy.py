@@ -41,6 +41,8 @@ def room(module: str) -> Any:
 def lacking(error: ModuleNotFoundError, module: str = "") -> UserError | None:
     """The message for a package that an extra brings; None for one that none does."""
     package = (error.name or "").split(".")[0]
+    if package in ("jinja2", "markupsafe"):  # every installation has them, but for images that write no pages
+        return UserError(f"this writes a page, which needs '{package}': it is not in this image")
     if package not in EXTRAS:
         return None
     extra = "loadtest" if module.startswith("loadtest") and package in LOADTEST_TOO else EXTRAS[package]

@@ -22,6 +22,7 @@ from serving.decisions.fleet import (
     usable_rps,
 )
 from serving.decisions.plan.result import Objective, PricedServer
+from serving.decisions.prices import is_less
 
 MAX_EDGES = 20_000  # of whole servers that are looked at for a break-even, a fifth of a second; beyond, a bound is told
 A_LITTLE = 1e-3  # of a server: more than rounding, and nothing that anybody would notice
@@ -106,4 +107,4 @@ def _gpu_is_cheaper(
     cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective
 ) -> bool:
     ours, theirs = (cheapest_alone(side, rate_rps, objective) for side in (cpu, gpu))
-    return ours is not None and theirs is not None and theirs.price < ours.price
+    return ours is not None and theirs is not None and is_less(theirs.price, ours.price)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Literal
 
 from serving.decisions.plan.result import Objective, PricedServer
-from serving.decisions.prices import exact
+from serving.decisions.prices import exact, is_less
 
 EPSILON = 1e-9  # of a server: what rounding leaves is no server more
 MAX_LOAD_RATIO = 0.7  # of a server: above, queues grow long; a guess, not measured
@@ -193,7 +193,7 @@ class Choice:
 
     @property
     def gpu_is_cheaper(self) -> bool:
-        return self.gpu is not None and (self.cpu is None or self.gpu.price < self.cpu.price)
+        return self.gpu is not None and (self.cpu is None or is_less(self.gpu.price, self.cpu.price))
 
 
 def at_end(priced: PricedServer, end: End, objective: Objective) -> PricedServer:

@@ -19,6 +19,14 @@ EQUAL_PER_HOUR = (
 )
 
 
+_ROUNDING = Decimal("1e-9")  # relative: a share of an offer's price is a product of floats
+
+
+def is_less(price: Decimal, other: Decimal) -> bool:
+    """Whether a price is lower by more than what floats leave of two that are the same."""
+    return price < other * (1 - _ROUNDING)
+
+
 @lru_cache(maxsize=4096)
 def exact(price: float) -> Decimal:
     """As it was written, so that sums of prices are compared without rounding."""

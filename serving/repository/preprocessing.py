@@ -110,7 +110,7 @@ def from_json(text: str, where: str = "preprocessing.json") -> Preprocessing:
     document = parse_document(text, where, is_json=True, error=RecordError)
     document.version(VERSION, "a model's preprocessing", "export the model again with this Tandem")
     kind = document.data.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise document.wrong(("kind",), f"unknown kind {kind!r}{nearest(str(kind), KINDS)}")
     facts = {name: value for name, value in document.data.items() if name not in ("version", "kind")}
     made: Preprocessing = replace(document, data=facts).values(KINDS[kind])

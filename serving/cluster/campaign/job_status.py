@@ -43,7 +43,7 @@ class JobStatus:
 def job_status(job: Job | None, snapshot: Snapshot, now: datetime) -> JobStatus:
     """The snapshot's events are of the pod or, without one, of the Job."""
     failure = _failure(job)
-    pod = max(snapshot.pods or (), key=lambda it: it.created_at or LONG_AGO, default=None)
+    pod = max(reversed(snapshot.pods or ()), key=lambda it: it.created_at or LONG_AGO, default=None)
     if pod is None:
         return _without_pod(job, failure, snapshot.events or ())
     main, is_late = pod.container(CONTAINER), _is_late(failure)

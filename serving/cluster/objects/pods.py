@@ -87,8 +87,7 @@ class PodSpec:
                 *(ContainerSpec.parse(each, is_init=True) for each in at(it, "initContainers", default=())),
                 *(ContainerSpec.parse(each, is_init=False) for each in at(it, "containers", default=())),
             ),
-            # What is tolerated for seconds, as every pod does of a node that is lost, is none to live on.
-            tolerations=tuple(each for each in at(it, "tolerations", default=()) if "tolerationSeconds" not in each),
+            tolerations=tuple(at(it, "tolerations", default=())),
             volume_claims=tuple(name for each in volumes if (name := text(each, "persistentVolumeClaim", "claimName"))),
             secrets=_secrets(it),
             pull_secrets=tuple(text(each, "name") for each in at(it, "imagePullSecrets", default=())),

@@ -152,6 +152,8 @@ def _pods(it: Object, least: int) -> PodGroup:
     """`least`: what an autoscaler starts with none has to find room for one, too."""
     count = at(it, "spec", "replicas", default=at(it, "spec", "parallelism", default=1))
     spec = PodSpec.parse(at(it, "spec", "template", "spec", default={}))
+    # What is tolerated for seconds, as of a node that is lost, is none to live on.
+    spec = replace(spec, tolerations=tuple(each for each in spec.tolerations if "tolerationSeconds" not in each))
     return PodGroup(f"{str(it['kind']).lower()} {name_of(it)}", max(least, count), spec)
 
 

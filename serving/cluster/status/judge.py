@@ -186,7 +186,7 @@ def _waiting(it: Deployment, pods: list[Pod], snapshot: Snapshot, now: datetime)
 
 
 def _autoscaler(it: Deployment, snapshot: Snapshot) -> str | None:
-    """Who decides how many there are; None if nobody does, as far as can be snapshot."""
+    """Who decides how many there are; None if nobody does, as far as the snapshot tells."""
     scaled = next((each for each in snapshot.scaled_objects or () if each.target == it.name), None)
     hpa = next((each for each in snapshot.autoscalers or () if each.target == it.name), None)
     if hpa is None and scaled is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from serving.decisions.fleet import usable_rps
 from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Binding, Objective, PricedServer
+from serving.decisions.prices import exact, is_less
 from serving.decisions.profile import Profile, ServerProfile
 
 
@@ -84,7 +85,7 @@ def _too_dear(
     objective: Objective, considered: Sequence[PricedServer], cheapest_per_hour: float, currency: str
 ) -> Iterator[Binding]:
     cap = objective.max_price_per_hour
-    if cap is not None and cheapest_per_hour > cap:
+    if cap is not None and is_less(exact(cap), exact(cheapest_per_hour)):
         says = (
             f"{objective.peak_rps:g} requests per second cost {currency}{cheapest_per_hour:.4g} an hour at the least, and may cost "
             f"{currency}{cap:g}"

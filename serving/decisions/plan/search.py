@@ -18,7 +18,7 @@ from serving.decisions.plan.caveats import caveats
 from serving.decisions.plan.matching import match, may_be_served
 from serving.decisions.plan.obstacles import why_not
 from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer, Step
-from serving.decisions.prices import HOUR_S, PriceList, exact, per_million
+from serving.decisions.prices import HOUR_S, PriceList, exact, is_less, per_million
 from serving.decisions.profile import Profile
 
 
@@ -72,7 +72,7 @@ def make_plan(
     ways = list(_ways_by_energy(considered, objective) if by_energy else _ways(cpu, gpu, objective))
     gateway = exact(gateway_per_hour)
     cap = Decimal("inf") if objective.max_price_per_hour is None else exact(objective.max_price_per_hour)
-    possible = [way for way in ways if way.at_peak + gateway <= cap]
+    possible = [way for way in ways if not is_less(cap, way.at_peak + gateway)]
     if by_energy:
         possible = [way for way in possible if way.joules_per_day is not None]
     best = min(possible, key=lambda way: _rank(way, objective), default=None)
@@ -160,7 +160,7 @@ def _rank(way: Way, objective: Objective) -> tuple[object, ...]:
     """Of equals one kind of server before two, CPUs before GPUs, and the more accurate."""
     joules = (way.joules_per_day or 0.0) if objective.minimise == "energy" else 0.0
     accuracy = sum(p.server.accuracy or 0.0 for p in (way.cpu, way.gpu) if p is not None)
-    return joules, way.per_day, not way.is_of_one, way.gpu is not None, -accuracy
+    return joules, round(way.per_day, 9), not way.is_of_one, way.gpu is not None, -accuracy
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from serving.decisions.simulate.arrivals import Arrivals
 from serving.decisions.simulate.bursts import Bursts
 from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
-from serving.decisions.simulate.picture import draw
 from serving.decisions.simulate.run import Draws
 from serving.decisions.simulate.scenario import read_scenario
 from serving.decisions.simulate.setting import POLICIES, Policy, Setting
@@ -84,6 +83,8 @@ def run(options: SimulateOptions) -> int:
             outcomes.append(_outcome(policy, setting, traffic, options, outcomes))
     _show(outcomes, options, setting, traffic)
     if options.picture is not None:
+        from serving.decisions.simulate.picture import draw  # needs packages that the gateway's image lacks
+
         options.picture.write_text(
             draw(outcomes, f"what-if: {traffic.says}, objective {setting.objective_s:g} s"), encoding="utf-8"
         )
