@@ -103,6 +103,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(preflight: Preflight, tmp_path: P
     assert f"{path} is not a kubeconfig" in line
 
 
+@pytest.mark.thorough
 def test_a_broken_file_is_one_line_too(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("{not: [yaml", encoding="utf-8")
@@ -111,11 +112,13 @@ def test_a_broken_file_is_one_line_too(tmp_path: Path) -> None:
     assert line.startswith(f"tandem: {path} is not a kubeconfig")
 
 
+@pytest.mark.thorough
 def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
     code, line = process(tmp_path, home=tmp_path)
     assert (code, f"{tmp_path} is not a kubeconfig" in line) == (3, True)
 
 
+@pytest.mark.thorough
 def test_an_unknown_context_is_answered_with_those_there_are(tmp_path: Path) -> None:
     code, line = process(kubeconfig(tmp_path, "https://127.0.0.1:1"), "--context", "north", home=tmp_path)
     assert code == 2
@@ -178,6 +181,7 @@ def test_a_sign_in_program_that_fails_is_named_instead_of_going_on_as_nobody(
     assert says in line
 
 
+@pytest.mark.thorough
 def test_a_server_that_refuses_the_connection_is_named(tmp_path: Path) -> None:
     with nobody() as address:
         code, line = process(kubeconfig(tmp_path, f"https://{address}"), home=tmp_path)

@@ -317,6 +317,7 @@ def optimum(demand: list[tuple[int, float]]) -> float:
     return min(costs.values())
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 200), st.sampled_from([0.5, 9.5])), min_size=1, max_size=10))
 def test_not_knowing_the_future_costs_at_most_three_times_of_knowing_it(demand: list[tuple[int, float]]) -> None:

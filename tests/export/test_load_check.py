@@ -158,6 +158,7 @@ def test_a_model_that_triton_does_not_load_is_not_published(
     assert not (tmp_path / "repository").exists()
 
 
+@pytest.mark.thorough
 def test_a_ready_made_variant_that_triton_does_not_load_is_not_published(
     repository: Path, spoiling: Callable[[str, bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

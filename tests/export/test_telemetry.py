@@ -26,6 +26,7 @@ importlib.import_module(sys.argv[1])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("inherited", "said"), [({}, "1"), ({NAME: "0"}, "0")])
 @pytest.mark.parametrize(
     "module",

@@ -221,6 +221,7 @@ def test_a_model_is_missing_where_nobody_serves_any_variant_of_it(
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_a_model_that_loads_later_is_served_and_no_longer_told_of() -> None:
     async def run() -> None:
         triton = OddTriton(models=["n-fp32"], failures=dict(REASON))

@@ -57,6 +57,7 @@ def where(reply: Reply) -> tuple[str, str]:
     return reply.headers["Tandem-Pool"], reply.headers["Tandem-Reason"]
 
 
+@pytest.mark.thorough
 def test_few_rows_go_to_the_slow_cheap_pool_and_many_to_the_fast_dear_one(two: Two) -> None:
     for _ in range(3):
         assert where(two.gateway.infer(SAMPLE)) == (SLOW, "cheapest_in_time")

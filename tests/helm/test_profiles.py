@@ -83,6 +83,7 @@ def without(values: Object, path: tuple[str, ...]) -> Object:
     return rest
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_value_of_a_profile_changes_something(profile: str, render: Render) -> None:
     whole = render(PROFILES[profile]).objects

@@ -246,6 +246,7 @@ def test_a_python_that_cannot_be_started_costs_the_knowledge_only(model: dict[st
 # -- for real ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.triton  # needs its environment, though no server
 @pytest.mark.parametrize("has_rows", [False, True])
 def test_a_real_contest_tells_ratio_and_interval_of_both_engines(

@@ -240,6 +240,7 @@ def test_when_up_is_killed_everything_leaves_by_itself(start: Callable[..., Prog
     wait_until(lambda: not segments(family), "shared memory gone")
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(start: Callable[..., Program]) -> None:
     """The environment names a proxy that answers nobody, for everything: loopback, all of it, is reached without it."""

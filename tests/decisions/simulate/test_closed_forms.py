@@ -63,6 +63,7 @@ def test_an_oracle_is_late_for_nobody_and_pays_for_no_idle_hour() -> None:
 # -- waiting times ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     service_s = 0.1

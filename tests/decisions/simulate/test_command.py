@@ -73,6 +73,7 @@ def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> Non
     assert row["num_requests"] == row["num_in_time"] + row["num_violations"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [(), (*BURSTS, "--burst-every", "20"), ("--noise", "0.3"), ("--per-second", "20")])
 def test_the_same_seed_gives_the_same_object_and_another_another(more: tuple[str, ...]) -> None:
     words = ("--duration", "40", "--rate", "100", "--policy", "tandem", "--policy", "hold", *more, "--seed")
@@ -122,6 +123,7 @@ def test_every_option_changes_something(words: tuple[str, ...]) -> None:
     assert outcomes(*plain, *words)["policies"] != outcomes(*plain)["policies"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [("--burst-times", "9"), ("--burst-every", "9"), ("--burst-lasting", "9"), ("--swing", "0.1")],

@@ -134,6 +134,7 @@ def test_copies_are_as_many_and_close_by_and_as_large() -> None:
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
 def test_no_requests_cost_only_what_stands_there(policy: str) -> None:
     found = run(policy, [], 3600.0)
@@ -161,6 +162,7 @@ def test_every_request_is_counted_once(
     assert sum(moment.num_requests for moment in found.timeline) <= found.num_requests
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
 def test_the_same_inputs_give_the_same_outcome(policy: str) -> None:
     first, second = (run(policy, small.made(60, 120.0), 120.0) for _ in range(2))

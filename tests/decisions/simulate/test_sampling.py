@@ -68,6 +68,7 @@ def test_bursts_are_seen_although_a_part_is_looked_at() -> None:
     assert_alike(*both("tandem", EASY, made(rate, 600.0, 4)))
 
 
+@pytest.mark.thorough
 def test_noise_is_seen_although_a_part_is_looked_at() -> None:
     generator = random.Random(5)
     of = replace(SATURATED, cpu=replace(SATURATED.cpu, noise_ratio=0.3))

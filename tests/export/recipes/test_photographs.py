@@ -32,6 +32,7 @@ def test_views_are_the_same_every_time_and_never_twice(gate: list[bytes], calibr
     assert not set(gate) & set(calibration)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [photographs._GATE, photographs._CALIBRATION])
 def test_turning_leaves_no_black_corners(kind: photographs._Kind) -> None:
     white = Image.new("RGB", (640, 427), (255, 255, 255))

@@ -32,6 +32,7 @@ def test_it_prints_lines_without_json(fp32_file: Path) -> None:
     assert done.stdout.startswith("batch 1: ratio ")
 
 
+@pytest.mark.thorough
 def test_the_candidate_may_run_on_another_engine(both: dict[str, EnginePython], fp32_file: Path) -> None:
     there = ("--engine", "openvino", "--python", both["openvino"].python)
     done = run(fp32_file, fp32_file, "--batch-sizes", "1", "--seconds", "0.05", "--json", *there)

@@ -30,6 +30,7 @@ def test_a_net_has_as_many_parameters_as_the_real_one(name: str, millions: float
     assert num_parameters(made(name).model) / 1e6 == pytest.approx(millions, rel=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SMALL)
 def test_a_row_in_a_batch_is_the_row_alone_and_rows_answer_differently(name: str, made: Made) -> None:
     exported = made(name)
@@ -118,6 +119,7 @@ def test_the_length_and_the_batch_size_can_be_chosen() -> None:
     assert exported.max_batch_size == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("asked", "gets"), [(None, 64), (32, 32), (7, 7)])
 def test_a_batch_size_that_is_asked_for_counts_whatever_other_sources_have_by_default(
     asked: int | None, gets: int

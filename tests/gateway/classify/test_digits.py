@@ -289,6 +289,7 @@ def test_each_request_is_counted_once_by_how_it_ended(labelled: Running) -> None
     assert metric(labelled, "client_error") == before["client_error"] + 3
 
 
+@pytest.mark.thorough
 @pytest.mark.protocol(
     "classify", "without `--model-repository`", "refused: preprocessing and labels are read from there"
 )

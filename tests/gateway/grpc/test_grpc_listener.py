@@ -244,6 +244,7 @@ def test_a_key_for_some_models_sees_these_alone(keyed: tuple[Any, dict[str, str]
     assert {row.name for row in counted} == {"types.any"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost"])
 def test_grpc_and_http_listen_on_the_same_addresses(tmp_path: Path, host: str) -> None:
     try:
