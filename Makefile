@@ -8,6 +8,8 @@ SETUP := pyproject.toml constraints.txt scripts/setup.sh
 TESTS := not models and not recipes and not campaigns and not browser and not cluster and not images
 # Tests marked `thorough` show the same over more seeds, hours and processes: with THOROUGH=1 every suite runs them too.
 QUICK := $(if $(THOROUGH),, and not thorough)
+# Where a suite's tests are, which is looked through faster than all; unless ARGS names some itself.
+IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -25,16 +27,16 @@ test: .venv/.dev ## Run the tests (no torch; real Triton included)
 	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
-	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) $(call IN,tests/gateway tests/helm tests/loadtest) $(ARGS)
 
 test-browser: .venv/.dev ## Test the page in a real Chromium
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }
-	$(PYTHON_HERE) -m pytest -m "browser$(QUICK)" $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "browser$(QUICK)" $(call IN,tests/ui) $(ARGS)
 
 # The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/cluster-bed.
 test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
 	@$(PYTHON_HERE) -m tests.cluster.bed.build
-	$(PYTHON_HERE) -m pytest -m "cluster$(QUICK)" $(SIDE_BY_SIDE) --durations 12 $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "cluster$(QUICK)" $(SIDE_BY_SIDE) --durations 12 $(call IN,tests/cluster tests/helm) $(ARGS)
 
 test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
 	$(PYTHON_HERE) -m pytest -m images -s tests/images $(ARGS)
@@ -43,7 +45,7 @@ test-readme: .venv/.dev ## Do what README.md says, word for word, in a clone on 
 	@$(PYTHON_HERE) -m scripts.readme $(ARGS)
 
 test-recipes: .venv/.dev ## Export each recipe in the environment that `--yes` makes, from an empty cache (downloads 3.2 GB)
-	$(PYTHON_HERE) -m pytest -m recipes $(ARGS)
+	$(PYTHON_HERE) -m pytest -m recipes $(call IN,tests/export/recipes) $(ARGS)
 
 test-older-cpu: .venv/.dev ## Test exports and engines as on a processor without AVX-512 and VNNI
 	tests/as_avx2.sh $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) tests/export tests/local/test_backend.py tests/local/test_engine_choice.py tests/test_repository.py $(ARGS)
@@ -60,7 +62,7 @@ models: .venv-export/.export ## Build and gate the trained models into model_rep
 	.venv-export/bin/python -m scripts.models $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
-	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(ARGS)
+	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(call IN,tests/export tests/gateway tests/loadtest tests/preprocessing) $(ARGS)
 
 # KServe's SDK and tritonclient describe the same messages, so that one process can import only one of the two.
 test-clients: .venv/.dev .venv-clients/.installed .venv-clients-older/.installed ## Run tritonclient, KServe's SDK, openai and curl, unchanged, against the gateway
