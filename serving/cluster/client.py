@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -50,16 +51,16 @@ _WAYS_OUT = {
 }
 
 
-class Client:
+class Client(ABC):
     """A subclass has `namespace`, `server` and `get`. Everything raises ApiError and Unreachable; `what` completes "asked for …"."""
 
     __slots__ = ()
     namespace: str
     server: str
 
+    @abstractmethod
     def get(self, path: str, what: str, query: Query | None = None, *, accept: str = JSON) -> Object:
         """The object at `path`."""
-        raise NotImplementedError
 
     def items(
         self, path: str, what: str, parse: Callable[[Object], Value], query: Query | None = None, accept: str = JSON

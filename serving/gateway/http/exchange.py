@@ -7,6 +7,7 @@ and the receipt are `request/exchange.py`'s. Rule: whatever a surface raises is 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from serving import errors
@@ -57,15 +58,15 @@ class HttpExchange(Exchange):
         self.leave()
 
 
-class Surface:
+class Surface(ABC):
     """Raw ASGI, because it is hot. Subclasses say what a request means."""
 
     def __init__(self, inference: Inference) -> None:
         self.inference = inference
 
+    @abstractmethod
     async def handle(self, exchange: HttpExchange) -> Response:
         """Raises RequestError or ClientLeft."""
-        raise NotImplementedError
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inference = self.inference
