@@ -12,8 +12,8 @@ import pytest
 from serving.local.environments import Environment
 from serving.local.processes import children_of
 from tests.gateway.conftest import TANDEM
+from tests.gateway.fleet.test_faults import load_on
 from tests.gateway.test_emulated import up
-from tests.gateway.test_faults import load_on
 from tests.local.harness import Program
 
 GPU, CPU = "emulated-gpu", "emulated-cpu"

@@ -35,8 +35,8 @@ from serving.ports import free_ports
 from serving.settings import EMULATED, GatewaySettings, read_settings
 from tests.cluster.scaler.test_keda import ACTIVE, INACTIVE, field, ref
 from tests.gateway.conftest import TANDEM, Running, emulated_triton
-from tests.gateway.test_admission import FULL, MODEL, POINTS
-from tests.gateway.test_faults import Load
+from tests.gateway.fleet.test_faults import Load
+from tests.gateway.request.test_admission import FULL, MODEL, POINTS
 from tests.home import in_users_cache
 from tests.local.harness import Program, wait_until
 

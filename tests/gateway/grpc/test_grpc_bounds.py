@@ -1,4 +1,4 @@
-"""Messages that cost little to send and much to read, as in `tests/gateway/test_bounds.py`: refused before they are parsed."""
+"""Messages that cost little to send and much to read, as in `tests/gateway/http/test_bounds.py`: refused before they are parsed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.protocol.protobuf_wire import field_head
 from tests.gateway.grpc.conftest import Speaking, double, refused
-from tests.gateway.test_bounds import MIB, MODEL, peak_bytes
+from tests.gateway.http.test_bounds import MIB, MODEL, peak_bytes
 
 
 def with_field(message: bytes, number: int, value: bytes) -> bytes:

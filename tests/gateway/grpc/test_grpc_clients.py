@@ -15,8 +15,8 @@ import tritonclient.http as over_http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.gateway.grpc.conftest import Speaking
-from tests.gateway.test_clients import every_type
-from tests.gateway.test_clients import inputs as http_inputs
+from tests.gateway.http.test_clients import every_type
+from tests.gateway.http.test_clients import inputs as http_inputs
 
 pytestmark = pytest.mark.triton
 

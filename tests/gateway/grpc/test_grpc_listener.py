@@ -18,8 +18,8 @@ from serving.gateway.grpc.server import OPTIONS
 from serving.ports import free_ports
 from tests.gateway.conftest import TANDEM, write_settings
 from tests.gateway.grpc.conftest import Speaking, double, refused, speaking_before
-from tests.gateway.test_admission import metric
-from tests.gateway.test_control import refusal
+from tests.gateway.http.test_control import refusal
+from tests.gateway.request.test_admission import metric
 from tests.gateway.test_keys import write_keys
 from tests.local.harness import Program, Served, wait_until
 

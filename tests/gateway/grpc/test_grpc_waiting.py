@@ -23,7 +23,7 @@ from serving.local.environments import Environment
 from serving.local.processes import children_of
 from tests.gateway.conftest import digits_triton, emulated_triton
 from tests.gateway.grpc.conftest import Speaking, refused, speaking_before
-from tests.gateway.test_admission import metric, worked_on
+from tests.gateway.request.test_admission import metric, worked_on
 from tests.local.harness import Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]

@@ -13,8 +13,8 @@ import pytest
 from serving.gateway.app import Gateway
 from serving.gateway.fleet import catalogue, server
 from tests.gateway.conftest import gateway_before
+from tests.gateway.fleet.test_faults import Load, load_on, num_serving
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
-from tests.gateway.test_faults import Load, load_on, num_serving
 from tests.local.harness import Program, wait_until
 
 

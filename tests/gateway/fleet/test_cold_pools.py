@@ -20,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 from serving.local.environments import Environment
 from serving.ports import free_ports
 from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
-from tests.gateway.test_admission import metric
+from tests.gateway.request.test_admission import metric
 from tests.local.harness import wait_until
 from tests.local.repository import publish_digits
 

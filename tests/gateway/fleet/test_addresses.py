@@ -19,8 +19,8 @@ from serving.gateway.fleet.addresses import NoAddress, is_literal, look_up, one_
 from serving.ports import free_ports
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running
-from tests.gateway.test_admission import Asked
-from tests.gateway.test_faults import load_on
+from tests.gateway.fleet.test_faults import load_on
+from tests.gateway.request.test_admission import Asked
 from tests.local.harness import wait_until
 
 V4, V6 = socket.AF_INET, socket.AF_INET6

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.gateway.conftest import SAMPLE, Reply, Running
-from tests.gateway.test_infer import binary, refused, tensor
+from tests.gateway.http.test_infer import binary, refused, tensor
 from tests.local.models import TYPES
 
 pytestmark = pytest.mark.triton

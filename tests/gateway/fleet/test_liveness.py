@@ -25,7 +25,7 @@ import pytest
 from serving.local.environments import Environment
 from serving.local.processes import stubs_of
 from tests.gateway.conftest import SAMPLE, Running, emulated_triton, gateway_before
-from tests.gateway.test_faults import server_of
+from tests.gateway.fleet.test_faults import server_of
 from tests.local.harness import Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton, pytest.mark.campaigns]  # servers that fail under load

@@ -28,7 +28,7 @@ def receipts(gateway: Running, model: str = "digits-fp32", number: int = 8) -> s
 @pytest.fixture
 def two_repositories(environment: Environment, tmp_path: Path) -> Iterator[tuple[Running, list[Program], list[str]]]:
     """A gateway before one pool of two real Tritons, whose digits-fp32 are different files; their digests."""
-    other = (Repository(Path(__file__).parents[2] / "model_repo").variant("digits-fp32").model_path).read_bytes()
+    other = (Repository(Path(__file__).parents[3] / "model_repo").variant("digits-fp32").model_path).read_bytes()
     digests = []
     for name, model_file in [
         ("one", None),

@@ -16,9 +16,9 @@ from serving.gateway.request.query_of_death import SAME_DEATH_S
 from serving.local.environments import Environment
 from serving.local.processes import stubs_of
 from tests.gateway.conftest import SAMPLE, emulated_triton, gateway_before
+from tests.gateway.fleet.test_faults import server_of
 from tests.gateway.odd_triton import BODY, DIED, GOOD, OddTriton, ask, gateway_of, until
-from tests.gateway.test_admission import FULL, MODEL, Asked, metric
-from tests.gateway.test_faults import server_of
+from tests.gateway.request.test_admission import FULL, MODEL, Asked, metric
 from tests.local.harness import Program, wait_until
 
 DEADLY = BODY[:-1] + b',"id":"deadly"}'

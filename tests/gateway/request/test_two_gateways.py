@@ -11,8 +11,8 @@ import pytest
 
 from serving.local.environments import Environment
 from tests.gateway.conftest import emulated_triton, gateway_before
-from tests.gateway.test_admission import MODEL, POINTS, POOL, batch, metric
-from tests.gateway.test_faults import load_on
+from tests.gateway.fleet.test_faults import load_on
+from tests.gateway.request.test_admission import MODEL, POINTS, POOL, batch, metric
 from tests.local.harness import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton, pytest.mark.campaigns]  # servers that fail or wait under load

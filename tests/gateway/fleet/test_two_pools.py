@@ -15,9 +15,9 @@ import pytest
 
 from serving.local.environments import Environment
 from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gateway_before
-from tests.gateway.test_admission import FULL, MODEL, Asked, metric
-from tests.gateway.test_faults import load_on, server_of
-from tests.gateway.test_infer import refused
+from tests.gateway.fleet.test_faults import load_on, server_of
+from tests.gateway.http.test_infer import refused
+from tests.gateway.request.test_admission import FULL, MODEL, Asked, metric
 from tests.local.harness import Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]

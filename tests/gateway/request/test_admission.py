@@ -18,7 +18,7 @@ import pytest
 
 from serving.local.environments import Environment
 from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gateway_before
-from tests.gateway.test_infer import refused
+from tests.gateway.http.test_infer import refused
 from tests.local.harness import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
