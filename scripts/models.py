@@ -20,7 +20,7 @@ from serving.export import command, speed_nets
 from serving.export.command import ExportOptions
 from serving.export.recipes import SPEED, TRAINED
 from serving.local import trial_server
-from serving.local.engines import installed
+from serving.local.devices import installed
 
 # `digits` is committed and served by `make up`, which has ONNX Runtime's own provider alone: no engine or precision beyond it.
 COMMITTED = "digits"

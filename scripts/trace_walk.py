@@ -92,7 +92,7 @@ def export(precisions: tuple[str, ...] = ("fp32",)) -> Walk:
 
     from serving.export import command
     from serving.export.options import ExportOptions
-    from serving.local.engines import installed
+    from serving.local.devices import installed
 
     random = np.random.default_rng(0)
     weights = {"w": (16, 32), "v": (32, 4)}

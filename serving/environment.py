@@ -29,8 +29,8 @@ ENVIRONMENT = {
     "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
-# As urllib, requests, curl and gRPC compare hosts: names with all below them (*.localhost); urllib knows no networks (so
-# `local/pool_log.py` asks around them), and wants an IPv6 address with its brackets.
+# As urllib, requests, curl and gRPC compare hosts: names with all below them (*.localhost); urllib knows no networks and
+# wants an IPv6 address with its brackets.
 LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1", "[::1]")
 
 

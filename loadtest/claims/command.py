@@ -30,7 +30,7 @@ from serving import __version__
 from serving.decisions.engines import EnginePython
 from serving.errors import TandemError
 from serving.export.scratch import scratch
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.measure.machine import Machine, this_machine
 from serving.repository import default_repository
 

@@ -25,7 +25,7 @@ from loadtest.sending.credentials import credentials
 from loadtest.stack import Stack
 from serving.decisions.profile import Rung
 from serving.export.speed.process import WorkerLost, WorkerProcess
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.settings import LimitSettings
 
 Target = tuple[Rung, str, str, dict[str, str]]  # rung, URL, the model's name there, headers

@@ -29,8 +29,7 @@ from loadtest.sending.bodies import encode
 from loadtest.stack import Stack, stack
 from loadtest.target import Gateway
 from serving.decisions.profile import Profile, Rung
-from serving.local.devices import require_gpu
-from serving.local.engines import installed
+from serving.local.devices import installed, require_gpu
 from serving.measure.machine import this_machine, versions
 
 Say = Callable[[str], None]

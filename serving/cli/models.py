@@ -193,7 +193,7 @@ def loader() -> Any:
 
 def _engines(chosen: tuple[str, ...]) -> Any:
     """The engines that are installed here, or those of them that are asked for; GPUs' ones are never left out."""
-    found = room("serving.local.engines").installed()
+    found = room("serving.local.devices").installed()
     if missing := [name for name in chosen if name not in found]:
         raise UserError(f"--engine {missing[0]}: it is not installed here; `tandem environment {missing[0]}` makes it")
     return {name: one for name, one in found.items() if not chosen or name in (*chosen, "cuda", "tensorrt")}
@@ -218,7 +218,7 @@ def models(model_repository: Path | None, url: str | None, as_json: bool) -> Non
 
 def _not_served(url: str) -> dict[str, str]:
     """Variant -> why no Triton of this gateway could load it."""
-    news = room("serving.local.pool_log")
+    news = room("serving.local.console")
     try:
         status = news.read_status(url.rstrip("/"), key=os.environ.get("TANDEM_API_KEY"))
         return {failure.name: failure.reason for failure in news.not_loaded(status)}
@@ -277,6 +277,6 @@ def _answering_engines() -> Any:
     """What answers beside this Python's own ONNX Runtime, where it is installed; nothing in thin images."""
     if any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "numpy", "filelock")):
         return {}
-    engines = room("serving.local.engines").installed()
+    engines = room("serving.local.devices").installed()
     answering = room("serving.export.speed.inference")
     return {name: partial(answering.running, engine) for name, engine in engines.items() if name == "openvino"}

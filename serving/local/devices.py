@@ -1,16 +1,21 @@
-"""What computes here: the processor's name, and whether there is an NVIDIA card with a driver.
+"""What computes here: the processor, the NVIDIA card, and the engines that are installed, each with its Python.
 
 Not here: what the processor can do (its instruction sets), which `serving.repository.processor_key` answers. A card counts
-only with its driver loaded; the driver's own files are asked first, then NVML where nvidia-ml-py is installed.
+only with its driver loaded; the driver's own files are asked first, then NVML where nvidia-ml-py is installed. An engine
+counts when its environment is complete; nothing is made or downloaded here.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+from importlib import metadata
 from pathlib import Path
 
+from serving.decisions.engines import PLAIN, EnginePython
 from serving.errors import UserError
+from serving.local.environments import ENGINES, Environment, find
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -62,3 +67,28 @@ def _name_from_nvml() -> str | None:
         return None
     finally:
         nvml.nvmlShutdown()
+
+
+def installed() -> dict[str, EnginePython]:
+    """Engine -> its Python; `cpu` is always among them, from this very Python where Triton's environment is missing.
+
+    Raises PackageNotFoundError where nothing here has ONNX Runtime.
+    """
+    if environment := find(ENGINES["cpu"]):
+        engines = {"cpu": EnginePython("cpu", environment.python, environment.engine_version)}
+    else:
+        engines = {"cpu": EnginePython("cpu", Path(sys.executable), metadata.version("onnxruntime"))}
+    if environment := find(ENGINES["openvino"]):
+        engines["openvino"] = EnginePython("openvino", environment.python, environment.engine_version)
+    if gpu_name() is not None and (environment := find(ENGINES["gpu"])):
+        engines["cuda"] = EnginePython("cuda", environment.python, environment.engine_version)
+    return engines
+
+
+def of_pool(pool: str, environment: Environment) -> dict[str, EnginePython]:
+    """Those that a pool's Triton, which is in this environment, can use: the plain one first."""
+    plain = PLAIN[pool]
+    engines = {plain: EnginePython(plain, environment.python, environment.engine_version)}
+    if pool == "cpu" and (other := find(ENGINES["openvino"])):
+        engines["openvino"] = EnginePython("openvino", other.python, other.engine_version)
+    return engines

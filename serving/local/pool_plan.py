@@ -15,11 +15,10 @@ from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
 from serving.decisions.fastest_engine import best_engine, clear_ratio, gains
 from serving.errors import UserError
 from serving.local import measure
-from serving.local.devices import device_name
-from serving.local.engines import of_pool
+from serving.local.devices import device_name, of_pool
 from serving.local.environments import ENGINES, Say, find
-from serving.local.instances import NO_OVERRIDES, TritonOverrides, crowded, share
 from serving.local.measure import Place
+from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp
 from serving.repository.processor import has, has_bf16
@@ -59,6 +58,39 @@ class Choice:
 
     engine: str
     ratio: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What every model of a pool gets: instances × threads = the cores of the pool, unless something else was asked for.
+
+    An instance is always given its number of threads: ONNX Runtime would start one for each core of the machine.
+    """
+
+    num_instances: int
+    num_threads: int
+
+    def __post_init__(self) -> None:
+        if self.num_instances < 1 or self.num_threads < 1:
+            raise ValueError(f"a model needs an instance and a thread, got {self}")
+
+
+def share(pool: str, num_cores: int, overrides: TritonOverrides = NO_OVERRIDES) -> Share:
+    """On the CPU one instance that uses every core, more share them; on a GPU one thread, because the card computes."""
+    num_instances = overrides.instances or 1
+    num_threads = overrides.threads or (max(1, num_cores // num_instances) if pool == "cpu" else 1)
+    return Share(num_instances, num_threads)
+
+
+def crowded(each: Share, num_cores: int) -> str | None:
+    """What to say where instances and threads are more than there are cores."""
+    total = each.num_instances * each.num_threads
+    if total <= num_cores:
+        return None
+    return (
+        f"warning: {each.num_instances} × {each.num_threads} threads of a model are more than the {num_cores} cores that may be "
+        "used here; they wait for one another"
+    )
 
 
 def known_speeds(variants: Sequence[Variant]) -> dict[tuple[str, str], tuple[Speed, ...]]:

@@ -20,12 +20,10 @@ from pathlib import Path
 from serving.cores import usable_cores
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
-from serving.local.devices import require_gpu
-from serving.local.engines import of_pool
+from serving.local.devices import of_pool, require_gpu
 from serving.local.environments import ENGINES, Environment, Say, ensure, find
-from serving.local.instances import NO_OVERRIDES, TritonOverrides
 from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
-from serving.local.pool_options import KINDS, require_emulated
+from serving.local.pool_options import KINDS, NO_OVERRIDES, TritonOverrides, require_emulated
 from serving.local.pool_plan import PoolPlan, plan_pool
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor

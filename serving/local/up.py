@@ -16,23 +16,28 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 import yaml
 from rich.console import Console
-from rich.status import Status
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
 from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
-from serving.local import pool_log as news
-from serving.local import welcome
-from serving.local.config import UpConfig, for_gateway, overrides_of
+from serving.local.console import (
+    NotLoaded,
+    Progress,
+    base_url,
+    http_status,
+    not_loaded,
+    print_changes,
+    read_index,
+    read_status,
+    welcome,
+)
 from serving.local.devices import device_name, gpu_name
 from serving.local.folders import last_line, run_folder
-from serving.local.pool_log import NotLoaded, http_status, read_index
-from serving.local.pool_options import Pool, read_pools
+from serving.local.pool_options import Pool, UpConfig, for_gateway, overrides_of, read_pools
 from serving.local.processes import Child, Nursery, exit_text
 from serving.local.triton import prepare
 from serving.ports import free_ports, require_free
@@ -90,7 +95,7 @@ class Grpc:
             if options.grpc_port is not None:
                 raise
             return Grpc(None, f"gRPC is off: {error}")
-        return Grpc(port, f"gRPC: {welcome.base_url(options.host, port).removeprefix('http://')}")
+        return Grpc(port, f"gRPC: {base_url(options.host, port).removeprefix('http://')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,43 +146,6 @@ def run(options: UpOptions) -> int:
         return asyncio.run(session.run(console))
 
 
-class Progress:
-    """A live line on a terminal, plain lines elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status: Status | None = None
-
-    def __enter__(self) -> Progress:
-        if self._console.is_terminal:
-            self._status = self._console.status("starting")
-            self._status.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.done()
-
-    def say(self, line: str) -> None:
-        if self._status is not None:
-            self._status.update(line)
-        else:
-            self._console.print(f"tandem: {line}", markup=False)
-
-    def waiting(self, line: str) -> None:
-        """Something that may change many times: only worth a live line."""
-        if self._status is not None:
-            self._status.update(line)
-
-    @property
-    def is_live(self) -> bool:
-        return self._status is not None
-
-    def done(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-
 class Session:
     """One run of `tandem up`."""
 
@@ -200,9 +168,9 @@ class Session:
         self._began_s = began_s
         self._parts = Parts()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
-        self._url = welcome.base_url(options.host, options.port)
+        self._url = base_url(options.host, options.port)
         self._admin_port = None if is_loopback(options.host) else free_ports(1)[0]
-        self._admin_url = self._url if self._admin_port is None else welcome.base_url("127.0.0.1", self._admin_port)
+        self._admin_url = self._url if self._admin_port is None else base_url("127.0.0.1", self._admin_port)
         self._key: str | None = None  # with which we ask our gateway, if it wants keys
         self._for_gateway: dict[str, str] = {}
         if options.keys is not None:
@@ -302,7 +270,7 @@ class Session:
 
     def _nothing_routable(self) -> UserError:
         """Why no model of Tritons that run already gets a request: the gateway knows."""
-        pools = news.read_status(self._admin_url, REMOTE_READY_S, self._key)["pools"]
+        pools = read_status(self._admin_url, REMOTE_READY_S, self._key)["pools"]
         refused = {
             name: why
             for pool in pools.values()
@@ -328,7 +296,7 @@ class Session:
     def _seen_failures(self) -> list[NotLoaded] | None:
         """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
         try:
-            told = news.read_status(self._admin_url, key=self._key)
+            told = read_status(self._admin_url, key=self._key)
             for url in self._started:
                 seen = [s for pool in told["pools"].values() for s in pool["servers"] if s["url"] == url]
                 if not seen or read_failures(read_index(url)).keys() != seen[0]["not_loaded"].keys():
@@ -337,12 +305,12 @@ class Session:
             return None
         self._served = {v["name"] for model in told["models"].values() for v in model["variants"]}
         is_any_served = any(model["public"] for model in told["models"].values())
-        return news.not_loaded(told) if is_any_served else None
+        return not_loaded(told) if is_any_served else None
 
     def _welcome(self) -> list[str]:
         described = [(pool.name, self._describe(pool)) for pool in self._pools]
         took_s = time.monotonic() - self._began_s
-        return welcome.lines(
+        return welcome(
             self._url,
             described,
             self._variants(),
@@ -383,7 +351,7 @@ class Session:
         """Says what happens to the pools meanwhile."""
         ends = [asyncio.ensure_future(part.child.wait()) for part in self._parts]
         stopped = asyncio.ensure_future(self._stop.wait())
-        telling = asyncio.ensure_future(news.print_changes(self._admin_url, self._settings, say, self._key))
+        telling = asyncio.ensure_future(print_changes(self._admin_url, self._settings, say, self._key))
         await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
         for task in (*ends, stopped, telling):
             task.cancel()

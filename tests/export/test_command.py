@@ -26,7 +26,7 @@ from onnx.helper import make_node, make_tensor_value_info
 from PIL import Image
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
 
-import serving.local.engines
+import serving.local.devices
 import serving.local.frameworks
 from serving import cli
 from serving.cli import models as verbs
@@ -170,7 +170,7 @@ def _begin(begin: str, repository: Path) -> None:
     data = Dataset("drawn", {"image": np.random.default_rng(3).random((20, 3, 8, 8), np.float32)}, None)
     asked = ExportSpec("model", precisions=("fp32",), seconds=0.01)
     with writing(repository, "model"):
-        pipeline.export(exported, data, None, asked, repository, {"cpu": serving.local.engines.installed()["cpu"]})
+        pipeline.export(exported, data, None, asked, repository, {"cpu": serving.local.devices.installed()["cpu"]})
     for name in range(4):
         path = Path("pictures", "a" if name % 2 else "b", f"{name}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -349,8 +349,8 @@ def test_engines_are_those_that_are_asked_for_and_never_without_a_gpus(
         given.append(set(engines))
         return 0
 
-    here = serving.local.engines.installed()["cpu"]
-    monkeypatch.setattr(serving.local.engines, "installed", lambda: dict.fromkeys(("cpu", "openvino", "cuda"), here))
+    here = serving.local.devices.installed()["cpu"]
+    monkeypatch.setattr(serving.local.devices, "installed", lambda: dict.fromkeys(("cpu", "openvino", "cuda"), here))
     monkeypatch.setattr(command, "run", noted)
     assert run((str(FP32), "--i-accept-ungated", *words), folder / "none").code == 0
     assert given == [asked]

@@ -27,7 +27,7 @@ from serving.export.pipeline import Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.local import trial_server
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.repository import DigestMismatch, Repository
 
 from .conftest import COMMITTED, MODEL_FILE, PAYLOAD

@@ -21,7 +21,7 @@ from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.export.variants import candidates
 from serving.export.variants.outcome import Candidate
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.repository import Repository
 from serving.repository.processor import has
 

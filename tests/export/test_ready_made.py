@@ -17,7 +17,7 @@ from serving.export.progress import silent
 from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
 from serving.export.variants.candidates import candidates
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.repository import DigestMismatch, Repository, Variant, processor_key
 
 from . import spoil

@@ -25,7 +25,7 @@ from serving.export import command, recipes, speed_nets, verify
 from serving.export.command import ExportOptions
 from serving.export.exported_model import SourceOptions
 from serving.export.recipes import RecipeModel
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.local.environments import ENGINES
 from serving.local.folders import cache_dir
 from serving.ports import free_ports

@@ -17,8 +17,8 @@ from serving.decisions.files.curves import read_curves
 from serving.errors import UserError
 from serving.local import emulated
 from serving.local.emulated import plan_emulated
-from serving.local.instances import NO_OVERRIDES, TritonOverrides
 from serving.local.launch import BACKENDS, sources
+from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.local.pool_plan import PoolPlan
 from serving.local.triton import prepare
 from serving.repository import Repository

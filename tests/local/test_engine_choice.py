@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tritonclient.http as triton_http
 
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.local.environments import Environment
 from serving.local.folders import cache_dir
 from serving.ports import free_ports

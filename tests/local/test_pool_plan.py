@@ -14,8 +14,8 @@ import pytest
 from serving.decisions.engines import EnginePython
 from serving.errors import UserError
 from serving.local import pool_plan as pooling
-from serving.local.instances import NO_OVERRIDES, TritonOverrides
-from serving.local.pool_plan import loadable, plan_pool
+from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
+from serving.local.pool_plan import Share, crowded, loadable, plan_pool, share
 from serving.repository import Repository, processor_key
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
@@ -461,3 +461,42 @@ def test_what_one_engine_alone_computes_is_left_out_on_another(repository: Repos
     assert pooling.on_engine(bf16, "cpu", "cpu", said.append) == []
     assert said == ["not loaded: digits-fp32 is computed by openvino alone, and cpu was asked for"]
     assert pooling.on_engine(bf16, "openvino", "cpu", said.append) == bf16
+
+
+# -- how cores are shared out ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pool", "expected"), [("cpu", Share(1, 6)), ("gpu", Share(1, 1))])
+def test_instances_times_threads_are_the_cores_of_a_cpu_pool(pool: str, expected: Share) -> None:
+    assert share(pool, 6) == expected
+
+
+@pytest.mark.parametrize(("num_instances", "num_threads"), [(0, 1), (1, 0)])
+def test_a_share_of_nothing_is_a_mistake(num_instances: int, num_threads: int) -> None:
+    with pytest.raises(ValueError, match="needs an instance and a thread"):
+        Share(num_instances, num_threads)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "pool", "expected"),
+    [
+        (TritonOverrides(instances=2), "cpu", Share(2, 3)),
+        (TritonOverrides(instances=4), "cpu", Share(4, 1)),
+        (TritonOverrides(instances=8), "cpu", Share(8, 1)),
+        (TritonOverrides(threads=2), "cpu", Share(1, 2)),
+        (TritonOverrides(instances=2, threads=6), "cpu", Share(2, 6)),
+        (TritonOverrides(instances=3), "gpu", Share(3, 1)),
+        (TritonOverrides(queue_delay_us=5, max_batch=8), "cpu", Share(1, 6)),
+    ],
+)
+def test_what_is_asked_for_changes_the_share_and_the_rest_of_the_cores_follows(
+    overrides: TritonOverrides, pool: str, expected: Share
+) -> None:
+    assert share(pool, 6, overrides) == expected
+
+
+def test_more_threads_than_cores_are_said_and_as_many_are_not() -> None:
+    assert crowded(Share(2, 3), 6) is None
+    said = crowded(Share(2, 4), 6)
+    assert said is not None
+    assert said.startswith("warning: 2 × 4 threads of a model are more than the 6 cores")

@@ -23,7 +23,7 @@ from tritonclient.grpc import InferenceServerClient
 
 from serving.errors import UserError
 from serving.keys import changes
-from serving.local import welcome
+from serving.local import console
 from serving.local.devices import gpu_name
 from serving.local.folders import MAX_KEPT_RUNS, last_line, run_folder
 from serving.local.up import Grpc, UpOptions
@@ -325,7 +325,7 @@ def test_a_gateway_that_ends_takes_up_with_it_and_says_so(start: Callable[..., P
     ],
 )
 def test_the_printed_address_can_be_opened(host: str, url: str) -> None:
-    assert welcome.base_url(host, 9) == url
+    assert console.base_url(host, 9) == url
 
 
 def test_grpc_is_spoken_on_the_port_after_that_of_http_or_the_welcome_says_why_not() -> None:
@@ -337,19 +337,19 @@ def test_grpc_is_spoken_on_the_port_after_that_of_http_or_the_welcome_says_why_n
             Grpc.of(UpOptions(grpc_port=taken))
     assert Grpc.of(UpOptions(port=taken - 1)) == Grpc(taken, f"gRPC: 127.0.0.1:{taken}")
     assert Grpc.of(UpOptions(port=65535)).port is None
-    assert "gRPC: 127.0.0.1:9" in "\n".join(welcome.lines("u", [], [], Path(), 1.0, grpc="gRPC: 127.0.0.1:9"))
+    assert "gRPC: 127.0.0.1:9" in "\n".join(console.welcome("u", [], [], Path(), 1.0, grpc="gRPC: 127.0.0.1:9"))
 
 
 def test_the_curl_is_one_shell_command_with_the_sample_in_it() -> None:
     variant = Repository(COMMITTED).variant("digits-fp32")
-    words = shlex.split(welcome.curl_command("http://h:9", [variant]))
+    words = shlex.split(console.curl_command("http://h:9", [variant]))
     assert words[:3] == ["curl", "-s", "http://h:9/v2/models/digits/infer"]
     assert json.loads(words[-1]) == json.loads((variant.directory / "sample.json").read_text())
 
 
 def test_without_a_sample_the_curl_asks_what_every_server_answers() -> None:
-    assert welcome.curl_command("http://h:9", []) == "curl -s http://h:9/v2"
-    assert welcome.expected_answer([]) is None
+    assert console.curl_command("http://h:9", []) == "curl -s http://h:9/v2"
+    assert console.expected_answer([]) is None
 
 
 def test_a_sample_that_nobody_labelled_has_no_right_answer() -> None:
@@ -357,7 +357,7 @@ def test_a_sample_that_nobody_labelled_has_no_right_answer() -> None:
     assert labelled.record.sample is not None
     nobodys = replace(labelled.record.sample, label=None, index=None)
     unlabelled = replace(labelled, record=replace(labelled.record, sample=nobodys))
-    lines = welcome.lines("http://h:9", [], [unlabelled, labelled], Path(), 1.0)
+    lines = console.welcome("http://h:9", [], [unlabelled, labelled], Path(), 1.0)
     assert "try it:" in lines
     assert not [line for line in lines if "right" in line or "None" in line]
 

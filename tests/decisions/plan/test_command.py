@@ -12,8 +12,7 @@ import yaml
 
 from serving import cli
 from serving.decisions.profile import Settings
-from serving.local.config import UpConfig, overrides_of
-from serving.local.pool_options import read_pools
+from serving.local.pool_options import UpConfig, overrides_of, read_pools
 from tests.decisions.plan.conftest import Files
 
 

@@ -17,7 +17,7 @@ from serving.export.command import ExportOptions
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.data.reading import digits
-from serving.local.engines import installed
+from serving.local.devices import installed
 from serving.repository import Repository, Variant
 
 pytestmark = pytest.mark.models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.local.pool_log import PoolChanges
+from serving.local.console import PoolChanges
 from serving.settings import GatewaySettings
 
 SETTINGS = GatewaySettings.model_validate(

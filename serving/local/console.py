@@ -1,0 +1,261 @@
+"""What does `tandem up` print: its progress, its welcome, and then a line whenever a pool's state, its wanted servers or a model changes?
+
+Asks the gateway for its status once a second. How many servers would pay is decided by `serving/decisions/demand.py`; nothing is started or
+stopped here. Requests of clients never come this way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.status import Status
+
+from serving import http_client
+from serving.decisions.demand import Demand, pair_of, sentences, target_for
+from serving.decisions.wake import Target
+from serving.repository import Variant
+from serving.settings import GatewaySettings
+
+EVERY_S = 1.0  # how often `wake.next_target` is to be called
+GIVE_UP_S = 5.0  # a gateway that is so busy has other news
+MAX_INLINE_BYTES = 4096  # a longer body makes a command that nobody wants in a terminal; it is sent from its file then
+CURL_PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")  # that curl would ask for an http:// address
+MAX_BYTES = 2**20  # of what a probe is answered; a status of the gateway has some KB
+PROBE_TIMEOUT_S = 2.0  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
+
+
+class Progress:
+    """A live line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.done()
+
+    def say(self, line: str) -> None:
+        if self._status is not None:
+            self._status.update(line)
+        else:
+            self._console.print(f"tandem: {line}", markup=False)
+
+    def waiting(self, line: str) -> None:
+        """Something that may change many times: only worth a live line."""
+        if self._status is not None:
+            self._status.update(line)
+
+    @property
+    def is_live(self) -> bool:
+        return self._status is not None
+
+    def done(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+# -- the welcome --------------------------------------------------------------------------------------------------------
+
+
+def base_url(host: str, port: int) -> str:
+    """An address that can be opened on this machine: where it listens on all, loopback does."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def curl_command(url: str, variants: Iterable[Variant], *, wants_key: bool = False) -> str:
+    """A real input of the first model that has one; else a question that every server answers."""
+    direct = " --noproxy '*'" if any(os.environ.get(name) for name in CURL_PROXIES) else ""
+    key = ' -H "Authorization: Bearer $TANDEM_API_KEY"' if wants_key else ""
+    for variant in variants:
+        sample = variant.record.sample
+        if sample is None:
+            continue
+        file = variant.directory / sample.file
+        body = file.read_text(encoding="utf-8")
+        compact = json.dumps(json.loads(body), separators=(",", ":"))
+        data = compact if len(compact) <= MAX_INLINE_BYTES else f"@{file}"
+        target = f"{url}/v2/models/{variant.record.model}/infer"
+        return f"curl -s{direct} {target}{key} -H 'Content-Type: application/json' -d {shlex.quote(data)}"
+    return f"curl -s{direct} {url}/v2{key}"
+
+
+def expected_answer(variants: Iterable[Variant]) -> str | None:
+    """What is right, so that whoever tries it can tell; None where nobody labelled the sample."""
+    sample = next((it for variant in variants if (it := variant.record.sample)), None)
+    if sample is None or sample.index is None:
+        return None
+    name = "" if sample.label is None else f"'{sample.label}': "
+    return f"right is {name}the largest score is number {sample.index}, counted from 0"
+
+
+def welcome(
+    url: str,
+    pools: Iterable[tuple[str, str]],
+    variants: list[Variant],
+    logs: Path,
+    took_s: float,
+    *,
+    grpc: str = "",
+    page: str = "",
+    wants_key: bool = False,
+    is_ready: bool = True,
+    not_loaded: Iterable[str] = (),
+) -> list[str]:
+    """`grpc`: where it is spoken, or why it is not. `page`: the address of the page. `not_loaded`: a line for each."""
+    said = [
+        f"ready in {took_s:.1f} s: {url}" if is_ready else f"not ready: {url}",
+        *(f"  {line}" for line in not_loaded),
+    ]
+    said += (
+        []
+        if is_ready
+        else ["  the others are served; export what is missing again, or be ready without it: --allow-missing"]
+    )
+    said += [f"  {grpc}"] if grpc else []
+    said += [f"  page: {page}"] if page else []
+    said += [f"  {name} pool: {what}" for name, what in pools]
+    said += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
+    said.append(f"  {curl_command(url, variants, wants_key=wants_key)}")
+    if right := expected_answer(variants):
+        said += [f"  ({right})"]
+    return [*said, "", f"logs: {logs}", "Ctrl-C stops it"]
+
+
+# -- what changes later -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """A variant that no Triton of a pool could load, from a gateway's status."""
+
+    name: str
+    model: str
+    reason: str
+    is_missed: bool  # no other variant or pool serves the model
+
+    def __str__(self) -> str:
+        return f"not served: {self.name}: {self.reason}" + ("" if self.is_missed else f" ({self.model} is served)")
+
+
+def not_loaded(status: Mapping[str, Any]) -> list[NotLoaded]:
+    """Each once, however many pools it failed in."""
+    found = {
+        failure["name"]: NotLoaded(failure["name"], model, failure["reason"], told["public"] is None)
+        for model, told in status["models"].items()
+        for failure in told["not_loaded"]
+    }
+    return list(found.values())
+
+
+class PoolChanges:
+    """What was said last, so that only changes are said."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._pair = pair_of(settings.pools)
+        self._states: dict[str, str] = {}
+        self._wanted: Target | None = None
+        self._served: dict[str, str] | None = None
+
+    def lines(self, status: Mapping[str, Any], now: float) -> list[str]:
+        """From a gateway's status. Nothing is said at the first look."""
+        pools: Mapping[str, Any] = status["pools"]
+        states = {name: str(pool["state"]) for name, pool in pools.items()}
+        said = [f"{name}: {state}" for name, state in states.items() if self._states.get(name, state) != state]
+        self._states = states
+        said += self._of_models(status)
+        if self._pair is None:
+            return said
+        demands = {name: _demand(pool) for name, pool in pools.items()}
+        old = self._wanted
+        self._wanted = target_for(old, now, self._pair, demands)
+        return said if old is None else said + sentences(old, self._wanted, self._pair, demands)
+
+    def _of_models(self, status: Mapping[str, Any]) -> list[str]:
+        """Variants that came in another version or with other files, and those that could not be loaded."""
+        old = self._served
+        new = {
+            v["name"]: f"served: {v['name']} ({v['digest'][:19]})"
+            for m in status["models"].values()
+            for v in m["variants"]
+        }
+        new |= {failure.name: str(failure) for failure in not_loaded(status)}
+        self._served = new
+        if old is None:
+            return []
+        gone = [f"no longer served: {name}" for name in sorted(old.keys() - new.keys())]
+        return [line for name, line in sorted(new.items()) if old.get(name) != line] + gone
+
+
+def _demand(pool: Mapping[str, Any]) -> Demand:
+    num_ready = sum(bool(server["alive"] and server["variants"]) for server in pool["servers"])
+    return Demand(pool["demand_replicas"], pool["demand_only_replicas"], num_ready, pool["demand_unseen_replicas"])
+
+
+async def print_changes(
+    url: str, settings: GatewaySettings, say: Callable[[str], None], key: str | None = None
+) -> None:
+    """Until it is cancelled. `key`: an API key, if the gateway wants one."""
+    changes = PoolChanges(settings)
+    while True:
+        with contextlib.suppress(OSError, ValueError):  # its end is told by others
+            status = await asyncio.to_thread(read_status, url, GIVE_UP_S, key)
+            for line in changes.lines(status, time.monotonic()):
+                say(line)
+        await asyncio.sleep(EVERY_S)
+
+
+# -- what servers say of themselves -------------------------------------------------------------------------------------
+
+
+async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | None = None) -> int | None:
+    """HTTP status of a GET request, with an API key if there is one, None where nothing answers."""
+    parts = urlsplit(url)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await http_client.get(
+                parts.hostname or "", parts.port or 80, parts.path or "/", headers, MAX_BYTES
+            )
+    except (OSError, ValueError):  # TimeoutError is one
+        return None
+    return answer.status
+
+
+def read_status(url: str, timeout_s: float = GIVE_UP_S, key: str | None = None) -> dict[str, Any]:
+    """The status of a gateway, with an API key if it wants one. Raises OSError or ValueError where it does not answer."""
+    status: dict[str, Any] = _answer("GET", url, "/admin/status", {} if key is None else {"X-API-Key": key}, timeout_s)
+    return status
+
+
+def read_index(triton: str, timeout_s: float = GIVE_UP_S) -> list[dict[str, Any]]:
+    """A Triton's own. Raises OSError or ValueError where it does not answer."""
+    index: list[dict[str, Any]] = _answer("POST", triton, "/v2/repository/index", {}, timeout_s)
+    return index
+
+
+def _answer(method: str, url: str, path: str, headers: dict[str, str], timeout_s: float) -> Any:
+    with contextlib.closing(http_client.Connection(url, timeout_s)) as connection:
+        answer = connection.send(http_client.request_bytes(method, url, path, headers))
+    if answer.status != 200:
+        raise ConnectionError(f"{url}{path} answered {answer.status}")
+    return json.loads(answer.body)
