@@ -1,6 +1,7 @@
 """Where requests go with a slow cheap pool and a fast dear one, and what is left when one of them is killed.
 
-One row: 20 ms at price 1, or 4 ms at price 10. 32 rows: 320 ms, or 8 ms. So few rows are cheaper on the slow one, many on the fast one.
+One row: 80 ms at price 1, or 20 ms at price 10. 32 rows: 1,280 ms, or 32 ms. So few rows are cheaper on the slow one, many on the fast one.
+Times are long beside what a busy machine adds to them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.local.harness import Program, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 FAST, SLOW = "emulated-fast", "emulated-slow"
-POINTS = {SLOW: [(1, 0.02), (32, 0.32)], FAST: [(1, 0.005), (32, 0.008)]}
+POINTS = {SLOW: [(1, 0.08), (32, 1.28)], FAST: [(1, 0.02), (32, 0.032)]}
 PRICES = {SLOW: 1.0, FAST: 10.0}
 
 
@@ -65,7 +66,7 @@ def test_few_rows_go_to_the_slow_cheap_pool_and_many_to_the_fast_dear_one(two: T
 
 
 def test_what_the_cheap_pool_would_answer_late_is_spilled_to_the_other(two: Two) -> None:
-    replies = [two.gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "18"}) for _ in range(20)]
+    replies = [two.gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "75"}) for _ in range(20)]
     good = [where(reply) for reply in replies if reply.status == 200]
     assert good  # on a busy machine some are late
     assert set(good) == {(FAST, "spill")}
@@ -77,7 +78,7 @@ def test_what_only_one_pool_can_answer_in_time_is_demand_for_that_one_alone(two:
 
     wait_until(lambda: only(FAST) < 0.001, "earlier demand is forgotten", limit_s=120)
     for _ in range(3):
-        assert two.gateway.infer(FULL, headers={"Tandem-Deadline-Ms": "250"}).status in (200, 503, 504)
+        assert two.gateway.infer(FULL, headers={"Tandem-Deadline-Ms": "1000"}).status in (200, 503, 504)
     assert only(FAST) > 0.001
     assert only(SLOW) < only(FAST)
 
@@ -161,7 +162,7 @@ def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not
         """On a busy machine the server has answered before it is killed."""
         wait_until(lambda: two.serves(SLOW), "it serves")
         deadly = Asked(two.gateway, FULL, pin)
-        # It takes 0.32 s; what the gateway asks for itself is over at the second look.
+        # It takes 1.28 s; what the gateway asks for itself is over at the second look.
         wait_until(
             lambda: deadly.reply or all(metric(two.gateway, "tandem_in_flight", pool=SLOW) for _ in range(3)),
             "it is sent",
