@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from serving.cli import main
-from serving.cluster.api import METADATA_ONLY
-from serving.cluster.kubeconfig import connect
+from serving.cluster.api import METADATA_ONLY, connect
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import CHART, Nodes, SignIn, drop_namespace, new_namespace

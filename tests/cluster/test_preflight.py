@@ -13,8 +13,8 @@ import yaml
 from serving.cluster.objects.namespace import Event, Limit, LimitRange, Quota, StorageClass, VolumeClaim
 from serving.cluster.objects.nodes import Node, NodePool, Taint
 from serving.cluster.objects.pods import ContainerSpec, Pod, PodSpec
-from serving.cluster.preflight.checks import MIN_SERVER_VERSION, findings
-from serving.cluster.preflight.default import DEFAULT, OPTIONAL
+from serving.cluster.preflight.checks import MIN_SERVER_VERSION, Finding, State, exit_status
+from serving.cluster.preflight.command import findings
 from serving.cluster.preflight.facts import (
     HTTP_ROUTE,
     METRICS,
@@ -26,8 +26,15 @@ from serving.cluster.preflight.facts import (
     MetricsApi,
     Secret,
 )
-from serving.cluster.preflight.finding import Finding, State, exit_status
-from serving.cluster.preflight.requirements import Kind, PodGroup, Requirements, requirements, with_gpu_pool
+from serving.cluster.preflight.requirements import (
+    DEFAULT,
+    OPTIONAL,
+    Kind,
+    PodGroup,
+    Requirements,
+    requirements,
+    with_gpu_pool,
+)
 from serving.cluster.snapshot import Snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -566,7 +573,9 @@ def test_the_default_that_is_asked_for_is_what_the_chart_renders() -> None:
             PodGroup(it.owner, it.count, PodSpec(tuple(map(amounts_of, it.spec.containers)))) for it in found.pods
         ),
     )
-    assert asked == DEFAULT, "the chart's default has changed: serving/cluster/preflight/default.py is to say the same"
+    assert asked == DEFAULT, (
+        "the chart's default has changed: serving/cluster/preflight/requirements.py is to say the same"
+    )
 
 
 def test_the_gpu_pool_that_is_asked_for_is_the_charts() -> None:

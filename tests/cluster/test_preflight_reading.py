@@ -15,11 +15,10 @@ from serving.cluster.objects.gpus import is_gpu, sign_of_gpu
 from serving.cluster.objects.namespace import Event, LimitRange, Quota
 from serving.cluster.objects.nodes import NodePool
 from serving.cluster.objects.pods import Pod
+from serving.cluster.preflight.checks import failed_pulls
 from serving.cluster.preflight.command import requirements_of
-from serving.cluster.preflight.default import DEFAULT
-from serving.cluster.preflight.images import failed_pulls
 from serving.cluster.preflight.quotas import own_use
-from serving.cluster.preflight.requirements import Kind, Resource, requirements
+from serving.cluster.preflight.requirements import DEFAULT, Kind, Resource, requirements
 from serving.errors import UserError
 
 Object = dict[str, Any]

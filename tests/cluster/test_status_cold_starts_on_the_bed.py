@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.kubeconfig import connect
+from serving.cluster.api import connect
 from serving.cluster.objects.pods import Deployment
 from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.state import Result, ScalerState
 from serving.cluster.snapshot import Snapshot
-from serving.cluster.status.collect import scaler_reports
+from serving.cluster.status.command import scaler_reports
 from serving.decisions.cold_start import ColdStart, Server
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed

@@ -1,4 +1,4 @@
-"""How `tandem cluster preflight` looks on a terminal and as JSON, its options and its exit code."""
+"""What `tandem cluster preflight` checks, in which order, and how that looks on a terminal and as JSON; its options and exit code."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 
 import yaml
 
-from serving.cluster.kubeconfig import connect
+from serving.cluster.api import connect
 from serving.cluster.objects.gpus import is_gpu
-from serving.cluster.preflight.checks import findings
-from serving.cluster.preflight.default import DEFAULT
-from serving.cluster.preflight.facts import collect
-from serving.cluster.preflight.finding import Finding, exit_status
-from serving.cluster.preflight.requirements import Requirements, requirements, with_gpu_pool
+from serving.cluster.preflight import checks
+from serving.cluster.preflight.checks import Finding, exit_status
+from serving.cluster.preflight.facts import Facts, collect
+from serving.cluster.preflight.gpus import gpu_findings, gpu_sizes
+from serving.cluster.preflight.quotas import limit_ranges, quotas
+from serving.cluster.preflight.requirements import DEFAULT, Requirements, requirements, with_gpu_pool
 from serving.errors import UserError
 
 
@@ -38,6 +39,25 @@ def run(
     else:
         print("\n".join([f"{connection}, for {wanted.source}", *map(_line, found)]))
     return code
+
+
+def findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
+    """In the order in which somebody would mend them."""
+    return (
+        checks.server_version(facts.server_version),
+        checks.namespace(facts),
+        *checks.rights(facts),
+        *checks.pod_security(facts),
+        checks.nodes(facts.cluster.nodes),
+        *gpu_findings(facts, wanted),
+        *gpu_sizes(wanted),
+        quotas(facts, wanted),
+        limit_ranges(facts, wanted),
+        checks.storage(facts, wanted),
+        *checks.images(facts),
+        *checks.apis(facts, wanted),
+        checks.network_policies(wanted),
+    )
 
 
 def requirements_of(rendered: Path | None, gpu: str | None, pull_secrets: tuple[str, ...]) -> Requirements:

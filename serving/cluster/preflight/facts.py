@@ -13,8 +13,7 @@ from enum import StrEnum
 from serving.cluster.api import METADATA_ONLY, Connection, Right
 from serving.cluster.client import ApiError
 from serving.cluster.objects.fields import at, condition, conditions, label, name_of
-from serving.cluster.preflight.default import OPTIONAL
-from serving.cluster.preflight.requirements import Kind, Requirements, Resource
+from serving.cluster.preflight.requirements import OPTIONAL, Kind, Requirements, Resource
 from serving.cluster.snapshot import Snapshot, look
 
 NODE_POOL = Kind("karpenter.sh", "v1", "NodePool")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from serving.cluster.gpu_pools import unweighed
-from serving.cluster.objects.gpus import GPU, listed, total
+from serving.cluster.objects.gpus import GPU, listed, total, unweighed
 from serving.cluster.objects.nodes import Node, NodePool, closed
+from serving.cluster.preflight.checks import Finding, State
 from serving.cluster.preflight.facts import Facts
-from serving.cluster.preflight.finding import Finding, State
 from serving.cluster.preflight.requirements import Requirements
 
 POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values

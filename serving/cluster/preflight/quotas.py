@@ -11,8 +11,8 @@ from decimal import Decimal
 
 from serving.cluster.objects.namespace import Limit, Quota
 from serving.cluster.objects.pods import ContainerSpec, Pod
+from serving.cluster.preflight.checks import Finding, State, unseen
 from serving.cluster.preflight.facts import Facts
-from serving.cluster.preflight.finding import Finding, State, unseen
 from serving.cluster.preflight.requirements import Requirements
 
 # The same under two names: a quota may say `cpu` for requests.cpu and count/pods for pods.

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from serving.cluster.client import ApiError, Client, Query, UnknownAnswer
+from serving.cluster.client import ACCOUNT, ApiError, Client, Query, ServiceAccount, UnknownAnswer
 from serving.cluster.objects.fields import POOL, RELEASE
 from serving.cluster.objects.pods import Deployment
-from serving.cluster.scaler import service_account
 from serving.cluster.snapshot import look, with_nodes_of
 from serving.decisions.cold_start import Server
 from serving.errors import EnvironmentFault, TandemError
@@ -32,12 +31,12 @@ class Unknowable(EnvironmentFault):
 
 def connect(context: str | None, namespace: str | None, account: Path | None = None) -> Client:
     """The API server of the pod that this runs in, else that of a kubeconfig's context. Raises TandemError, ModuleNotFoundError."""
-    account = service_account.ACCOUNT if account is None else account
+    account = account or ACCOUNT
     if context is None and (account / "token").exists():
-        return service_account.ServiceAccount.of_this_pod(namespace, account)
-    from serving.cluster import kubeconfig
+        return ServiceAccount.of_this_pod(namespace, account)
+    from serving.cluster import api
 
-    return kubeconfig.connect(context, namespace)
+    return api.connect(context, namespace)
 
 
 def replicas_of_pools(

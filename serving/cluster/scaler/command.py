@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.discovery import GatewayNames
+from serving.cluster.scaler.gateways import GatewayNames
 from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler

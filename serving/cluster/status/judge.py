@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from serving.cluster.gpu_pools import unweighed
 from serving.cluster.objects.fields import GATEWAY, TRITON
+from serving.cluster.objects.gpus import unweighed
 from serving.cluster.objects.nodes import NodeClaim
 from serving.cluster.objects.pods import Deployment, Pod
 from serving.cluster.snapshot import Snapshot

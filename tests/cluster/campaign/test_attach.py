@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.campaign.attach import CampaignJob, is_ours, only
+from serving.cluster.campaign.command import CampaignJob, is_ours, only
 from serving.cluster.campaign.ending import JobCommands
 from serving.cluster.campaign.manifests import job as manifest
 from serving.cluster.objects.fields import Object

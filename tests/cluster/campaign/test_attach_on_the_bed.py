@@ -11,9 +11,9 @@ import pytest
 
 from loadtest.records import read_manifest
 from loadtest.report import build as report
+from serving.cluster.api import connect
 from serving.cluster.campaign.ending import Delivery, JobCommands, to_the_end
 from serving.cluster.campaign.follow import JobFollower
-from serving.cluster.kubeconfig import connect
 from serving.errors import EnvironmentFault
 from tests.cluster.bed.api import until
 from tests.cluster.campaign.test_campaign_on_the_bed import CAMPAIGN, LOAD, Place, Running, gateway, place

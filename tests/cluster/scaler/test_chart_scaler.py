@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.client import ApiError
+from serving.cluster.client import ApiError, ServiceAccount
 from serving.cluster.objects.fields import name_of
-from serving.cluster.scaler import cluster_state, service_account
+from serving.cluster.scaler import cluster_state
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.service_account import ServiceAccount
 from tests.cluster.bed.cluster import Bed, Failed
 from tests.cluster.conftest import CHART, Nodes
 from tests.cluster.release import PROFILES, Release
@@ -47,7 +46,7 @@ def account(bed: Bed, release: Release, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "token").write_text(bed.kubectl("create", "token", name, "-n", release.namespace))
     (tmp_path / "ca.crt").write_bytes((bed.layout.certificates / "ca.crt").read_bytes())
     (tmp_path / "namespace").write_text(release.namespace)
-    monkeypatch.setattr(service_account, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(cluster_state, "ACCOUNT", tmp_path)
     monkeypatch.setattr(cluster_state, "EVERY_S", 0.2)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(bed.layout.ports.api))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.cluster.scaler.liveness import QUIET_S, SilenceLog
+from serving.cluster.scaler.reconcile import QUIET_S, SilenceLog
 
 A, B = "10.0.0.1:9090", "10.0.0.2:9090"
 

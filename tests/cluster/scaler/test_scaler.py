@@ -23,7 +23,7 @@ import grpc
 import pytest
 
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.discovery import GatewayNames
+from serving.cluster.scaler.gateways import GatewayNames
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.cluster.client import Unreachable
+from serving.cluster.client import ServiceAccount, Unreachable, UnusableAccount
 from serving.cluster.objects.fields import name_of
 from serving.cluster.scaler import cluster_state
-from serving.cluster.scaler.service_account import ServiceAccount, UnusableAccount
 from tests.cluster.servers import answering, nobody
 
 HERE = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}

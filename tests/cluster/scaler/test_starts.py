@@ -9,10 +9,8 @@ import pytest
 
 from serving.cluster.scaler import reconcile
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.discovery import GatewayNames
-from serving.cluster.scaler.liveness import RestartDetector
-from serving.cluster.scaler.reconcile import Reconciler, Round
-from serving.cluster.scaler.reports import GatewayReport
+from serving.cluster.scaler.gateways import GatewayNames, GatewayReport
+from serving.cluster.scaler.reconcile import Reconciler, RestartDetector, Round
 from serving.cluster.scaler.state import ScalerState
 from serving.decisions.demand import Demand
 from serving.decisions.scaling import pool_groups

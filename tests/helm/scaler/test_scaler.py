@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from serving.cli import cli
-from serving.cluster.preflight.finding import exit_status
+from serving.cluster.preflight.checks import exit_status
 from serving.cluster.preflight.gpus import gpu_sizes
 from serving.cluster.preflight.requirements import requirements
 from serving.decisions.scaling import pool_groups, unweighed

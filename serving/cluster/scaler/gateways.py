@@ -1,15 +1,17 @@
-"""What does one gateway publish of its demand? Reads its `/metrics/demand`, or an older one's `/metrics`, and parses it.
+"""Which gateways are there, and what demand does each publish? Looks up the names in `--gateways`, reads and parses `/metrics/demand`.
 
-Lines that nobody here needs are not parsed: an older gateway with many models publishes thousands, every second. Rule: a gateway whose
-numbers cannot be right has not reported. A look may not wait for a gateway that trickles, and stopping must not wait for a look: so reading
-is a coroutine that can be cancelled, and no thread.
+A look-up may hang for half a minute where a resolver is gone, so it has a thread that nobody waits for; until it ends, the last known
+addresses stay. Reading a gateway is a coroutine instead, because one that trickles must not hold up the scaler, nor its end. Of an older
+gateway's `/metrics` only the lines needed are parsed: it may publish thousands. Rule: a gateway whose numbers cannot be right has not
+reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -17,6 +19,73 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving import http_client
 from serving.decisions.demand import Demand
+from serving.gateway.fleet.addresses import LOOK_S, NoAddress, is_literal, look_up_now, split
+
+Resolve = Callable[[str, int], list[str]]  # raises NoAddress, or another OSError where nobody could tell
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    address: str
+    port: int
+
+    @property
+    def text(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """`problem`: why a name could not be looked up, in words; empty where all could be. `are_known`: all could be, this time."""
+
+    places: tuple[Endpoint, ...]
+    problem: str = ""
+    are_known: bool = True
+
+
+class GatewayNames:
+    """Asked at every look; never waits."""
+
+    def __init__(self, urls: Sequence[str], resolve: Resolve = look_up_now) -> None:
+        self._resolve = resolve
+        self._names = [_Name(*split(url)) for url in urls]
+
+    def look(self, now: float) -> Addresses:
+        for name in self._names:
+            name.look(now, self._resolve)
+        places = {place: None for name in self._names for place in name.places}
+        problem = next((name.problem for name in self._names if name.problem), "")
+        return Addresses(tuple(places), problem, all(name.is_known for name in self._names))
+
+
+class _Name:
+    """What was not looked up yet is not known."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._asked_at = float("-inf")
+        self._thread: threading.Thread | None = None
+        self.places: tuple[Endpoint, ...] = (Endpoint(host, port),) if is_literal(host) else ()
+        self.problem = ""
+        self.is_known = is_literal(host)
+
+    def look(self, now: float, resolve: Resolve) -> None:
+        is_asked = self._thread is not None and self._thread.is_alive()
+        if is_literal(self._host) or is_asked or now - self._asked_at < LOOK_S:
+            return
+        self._asked_at = now
+        self._thread = threading.Thread(target=self._ask, args=(resolve,), name=f"look-up of {self._host}", daemon=True)
+        self._thread.start()
+
+    def _ask(self, resolve: Resolve) -> None:
+        try:
+            self.places = tuple(Endpoint(address, self._port) for address in resolve(self._host, self._port))
+            self.problem, self.is_known = "", True
+        except NoAddress:
+            self.places, self.problem, self.is_known = (), f"{self._host} has no address", True
+        except OSError as error:
+            self.problem, self.is_known = f"{self._host} cannot be looked up ({error.strerror or error})", False
+
 
 LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
 # All metrics of 50 models with two variants on two pools are 1 MB; reading 8 MiB takes 2 s of a core at worst (measured).
