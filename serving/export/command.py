@@ -25,7 +25,7 @@ from serving.export.options import SIZES, ExportOptions, check, default_name, so
 from serving.export.pipeline import Outcome
 from serving.export.progress import Progress
 from serving.export.recipes import RecipeModel
-from serving.export.sources import applies
+from serving.export.sources import checks
 from serving.export.sources.graphs import examples
 from serving.export.speed import EnginePython
 from serving.repository import PASSED, UNTRAINED, Variant
@@ -116,7 +116,7 @@ def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
 
 def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
     """Raises UserError for options that this model does not read."""
-    given = applies.said(options)
+    given = checks.said(options)
     is_int8 = "int8" in exported.precisions
     unread = {
         "max_batch_size": (not exported.max_batch_size, "it is served without batches"),
@@ -127,7 +127,7 @@ def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
     }
     for name, (is_unread, why) in unread.items():
         if is_unread and name in given:
-            raise UserError(f"{applies.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
+            raise UserError(f"{checks.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
 
 
 def _spec(options: ExportOptions, model: str) -> ExportSpec:

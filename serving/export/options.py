@@ -16,14 +16,14 @@ from pathlib import Path
 
 from serving.errors import UserError
 from serving.export import publish, recipes, sources
-from serving.export.data import folders, tables
+from serving.export.data import folders, texts
 from serving.export.data import reading as digits
-from serving.export.data.class_names import ClassNames
+from serving.export.data.dataset import ClassNames
 from serving.export.data.npz import LABELS, check_labels, read_arrays
 from serving.export.data.reading import KINDS
 from serving.export.exported_model import DEFAULT_OPSET, SourceOptions
 from serving.export.gates.custom import check_metric
-from serving.export.sources import applies
+from serving.export.sources import checks
 from serving.repository import PRECISIONS, Repository, check_model_name
 from serving.repository.preprocessing import Preprocessing
 from serving.repository.preprocessing import from_json as preprocessing_from_json
@@ -82,7 +82,7 @@ class ExportOptions:
     def __post_init__(self) -> None:
         """Raises UserError for a source that nothing reads."""
         if self.variant is not None:
-            kind = applies.READY_MADE
+            kind = checks.READY_MADE
         elif recipes.is_recipe(self.source):
             kind = self.source.partition(":")[0]
         else:
@@ -102,7 +102,7 @@ def check(options: ExportOptions) -> None:
             raise UserError(f"there is nothing at {option} '{path}'")
     if options.payload is not None and not _is_writable(options.payload):
         raise UserError(f"--payload {options.payload} cannot be written")
-    applies.refuse(options.kind, options)
+    checks.refuse(options.kind, options)
     _check_together(options)
     if options.variant is not None:
         Repository(options.repository).variant(f"{options.model}-fp32")
@@ -135,8 +135,8 @@ def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
         if labels is not None:
             folders.listed(path, classes)
     elif path.suffix in (".csv", ".jsonl"):
-        for where, row in tables.rows_of(path):
-            tables.line(where, row if labels is not None else {**row, "label": None}, classes)
+        for where, row in texts.rows_of(path):
+            texts.line(where, row if labels is not None else {**row, "label": None}, classes)
     elif path.suffix == ".npz" or zipfile.is_zipfile(path):
         arrays = read_arrays(path)
         if labels is not None and LABELS in arrays:
@@ -159,9 +159,9 @@ def _labels(options: ExportOptions) -> tuple[str, ...] | None:
 def _check_together(options: ExportOptions) -> None:
     """Raises UserError for options that need another one, or exclude each other."""
     kind = options.kind
-    has_data = options.data is not None or kind in (*recipes.TRAINED, applies.READY_MADE)
-    if not has_data and (useless := [name for name in ("keeps_data", "payload") if name in applies.said(options)]):
-        raise UserError(f"{applies.APPLIES[useless[0]][0]} is about the data, and there is none: give some with --data")
+    has_data = options.data is not None or kind in (*recipes.TRAINED, checks.READY_MADE)
+    if not has_data and (useless := [name for name in ("keeps_data", "payload") if name in checks.said(options)]):
+        raise UserError(f"{checks.APPLIES[useless[0]][0]} is about the data, and there is none: give some with --data")
     if not has_data or kind == recipes.SPEED:
         judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
         judging += ["--metric"] if options.metric else []
@@ -171,11 +171,11 @@ def _check_together(options: ExportOptions) -> None:
     if options.accepts_ungated and options.data is not None:
         raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
     if options.example is not None and (sizes := [name for name in SIZES if getattr(options, name) is not None]):
-        raise UserError(f"{applies.APPLIES[sizes[0]][0]} is for inputs that are made up, and --example gives them")
+        raise UserError(f"{checks.APPLIES[sizes[0]][0]} is for inputs that are made up, and --example gives them")
     if options.precisions and "int8" not in options.precisions:
         for name in ("calibration", "int8_range"):
-            if name in applies.said(options):
-                raise UserError(f"{applies.APPLIES[name][0]} is for INT8, which --precision leaves out")
+            if name in checks.said(options):
+                raise UserError(f"{checks.APPLIES[name][0]} is for INT8, which --precision leaves out")
     folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]
     if options.max_bad_ratio is not None and not folders:
         raise UserError("--max-bad-images is for a folder of images, as --data or --calibration")

@@ -22,8 +22,8 @@ from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.data.reading import read
 from serving.export.exported_model import Run
-from serving.export.gates import file, refusals, rows
-from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, digits
+from serving.export.gates import file, rows
+from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, NonFinite, RowsDiffer, digits
 from serving.export.gates.metrics import Measurement, count_non_finite, measure
 from serving.export.onnx_session import Session
 from serving.export.progress import Progress
@@ -88,7 +88,7 @@ class Rerun:
     def _outcome(self, variant: Variant, run: Run) -> Outcome:
         answers = onnx_session.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
-            raise refusals.NonFinite(variant.name, "its answers on the data", count)
+            raise NonFinite(variant.name, "its answers on the data", count)
         checks, notes = self._measured(variant, answers)
         if (recorded := variant.record.gate.check(ROW_DIFFERENCE)) is not None and self._size:
             checks.append(self._rows(variant, run, recorded))
@@ -147,9 +147,7 @@ class Rerun:
         difference, size = rows.largest_row_difference(variant.name, run, self._data.inputs, self._size)
         check = replace(recorded, value=digits(difference))
         if not check.has_passed:
-            raise refusals.RowsDiffer(
-                variant.name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})"
-            )
+            raise RowsDiffer(variant.name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
         return check
 
     def _fp32_answers(self) -> list[NDArray[Any]]:

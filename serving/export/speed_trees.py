@@ -16,8 +16,8 @@ from sklearn.model_selection import train_test_split  # type: ignore[import-unty
 
 from serving.export.exported_model import Arrays, SourceOptions
 from serving.export.progress import silent
-from serving.export.sources.estimators import sklearn_file
-from serving.export.sources.estimators.estimator import FEATURES
+from serving.export.sources import sklearn_file
+from serving.export.sources.sklearn_estimator import FEATURES
 
 NUM_ROUNDS = 100  # scikit-learn's own default; each makes a tree for each of the ten classes
 _SEED = 0

@@ -38,7 +38,7 @@ from serving.export.exported_model import SourceOptions
 from serving.export.job import ExportSpec
 from serving.export.publish import writing
 from serving.export.recording import ProvenVariant
-from serving.export.sources import applies, onnx_file
+from serving.export.sources import checks, onnx_file
 from serving.repository import Record, Repository, Speed
 from serving.repository.preprocessing import ImagePreprocessing
 from serving.repository.preprocessing import to_json as preprocessing_json
@@ -408,10 +408,10 @@ def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> N
 
 def test_every_field_stands_in_the_table_of_what_reads_it_and_every_kind_is_in_it() -> None:
     fields = set(command.ExportOptions.__dataclass_fields__)
-    assert fields - {"source", "repository", "model", "kind"} == {*applies.APPLIES}
-    assert {*SourceOptions.__dataclass_fields__} - {"example_name"} <= {*applies.APPLIES}
-    kinds = {kind for kind in sources.KINDS if kind not in applies.FINER} | {*applies.HF, *recipes.TRAINED}
-    assert kinds | {applies.SPEED, applies.READY_MADE} == {*applies.KINDS}
+    assert fields - {"source", "repository", "model", "kind"} == {*checks.APPLIES}
+    assert {*SourceOptions.__dataclass_fields__} - {"example_name"} <= {*checks.APPLIES}
+    kinds = {kind for kind in sources.KINDS if kind not in checks.FINER} | {*checks.HF, *recipes.TRAINED}
+    assert kinds | {checks.SPEED, checks.READY_MADE} == {*checks.KINDS}
 
 
 DATA = ("--data", str(PAYLOAD))
@@ -805,7 +805,7 @@ def test_a_pickle_asks_for_the_packages_that_convert_it(monkeypatch: pytest.Monk
 
 ENDLESS = """
 import sys, threading
-from serving.export.sources.graphs.trial import Trial
+from serving.export.sources.graphs.runnable import Trial
 run = Trial.run
 def told(self, inputs):
     threading.Timer(0.5, print, ["running"], {"flush": True}).start()

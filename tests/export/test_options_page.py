@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from serving.export.sources.applies import APPLIES, EVERY, KINDS
+from serving.export.sources.checks import APPLIES, EVERY, KINDS
 
 from .conftest import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from serving.errors import UserError
 from serving.export import ready_made
 from serving.export.data.reading import digits
-from serving.export.gates.refusals import AccuracyLost
+from serving.export.gates.limits import AccuracyLost
 from serving.export.job import ExportSpec
 from serving.export.progress import silent
 from serving.export.publish import publish, writing

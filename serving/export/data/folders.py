@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.data.class_names import ClassNames
-from serving.export.data.dataset import IMAGES, MAX_BYTES, Dataset
-from serving.export.data.text_files import csv_rows
+from serving.export.data.dataset import IMAGES, MAX_BYTES, ClassNames, Dataset
+from serving.export.data.texts import csv_rows
 from serving.export.exported_model import NUMPY_TYPES
 from serving.export.progress import Progress, Warn
 from serving.preprocessing import images

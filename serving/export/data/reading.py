@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.data import folders, tables
+from serving.export.data import folders, texts
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_npz
 from serving.export.progress import Progress, Warn, silent, to_stderr
@@ -79,7 +79,7 @@ def read(
         raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}; give {KINDS}")
     if path.suffix in (".csv", ".jsonl"):
         text_wanted = _text_preprocessing(path, preprocessing)
-        return tables.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
+        return texts.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
         return read_npz(path, inputs, num_labels, has_batch=has_batch)
     raise UserError(f"{path} is of no kind that can be read; give {KINDS}")

@@ -15,10 +15,22 @@ from numpy.typing import NDArray
 from serving.errors import GateRefused
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, Run
-from serving.export.gates import refusals, rows
+from serving.export.gates import rows
 from serving.export.gates.custom import Metric, custom_checks
 from serving.export.gates.file import row_limit
-from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE, TOP1, Limits
+from serving.export.gates.limits import (
+    ROUGH_ROWS,
+    ROW_DIFFERENCE,
+    TOP1,
+    AccuracyLost,
+    AnswersDiffer,
+    AnswersMoved,
+    Limits,
+    NonFinite,
+    RowsDiffer,
+    ShapesDiffer,
+    spoken,
+)
 from serving.export.gates.metrics import count_non_finite, measure
 from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository import AGREEMENT, LABELS, NOTHING, OTHER, UNTRAINED, Check, Gate
@@ -96,10 +108,10 @@ def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
         return None
     if check.metric == TOP1 and check.reference is not None and check.limit is not None:
         drop = round(check.reference - check.limit, 6)
-        return refusals.AccuracyLost(name, check.value, check.reference, drop, reference_name)
+        return AccuracyLost(name, check.value, check.reference, drop, reference_name)
     if check.metric == "probability_difference" and check.limit is not None:
-        return refusals.AnswersMoved(name, check.value, check.limit, reference_name)
-    return refusals.AnswersDiffer(name, check, reference_name)
+        return AnswersMoved(name, check.value, check.limit, reference_name)
+    return AnswersDiffer(name, check, reference_name)
 
 
 def _is_finite(check: Check) -> bool:
@@ -119,22 +131,22 @@ def _answers(name: str, run: Run, inputs: Arrays, max_batch_size: int) -> list[N
     except CannotRun as problem:
         if problem.num_rows > 1:
             in_batches(run, {key: values[:1] for key, values in inputs.items()}, 1, name)
-            raise refusals.RowsDiffer(name, problem.num_rows, f"it fails: {problem.reason}") from None
+            raise RowsDiffer(name, problem.num_rows, f"it fails: {problem.reason}") from None
         raise
 
 
 def _check_comparable(name: str, found: Outputs, reference: Outputs, reference_name: str) -> None:
     _check_finite(name, found, "its answers on the held-out data")
-    _check_finite(name, reference, f"{refusals.spoken(reference_name)}'s answers on the held-out data")
+    _check_finite(name, reference, f"{spoken(reference_name)}'s answers on the held-out data")
     for index in range(max(len(found), len(reference))):
         shape, wanted = (list(v[index].shape) if index < len(v) else [] for v in (found, reference))
         if shape != wanted:
-            raise refusals.ShapesDiffer(name, index, shape, wanted, reference_name)
+            raise ShapesDiffer(name, index, shape, wanted, reference_name)
 
 
 def _check_finite(name: str, outputs: Outputs, where: str) -> None:
     if count := sum(count_non_finite(values) for values in outputs):
-        raise refusals.NonFinite(name, where, count)
+        raise NonFinite(name, where, count)
 
 
 def _row_checks(
@@ -145,6 +157,6 @@ def _row_checks(
     difference, size = rows.largest_row_difference(name, run, inputs, max_batch_size)
     check = judged(difference)
     if not check.has_passed:
-        raise refusals.RowsDiffer(name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
+        raise RowsDiffer(name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
     assert check.metric == ROW_DIFFERENCE
     return [check]

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported_model import NUMPY_TYPES, ExportedModel
-from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS
+from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS, NonFinite
 from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.refusals import NonFinite
 from serving.export.onnx_parts import MAX_IR_VERSION
 from serving.export.onnx_session import Session, first_line
 from serving.repository import Record, Tensor

@@ -16,9 +16,16 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, ExportedModel, Run, num_rows, spread
 from serving.export.gates import rows
-from serving.export.gates.limits import EXACT_ROWS, Limits
+from serving.export.gates.limits import (
+    EXACT_ROWS,
+    Degenerate,
+    FrameworkDiffers,
+    Limits,
+    NonFinite,
+    NotDynamic,
+    RowsDiffer,
+)
 from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.refusals import Degenerate, FrameworkDiffers, NonFinite, NotDynamic, RowsDiffer
 from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository.preprocessing import TextPreprocessing
 

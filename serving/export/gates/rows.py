@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.export.exported_model import Arrays, Run
+from serving.export.gates.limits import RowsDiffer
 from serving.export.gates.metrics import row_difference
-from serving.export.gates.refusals import RowsDiffer
 from serving.export.onnx_session import CannotRun, in_batches
 
 

@@ -16,7 +16,7 @@ from serving.export.data.dataset import Dataset
 from serving.export.data.reading import digits as digits_data
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.pytorch.torch_export import to_onnx
+from serving.export.sources.torch_export import to_onnx
 from serving.repository import CLASSIFICATION, Tensor
 from serving.repository.preprocessing import PROBABILITIES, ImagePreprocessing
 

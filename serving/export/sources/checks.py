@@ -1,20 +1,98 @@
-"""What is wrong about a model file before the framework that opens it is there, and before anything in it runs?
+"""What can be refused before the framework that reads a source is imported: options that its kind ignores, and wrong files.
 
-A folder of transformers and a user's own module are checked beside their loaders, which need no framework for that.
+One table says which option means something to which kind of source. It is asked before anything long begins, and again where
+a source turns out to be of a finer kind. Folders of transformers and users' own modules are checked beside their loaders, which
+need no framework for that. Rule: an option that a kind does not read is refused by name, never ignored; an option of every kind
+has its row all the same.
 """
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from serving.errors import UserError
 from serving.export.exported_model import SourceOptions
-from serving.export.sources import applies
+
+EMBEDDING, IMAGES, TEXTS = "hf embedding", "hf images", "hf texts"
+READY_MADE, SPEED = "ready-made", "speed"
+BUILT = ("digits", "minilm", "efficientnet-lite0")
+HF = (EMBEDDING, IMAGES, TEXTS)
+FINER = {"hf": HF}  # kind -> the kinds that it may turn out to be
+KINDS = {  # kind -> what a message calls it
+    EMBEDDING: "a sentence embedding",
+    IMAGES: "an image classifier",
+    TEXTS: "a text classifier",
+    "module": "a module, whose own code says such things",
+    "onnx": "an ONNX file",
+    "sklearn": "a pickled estimator",
+    "keras": "a Keras file",
+    "digits": "digits, which is built as it is",
+    "minilm": "minilm, which is built as it is",
+    "efficientnet-lite0": "efficientnet-lite0, which is built as it is",
+    SPEED: "an untrained net, which is drawn as it is",
+    READY_MADE: "a ready-made variant, which is taken as it is and judged like its FP32",
+}
+EVERY = frozenset(KINDS)
+_MODELS = EVERY - {READY_MADE}
+_FILES = frozenset({"module", "onnx", "sklearn", "keras"})  # that do not say all of themselves
+_TRAINED = EVERY - {SPEED}
+_QUANTISED = _MODELS - {"sklearn"}  # trees stay FP32
+
+APPLIES: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spelled, the kinds that read it)
+    "variant": ("--variant", frozenset({READY_MADE})),
+    "precisions": ("--precision", _MODELS),
+    "data": ("--data", EVERY),
+    "labels": ("--labels", frozenset({"onnx"})),
+    "preprocessing": ("--preprocessing", frozenset({"onnx"})),
+    "layout": ("--layout", frozenset({"onnx"})),
+    "calibration": ("--calibration", _QUANTISED),
+    "example": ("--example", _FILES),
+    "is_trusted": ("--trust", EVERY),  # a permission; --metric asks for it too
+    "task": ("--task", _FILES | {*HF}),
+    "opset": ("--opset", _MODELS),
+    "max_batch_size": ("--max-batch", _MODELS),
+    "max_length": ("--max-length", frozenset({EMBEDDING, TEXTS, "onnx", "keras", "minilm", SPEED})),
+    "image_size": ("--image-size", frozenset({IMAGES, "onnx", "keras"})),
+    "pooling": ("--pooling", frozenset({EMBEDDING, "minilm"})),
+    "is_normalised": ("--normalise", frozenset({EMBEDDING, "minilm"})),
+    "metric": ("--metric", _TRAINED),
+    "limits": ("a limit", EVERY),  # of an untrained net only how far a row depends on its batch
+    "max_bad_ratio": ("--max-bad-images", EVERY),
+    "accepts_ungated": ("--i-accept-ungated", frozenset({*HF, *_FILES})),
+    "keeps_data": ("--keep-data", _MODELS),
+    "keeps_slow": ("--keep-slow", frozenset({READY_MADE})),
+    "queue_delay_us": ("--queue-delay-us", EVERY),
+    "is_for_tensorrt": ("--tensorrt", EVERY - {"sklearn"}),
+    "int8_range": ("--int8-range", _QUANTISED),
+    "seconds": ("--seconds", EVERY),
+    "payload": ("--payload", _MODELS),
+}
+
+
+def refuse(kind: str, options: Any) -> None:
+    """`options`: a dataclass whose defaults mean that nothing was said. Raises UserError for the first that is passed over."""
+    kinds = FINER.get(kind, (kind,))
+    for name in said(options):
+        spelled, readers = APPLIES.get(name, ("", EVERY))
+        if readers.isdisjoint(kinds):
+            raise UserError(f"{spelled} does not apply to {_called(kinds)}; leave it off")
+
+
+def said(options: Any) -> list[str]:
+    """The fields that are not as they are by default."""
+    return [field.name for field in fields(options) if field.init and getattr(options, field.name) != field.default]
+
+
+def _called(kinds: Collection[str]) -> str:
+    return KINDS[next(iter(kinds))] if len(kinds) == 1 else "a folder of transformers"
 
 
 def check_onnx(path: Path, options: SourceOptions) -> None:
-    applies.refuse("onnx", options)
+    refuse("onnx", options)
     if not path.exists():
         raise UserError(f"there is no file {path}")
 
@@ -24,12 +102,12 @@ def check_pickle(path: Path, options: SourceOptions) -> None:
         raise UserError(
             f"{path} is a pickle, and opening one runs what its maker put into it: say --trust if you trust them"
         )
-    applies.refuse("sklearn", options)
+    refuse("sklearn", options)
     _check_is_file(path)
 
 
 def check_keras(path: Path, options: SourceOptions) -> None:
-    applies.refuse("keras", options)
+    refuse("keras", options)
     _check_is_file(path)
     if not zipfile.is_zipfile(path):
         kind = (

@@ -19,9 +19,8 @@ from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.checks import check_onnx
 from serving.export.sources.graphs.external_data import read_whole
-from serving.export.sources.graphs.onnx_model import checked, opset_of, upgraded
+from serving.export.sources.graphs.onnx_model import Port, checked, opset_of, ports, upgraded
 from serving.export.sources.graphs.outputs import settled
-from serving.export.sources.graphs.ports import Port, ports
 from serving.export.sources.graphs.runnable import RunnableGraph, runnable
 from serving.repository import CLASSIFICATION, Tensor
 from serving.repository.preprocessing import LAYOUTS, NCHW, NHWC, ImagePreprocessing, Preprocessing

@@ -12,7 +12,7 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
-from serving.export.sources import applies
+from serving.export.sources import checks
 from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
 from serving.export.speed_nets.graph import SEED
 from serving.export.speed_nets.net import Net
@@ -63,7 +63,7 @@ def load(
 def check(name: str, options: SourceOptions) -> None:
     """What is wrong without drawing anything. Raises UserError."""
     chosen = net(name)
-    applies.refuse(applies.SPEED, options)
+    checks.refuse(checks.SPEED, options)
     if options.max_length is None:
         return
     if chosen.num_tokens is None:

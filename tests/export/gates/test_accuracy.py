@@ -13,8 +13,7 @@ from serving.errors import UserError
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays
 from serving.export.gates import accuracy
-from serving.export.gates.limits import Limits
-from serving.export.gates.refusals import AnswersDiffer, NonFinite, RowsDiffer
+from serving.export.gates.limits import AnswersDiffer, Limits, NonFinite, RowsDiffer
 from serving.export.onnx_session import CannotRun
 from serving.repository import Gate
 

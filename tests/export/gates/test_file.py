@@ -8,7 +8,7 @@ import pytest
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays
 from serving.export.gates.file import Interface, check_file, row_limit
-from serving.export.gates.refusals import NonFinite
+from serving.export.gates.limits import NonFinite
 from serving.export.onnx_session import CannotRun, Session, answers, in_batches
 from serving.repository import Tensor
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from serving.errors import UserError, exit_code
 from serving.export.exported_model import Arrays
 from serving.export.gates.graph import check_graph
-from serving.export.gates.limits import Limits
-from serving.export.gates.refusals import Degenerate, FrameworkDiffers, NonFinite, NotDynamic, RowsDiffer
+from serving.export.gates.limits import Degenerate, FrameworkDiffers, Limits, NonFinite, NotDynamic, RowsDiffer
 from serving.repository import Tensor
 from serving.repository.preprocessing import TextPreprocessing
 

@@ -12,10 +12,17 @@ import pytest
 from serving.errors import GateRefused, TandemError, UserError, exit_code
 from serving.export import onnx_session
 from serving.export.data.dataset import Dataset
-from serving.export.gates import accuracy, file, refusals
+from serving.export.gates import accuracy, file, limits
 from serving.export.gates.file import Interface
-from serving.export.gates.limits import Limits
-from serving.export.gates.refusals import AccuracyLost, AnswersDiffer, AnswersMoved, NonFinite, RowsDiffer, ShapesDiffer
+from serving.export.gates.limits import (
+    AccuracyLost,
+    AnswersDiffer,
+    AnswersMoved,
+    Limits,
+    NonFinite,
+    RowsDiffer,
+    ShapesDiffer,
+)
 from serving.repository import Gate, Repository
 
 from .. import spoil
@@ -67,8 +74,8 @@ def test_a_spoilt_variant_is_refused_with_its_reason(
 
 
 def test_every_refusal_of_the_gates_is_known_here() -> None:
-    found = {one for one in GateRefused.__subclasses__() if one.__module__ == refusals.__name__}
-    elsewhere = {refusals.FrameworkDiffers, refusals.NotDynamic, refusals.Degenerate}  # test_graph.py
+    found = {one for one in GateRefused.__subclasses__() if one.__module__ == limits.__name__}
+    elsewhere = {limits.FrameworkDiffers, limits.NotDynamic, limits.Degenerate}  # test_graph.py
     assert found == {r for r, _, _ in SPOILT} | {AnswersMoved, AnswersDiffer, ShapesDiffer} | elsewhere
 
 

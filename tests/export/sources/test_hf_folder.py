@@ -8,7 +8,7 @@ import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import silent
-from serving.export.sources.hugging_face import hf_folder
+from serving.export.sources import hf_folder
 
 from .stand_in_hub import COMMIT, serving
 

@@ -15,14 +15,14 @@ from PIL import Image
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import silent
-from serving.export.sources.hugging_face import hugging_face
-from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources import hugging_face
+from serving.export.sources.hf_folder import Folder
 from serving.preprocessing import images
 from serving.repository.preprocessing import ImagePreprocessing
 
 from . import tiny
 
-hf_images = pytest.importorskip("serving.export.sources.hugging_face.hf_images", exc_type=ImportError)
+hf_images = pytest.importorskip("serving.export.sources.hf_images", exc_type=ImportError)
 pytestmark = [pytest.mark.models, pytest.mark.thorough]
 
 VIT = {

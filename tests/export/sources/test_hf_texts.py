@@ -16,13 +16,13 @@ from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import silent
-from serving.export.sources.hugging_face import hugging_face
-from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources import hugging_face
+from serving.export.sources.hf_folder import Folder
 from serving.repository.preprocessing import TextPreprocessing
 
 from . import tiny
 
-hf_loading = pytest.importorskip("serving.export.sources.hugging_face.hf_loading", exc_type=ImportError)
+hf_loading = pytest.importorskip("serving.export.sources.hf_loading", exc_type=ImportError)
 pytestmark = pytest.mark.models
 
 SHAPES = [(1, 1), (1, 33), (3, 1), (3, 7), (3, 33)]
@@ -169,7 +169,7 @@ def test_the_tokenizer_travels_as_a_file_that_gives_transformers_ids(mini: Expor
 
 @pytest.mark.thorough
 def test_texts_that_sentence_transformers_puts_in_lower_case_are_so_by_the_file(tmp_path: Path) -> None:
-    from serving.export.sources.hugging_face import hf_texts
+    from serving.export.sources import hf_texts
 
     tiny.save_tokenizer(tmp_path)
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())

@@ -12,8 +12,8 @@ import pytest
 from serving.errors import UserError
 from serving.export.exported_model import SourceOptions
 from serving.export.progress import silent
-from serving.export.sources.hugging_face import hf_folder, hugging_face, sentence_modules
-from serving.export.sources.hugging_face.hf_folder import Folder
+from serving.export.sources import hf_folder, hugging_face
+from serving.export.sources.hf_folder import Folder
 
 BERT = {"architectures": ["BertModel"], "model_type": "bert"}
 
@@ -164,8 +164,8 @@ def modules(folder: Path, *kinds: str, pooling: Any = None) -> Folder:
     return Folder(folder, "hf: test")
 
 
-def read(folder: Folder, **given: Any) -> sentence_modules.Sentences:
-    return sentence_modules.read(folder, **{"pooling": None, "is_normalised": None, **given})
+def read(folder: Folder, **given: Any) -> hf_folder.Sentences:
+    return hf_folder.read_sentences(folder, **{"pooling": None, "is_normalised": None, **given})
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
-from serving.export.sources.graphs.trial import Trial
-from serving.export.sources.keras import keras_file
+from serving.export.sources import keras_file
+from serving.export.sources.graphs.runnable import Trial
 from serving.repository import Tensor
 
 

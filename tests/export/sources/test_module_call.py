@@ -14,7 +14,7 @@ import pytest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import silent
-from serving.export.sources.pytorch import torch_module
+from serving.export.sources import torch_module
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.models

@@ -19,8 +19,8 @@ from serving.export import onnx_session
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.graph import check_graph
 from serving.export.sources import onnx_file
-from serving.export.sources.graphs import outputs, trial
-from serving.export.sources.graphs.trial import Trial
+from serving.export.sources.graphs import outputs, runnable
+from serving.export.sources.graphs.runnable import Trial
 from serving.repository import Tensor
 
 from .graphs import FLOAT, HALF, INT64, STRING, constant, convolution, graph, linear, node, value, weights
@@ -642,12 +642,12 @@ def test_made_up_inputs_that_take_too_much_are_ended_and_named_as_made_up(
         [value("y", FLOAT, ["n", "l"])],
         [onnx.numpy_helper.from_array(np.array(10**9), "rounds")],
     )
-    monkeypatch.setattr(trial, "MAX_BYTES", 64 * 2**20)
+    monkeypatch.setattr(runnable, "MAX_BYTES", 64 * 2**20)
     with pytest.raises(
         UserError, match=r"more than 0.0625 GB of memory to run on made-up inputs \(x \[1, 4096\]\): give real"
     ):
         load(model)
-    monkeypatch.setattr(trial, "MAX_RUN_S", 0.0)
+    monkeypatch.setattr(runnable, "MAX_RUN_S", 0.0)
     with pytest.raises(UserError, match=r"takes more than 0 s to run on made-up inputs"):
         load(model)
     with pytest.raises(

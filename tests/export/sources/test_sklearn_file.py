@@ -45,9 +45,9 @@ from sklearn.svm import SVC, LinearSVC
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
-from serving.export.sources.estimators import sklearn_file
-from serving.export.sources.estimators.estimator_graph import down
-from serving.export.sources.graphs.trial import Trial
+from serving.export.sources import sklearn_file
+from serving.export.sources.graphs.runnable import Trial
+from serving.export.sources.sklearn_graph import down
 from serving.repository import Tensor
 
 try:

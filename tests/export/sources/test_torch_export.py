@@ -15,7 +15,7 @@ from serving.errors import UserError
 from serving.export.progress import silent
 
 torch = pytest.importorskip("torch")
-torch_export = pytest.importorskip("serving.export.sources.pytorch.torch_export")
+torch_export = pytest.importorskip("serving.export.sources.torch_export")
 pytestmark = pytest.mark.models
 
 BATCH = {0: "batch"}

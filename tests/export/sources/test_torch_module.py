@@ -12,7 +12,7 @@ import pytest
 from serving.errors import UserError
 from serving.export.exported_model import SourceOptions
 from serving.export.progress import silent
-from serving.export.sources.pytorch import torch_module
+from serving.export.sources import torch_module
 
 TRAP = "raise SystemExit('ran')\n"
 

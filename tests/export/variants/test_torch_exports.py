@@ -24,7 +24,7 @@ BATCH, LENGTH = "batch", "length"
 
 
 def exported(module: Any, example: Arrays, output: str, dynamic: dict[str, dict[int, str]]) -> bytes:
-    from serving.export.sources.pytorch.torch_export import to_onnx
+    from serving.export.sources.torch_export import to_onnx
 
     return to_onnx(module.eval(), example, [output], dynamic, 18, lambda *_: None)
 

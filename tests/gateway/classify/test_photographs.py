@@ -36,7 +36,7 @@ def photographs(environment: Environment, net: Any, tmp_path_factory: pytest.Tem
     import torch
 
     from serving.export.recipes import efficientnet_lite0 as recipe
-    from serving.export.sources.pytorch import torch_export
+    from serving.export.sources import torch_export
 
     folder = tmp_path_factory.mktemp("photographs")
     example = {recipe.INPUT: np.zeros((4, *recipe.PREPROCESSING.shape), np.float32)}

@@ -13,7 +13,7 @@ import onnx
 from onnx import numpy_helper
 
 from serving.export.onnx_parts import inferred, rename
-from serving.export.sources.graphs.ports import Port
+from serving.export.sources.graphs.onnx_model import Port
 
 BATCH = "batch"
 

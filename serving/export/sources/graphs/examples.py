@@ -17,7 +17,7 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.npz import LABELS
 from serving.export.exported_model import NUMPY_TYPES, Arrays
-from serving.export.sources.graphs.ports import Port
+from serving.export.sources.graphs.onnx_model import Port
 
 NUM_ROWS = 8
 MAX_BYTES = 256 * 2**20  # of made-up rows: fewer of them where one is large, and none where four are too large (guess)

@@ -19,10 +19,8 @@ from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.onnx_parts import operators
 from serving.export.sources.graphs.batching import BATCH
-from serving.export.sources.graphs.onnx_model import finished
-from serving.export.sources.graphs.ports import Port, ports
-from serving.export.sources.graphs.runnable import RunnableGraph
-from serving.export.sources.graphs.trial import MAX_BYTES
+from serving.export.sources.graphs.onnx_model import Port, finished, ports
+from serving.export.sources.graphs.runnable import MAX_BYTES, RunnableGraph
 from serving.repository import Tensor
 from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS

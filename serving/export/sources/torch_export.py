@@ -25,7 +25,7 @@ from serving.errors import UserError
 from serving.export.exported_model import DATATYPES, Arrays, Run
 from serving.export.onnx_parts import MAX_BYTES, cleaned, nodes_of
 from serving.export.progress import Progress, quiet
-from serving.export.sources.pytorch import torch_faults
+from serving.export.sources import torch_faults
 from serving.repository import Tensor
 
 BATCH = "batch"

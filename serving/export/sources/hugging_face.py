@@ -12,20 +12,18 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
-from serving.export.sources import applies
-from serving.export.sources.hugging_face import hf_folder, sentence_modules
-from serving.export.sources.hugging_face.hf_folder import CONFIG, Folder
-from serving.export.sources.hugging_face.sentence_modules import Sentences
+from serving.export.sources import checks, hf_folder
+from serving.export.sources.hf_folder import CONFIG, Folder, Sentences
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS
 
 IMAGES = "ForImageClassification"
 TEXTS = "ForSequenceClassification"
 SUPPORTED = (
     f"*{IMAGES} (photographs), *{TEXTS} (texts), and text encoders as sentence vectors "
-    f"({sentence_modules.MODULES}, or --task {EMBEDDING} with --pooling)"
+    f"({hf_folder.MODULES}, or --task {EMBEDDING} with --pooling)"
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
-_FINER = {EMBEDDING: applies.EMBEDDING, IMAGES: applies.IMAGES, TEXTS: applies.TEXTS}
+_FINER = {EMBEDDING: checks.EMBEDDING, IMAGES: checks.IMAGES, TEXTS: checks.TEXTS}
 
 
 def check(rest: str, options: SourceOptions) -> None:
@@ -40,7 +38,7 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
     folder = hf_folder.opened(rest, options.is_trusted, progress)
     kind, sentences = _checked(folder, options)
     try:
-        from serving.export.sources.hugging_face import hf_images, hf_texts
+        from serving.export.sources import hf_images, hf_texts
     except ImportError as error:
         raise hf_folder.missing(error) from None
     if sentences is not None:
@@ -53,8 +51,8 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
 def _checked(folder: Folder, options: SourceOptions) -> tuple[str, Sentences | None]:
     """What it is for, and how its sentences become vectors. Raises UserError for settings, weights or a tokenizer that lack."""
     kind = _kind(folder, options.task)
-    applies.refuse(_FINER[kind], options)
-    sentences = sentence_modules.read(folder, options.pooling, options.is_normalised) if kind == EMBEDDING else None
+    checks.refuse(_FINER[kind], options)
+    sentences = hf_folder.read_sentences(folder, options.pooling, options.is_normalised) if kind == EMBEDDING else None
     inner = folder if sentences is None else sentences.transformer
     hf_folder.check_weights(inner, options.is_trusted)
     hf_folder.check_settings(inner)
@@ -74,7 +72,7 @@ def _kind(folder: Folder, task: str | None) -> str:
     """EMBEDDING, or the ending of a classifier's class."""
     if task is not None and task not in TASKS:
         raise UserError(f"unknown task {task!r}{nearest(task, TASKS)}")
-    if task == EMBEDDING or (task is None and sentence_modules.is_described(folder)):
+    if task == EMBEDDING or (task is None and hf_folder.has_sentence_modules(folder)):
         return EMBEDDING
     saved = hf_folder.architecture(folder.json(CONFIG))
     if ending := next((end for end in (IMAGES, TEXTS) if saved.endswith(end)), None):

@@ -1,15 +1,21 @@
-"""How a user's torch module is called: which inputs it has, what it returns, and the model file that comes of it.
+"""A user's torch module: running the code that makes it, its inputs and outputs, and the model file that comes of it.
 
-Inputs are called as in the example's dictionary, else like forward's parameters; outputs as in the dictionary that forward
-returns, else `output`. Only the batch is dynamic: every other length is the example's. Rule: what Triton cannot carry, one
-number per row, becomes [n, 1] here, inside the graph.
+The current directory can be imported from, as with `python -m`; a file's own folder, as with `python FILE.py`. Inputs are named
+as in the example's dictionary, else like forward's parameters; outputs as in the dictionary that forward returns, else `output`.
+Only the batch is dynamic: every other length is the example's. Rules: whatever that code raises becomes one line with the place
+in it; what Triton cannot carry, one number per row, becomes [n, 1] here, inside the graph.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
-from collections.abc import Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -18,9 +24,85 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, ExportedModel, Run, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.pytorch import module_code, torch_export
-from serving.export.sources.pytorch.module_code import UserModule
+from serving.export.sources import torch_export, torch_faults
 from serving.repository.record import CLASSIFICATION, OTHER
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class UserModule:
+    """`example` None: the code gave none."""
+
+    module: Any
+    example: Any
+    labels: tuple[str, ...] | None
+
+
+def user_module(place: str, name: str) -> UserModule:
+    """`place`: a module's dotted name or a .py file. Raises UserError."""
+    code = running(place, lambda: _imported(place))
+    if not hasattr(code, name):
+        raise UserError(f"{place} has no {name!r}")
+    found = getattr(code, name)
+    if isinstance(found, torch.nn.Module):
+        return _checked(place, name, found, None)
+    if not callable(found):
+        raise UserError(f"{place}: {name!r} is {_kind(found)}, want a torch.nn.Module or a callable that returns one")
+    given = running(f"{place}:{name}", found)
+    if isinstance(given, tuple) and len(given) == 2:
+        return _checked(place, name, given[0], given[1])
+    return _checked(place, name, given, None)
+
+
+def running(what: str, code: Callable[[], _T]) -> _T:
+    """The user's code at work. Raises UserError with their line; Ctrl-C stays Ctrl-C."""
+    try:
+        return code()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{what} failed: {torch_faults.first_line(error)}{torch_faults.line_of(error)}") from None
+
+
+def _imported(place: str) -> Any:
+    folder = Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))  # and it stays: forward may import when it is called
+    if not place.endswith(".py"):
+        importlib.invalidate_caches()
+        return importlib.import_module(place)
+    name = f"tandem_module_{Path(place).stem}"  # not the stem alone, which may be a package's: `torch.py`
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{place} is no Python file")
+    code = importlib.util.module_from_spec(spec)
+    sys.modules[name] = code  # dataclasses and pickles look themselves up there
+    spec.loader.exec_module(code)
+    return code
+
+
+def _checked(place: str, name: str, module: Any, example: Any) -> UserModule:
+    if not isinstance(module, torch.nn.Module):
+        raise UserError(
+            f"{place}:{name} returned {_kind(module)}, want a torch.nn.Module, or one and its example inputs: (module, example)"
+        )
+    return UserModule(module.eval().float(), example, _labels(module))
+
+
+def _labels(module: Any) -> tuple[str, ...] | None:
+    labels = getattr(module, "labels", None)
+    if labels is None:
+        return None
+    is_list = isinstance(labels, Sequence) and not isinstance(labels, str | Mapping)
+    if not is_list or not labels or not all(isinstance(label, str) and label.strip() for label in labels):
+        raise UserError("the module's `labels` is not a list of names, one per class")
+    return tuple(" ".join(label.split()) for label in labels)
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}" if value is not None else "nothing"
+
 
 MIN_ROWS = 4  # a batch of 3, and one row that is not in it
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -118,10 +200,10 @@ def exported(made: UserModule, source: str, options: SourceOptions, progress: Pr
     example, by_name = read_example(given, inspect.signature(made.module.forward))
     called = _Called(made.module, example, by_name)
     columns = {name: values[:, None] if values.ndim == 1 else values for name, values in example.items()}
-    module_code.running(source, lambda: called.look(columns))
+    running(source, lambda: called.look(columns))
     run = torch_export.runner(called.eval(), list(columns))
-    answers = module_code.running(source, lambda: run(columns))
-    module_code.running(source, lambda: _check_repeats(run, columns, answers, called.outputs))
+    answers = running(source, lambda: run(columns))
+    running(source, lambda: _check_repeats(run, columns, answers, called.outputs))
     task = _task(options.task, answers[0], called.outputs)
     if made.labels is not None and answers[0].shape[-1] != len(made.labels):
         raise UserError(

@@ -19,10 +19,8 @@ from serving.errors import UserError
 from serving.export.data import texts
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.hugging_face import hf_heads, hf_loading
-from serving.export.sources.hugging_face.hf_folder import TOKENIZER, Folder
-from serving.export.sources.hugging_face.sentence_modules import Sentences
-from serving.export.sources.pytorch import torch_export, torch_faults
+from serving.export.sources import hf_loading, torch_export, torch_faults
+from serving.export.sources.hf_folder import TOKENIZER, Folder, Sentences
 from serving.repository.preprocessing import TextPreprocessing
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 
@@ -121,7 +119,7 @@ def embedding(sentences: Sentences, options: SourceOptions, progress: Progress) 
         pooling=sentences.pooling,
         is_normalised=sentences.is_normalised,
     )
-    module = hf_heads.Embedding(model, sentences.pooling, sentences.is_normalised)
+    module = hf_loading.Embedding(model, sentences.pooling, sentences.is_normalised)
     text = _Text(folder, config, module.eval(), preprocessing, tokenizer.file)
     return _exported(text, VECTOR, EMBEDDING, None, options, progress)
 
@@ -140,7 +138,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
         pooling="none",
         is_normalised=False,
     )
-    text = _Text(folder, config, hf_heads.TextClassifier(model, activation).eval(), preprocessing, tokenizer.file)
+    text = _Text(folder, config, hf_loading.TextClassifier(model, activation).eval(), preprocessing, tokenizer.file)
     return _exported(text, output, task, labels, options, progress)
 
 

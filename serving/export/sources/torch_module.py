@@ -16,7 +16,7 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources import applies
+from serving.export.sources import checks
 from serving.installation import how_to_add
 from serving.repository.record import TASKS
 
@@ -37,7 +37,7 @@ def check(rest: str, options: SourceOptions) -> None:
         raise UserError(f"module:{rest} runs the code in {place}: add --trust if you trust who wrote it")
     if options.task is not None and options.task not in TASKS:
         raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
-    applies.refuse("module", options)
+    checks.refuse("module", options)
     if (file := _file(place)) is not None:
         _check_file(file, name)
 
@@ -102,8 +102,8 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
 
-        from serving.export.sources.pytorch import module_call, module_code
+        from serving.export.sources import module_call
     except ImportError as error:
         raise UserError(f"module: needs {error.name}, which is not installed here: {how_to_add('export')}") from None
-    made: Any = module_code.made(place, name)
+    made: Any = module_call.user_module(place, name)
     return module_call.exported(made, f"module: {Path(place).name}:{name}", options, progress)

@@ -20,9 +20,8 @@ from PIL import Image
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.hugging_face import hf_heads, hf_loading
-from serving.export.sources.hugging_face.hf_folder import PROCESSORS, Folder
-from serving.export.sources.pytorch import torch_export
+from serving.export.sources import hf_loading, torch_export
+from serving.export.sources.hf_folder import PROCESSORS, Folder
 from serving.preprocessing import images
 from serving.repository.preprocessing import NO_SCORES, ImagePreprocessing
 from serving.repository.record import CLASSIFICATION, OTHER
@@ -47,7 +46,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
     labels = None if is_raw else hf_loading.labels_of(config)
     preprocessing = replace(_preprocessing(folder, options), scores=hf_loading.meaning_of(config, is_raw))
     model = hf_loading.model_of(transformers.AutoModelForImageClassification, folder, config, options)
-    module = hf_heads.ImageClassifier(model, activation).eval()
+    module = hf_loading.ImageClassifier(model, activation).eval()
     example = {INPUT: _examples(preprocessing)}
     file = torch_export.to_onnx(module, example, [output], {INPUT: {0: torch_export.BATCH}}, options.opset, progress)
     inputs, outputs = torch_export.interface(file)

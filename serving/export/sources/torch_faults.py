@@ -21,7 +21,7 @@ from serving.errors import UserError
 _TORCH = Path(torch.__file__).parent
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = (_STANDARD, Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib")))
-_OURS = Path(__file__).parents[2]
+_OURS = Path(__file__).parents[1]
 _PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CUT = 200  # characters of a message that is not ours
 

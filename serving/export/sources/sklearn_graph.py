@@ -26,9 +26,9 @@ from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, u
 from serving.errors import UserError
 from serving.export.onnx_parts import inferred, rename
 from serving.export.onnx_session import first_line
-from serving.export.sources.estimators.estimator import FEATURES, LABEL, PROBABILITIES, SCORES, Estimator, final, steps
 from serving.export.sources.graphs import batching
 from serving.export.sources.graphs.onnx_model import upgraded
+from serving.export.sources.sklearn_estimator import FEATURES, LABEL, PROBABILITIES, SCORES, Estimator, final, steps
 
 
 def down(values: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     progress(step, 0, 1)
     model = _loaded(keras, path, options.is_trusted)
     progress(step, 1, 1)
-    from serving.export.sources.keras import keras_model  # behind the choice of the backend
+    from serving.export.sources import keras_model  # behind the choice of the backend
 
     return keras_model.exported(model, path.name, options, progress)
 

@@ -21,11 +21,11 @@ from serving.export.exported_model import DATATYPES, Arrays, ExportedModel, Run,
 from serving.export.onnx_parts import inferred
 from serving.export.onnx_session import first_line
 from serving.export.progress import Progress, quiet
+from serving.export.sources import torch_export
 from serving.export.sources.graphs import examples
+from serving.export.sources.graphs.onnx_model import Port
 from serving.export.sources.graphs.outputs import settled
-from serving.export.sources.graphs.ports import Port
 from serving.export.sources.graphs.runnable import runnable
-from serving.export.sources.pytorch import torch_export
 
 _DATATYPES = {name: kind for name, kind in DATATYPES.items() if kind not in ("UINT16", "UINT32", "UINT64")}
 

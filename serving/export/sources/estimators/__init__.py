@@ -1,1 +1,0 @@
-"""`sklearn:`: pickles of fitted scikit-learn and LightGBM estimators, as graphs for CPUs."""

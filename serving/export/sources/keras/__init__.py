@@ -1,1 +1,0 @@
-"""`keras:`: files that Keras 3 saved, on its torch backend."""
