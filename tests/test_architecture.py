@@ -33,13 +33,13 @@ ROOMS = [
     "errors",
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.
-IN_PROCESS = {"loadtest/bench/surfaces/in_process.py", "loadtest/bench/surfaces/litserve_server.py"}
-BENCH_GRPC = {"loadtest/bench/surfaces/grpc_client.py", "loadtest/bench/surfaces/grpc_yardstick.py"}
+IN_PROCESS = {"loadtest/bench/surfaces/items.py", "loadtest/bench/surfaces/litserve_server.py"}
+BENCH_GRPC = "loadtest/bench/surfaces/grpc_ends.py"
 # Package -> the rooms (or files of loadtest/) that may import it.
 KEEPERS = {
     "torch": {"export"},
     "transformers": {"export"},
-    "onnx": {"export", "loadtest/bench/surfaces/pixels.py"},
+    "onnx": {"export", "loadtest/bench/surfaces/json_image.py"},
     "onnxscript": {"export"},
     "onnxruntime": {"export", "local/backends", "loadtest/claims/card_copy.py", *IN_PROCESS},
     "sklearn": {"export"},
@@ -49,7 +49,7 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "cluster", "loadtest/profile/rungs.py", *BENCH_GRPC},
+    "grpc": {"gateway", "cluster", "loadtest/profile/ladder.py", BENCH_GRPC},
     "tokenizers": {"preprocessing", "export"},
     "jinja2": {"documents"},
     "markupsafe": {"documents"},
@@ -59,7 +59,7 @@ KEEPERS = {
         "local",
         "gateway",
         "protocol",
-        "loadtest/profile/rungs.py",
+        "loadtest/profile/ladder.py",
         "loadtest/bench/surfaces/grpc_port.py",
     },
     "pydantic": {

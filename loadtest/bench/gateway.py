@@ -24,8 +24,7 @@ import numpy as np
 
 from loadtest.bench import wrk
 from loadtest.bench.compute import Compute, compare, resnet50
-from loadtest.bench.result_file import result_file
-from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, table
+from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, result_file, table
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net
 from loadtest.processes import MODEL_REPOSITORY, Moment, cpu_s, running

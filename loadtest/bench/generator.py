@@ -23,8 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.arrivals import schedule
-from loadtest.bench.result_file import result_file
-from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
+from loadtest.bench.verdicts import Reach, Verdict, exit_code, result_file, table
 from loadtest.errors import CannotMeasure
 from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
 from loadtest.processes import ROOT, Moment, running

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.bench.compute import NUM_OUTSTANDING
-from loadtest.bench.result_file import result_file
-from loadtest.bench.verdicts import Reach, Verdict, exit_code, table
+from loadtest.bench.verdicts import Reach, Verdict, exit_code, result_file, table
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net, request_to, served_rps
 from loadtest.processes import TANDEM, Moment, run_command

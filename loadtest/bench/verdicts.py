@@ -6,11 +6,23 @@ aim allows a loss, and twice the aim is twice that loss. Keep: a value that is n
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from serving.documents.tables import columns
+
+
+def result_file(text: str) -> Path:
+    """For argparse. Raises ArgumentTypeError."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise ArgumentTypeError(f"there is no folder {path.parent}")
+    if path.is_dir():
+        raise ArgumentTypeError(f"{path} is a folder")
+    return path
 
 
 class Outcome(Enum):

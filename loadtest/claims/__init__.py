@@ -1,5 +1,5 @@
 """Popular claims about CPUs and GPUs, put to the test on the hardware at hand.
 
-`claims_file` says what is claimed and which number answers; one module each measures (`speeds`, `bandwidth`, `trees`, `scaling`, `served`);
-`cells` picks the numbers and `judge` decides, both pure; `page` shows. Rule: what was not measured says so.
+`claims_file` says what is claimed and which number answers; `experiments` measures, with `speeds` and `bandwidth`; `cells` picks the
+numbers and `judge` decides, both pure; `page` shows. Rule: what was not measured says so.
 """

@@ -10,7 +10,6 @@ from functools import reduce
 from typing import Literal
 
 from loadtest.claims.claims_file import GPU_ENGINES, Claim
-from loadtest.claims.intervals import apart, either, median, paired
 from loadtest.claims.values import (
     NOT_MEASURED_HERE,
     NOT_RUN,
@@ -22,6 +21,10 @@ from loadtest.claims.values import (
     Reading,
     Served,
     Timed,
+    apart,
+    either,
+    median,
+    paired,
 )
 from serving.decisions.engines import BASELINE, PLAIN, POOL
 from serving.decisions.prices import per_million

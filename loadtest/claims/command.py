@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from loadtest.claims import cells, judge, page, speeds, trees, values
+from loadtest.claims import cells, judge, page, speeds, values
 from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.experiments import Experiment, Here, experiments
 from loadtest.claims.values import Findings, Report, Result
@@ -123,7 +123,7 @@ def _run(options: ClaimsOptions) -> int:
     print(f"report: {directory / PAGE}")
     if is_partial:
         return INTERRUPTED
-    return 1 if set(found.not_run) - {trees.NAME} else 0
+    return 1 if set(found.not_run) - {speeds.TREES_EXPERIMENT} else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from loadtest.claims.intervals import median, paired
 from loadtest.claims.judge import show
 from loadtest.claims.values import (
     DEPENDS,
@@ -26,6 +25,8 @@ from loadtest.claims.values import (
     Report,
     Result,
     Timed,
+    median,
+    paired,
 )
 from serving.documents import tables as documents
 from serving.documents.pages import Pages

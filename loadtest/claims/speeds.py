@@ -1,7 +1,8 @@
 """How long does each variant of each net take on each engine that is here, batch size by batch size?
 
 The contest of `serving/export/speed` times them in turns; here is what takes part, and its outcome as values. FP16 on the CPU, which no
-pool ever runs, has a contest of its own, because it would slow the turns of all others. Rule: who did not run is among those left out.
+pool ever runs, has a contest of its own, because it would slow the turns of all others; so have gradient-boosted trees, which are trained
+here and now. Rule: who did not run is among those left out.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.claims.values import Findings, LeftOut, Timed
+from loadtest.claims.values import TREES, Findings, LeftOut, Timed
 from loadtest.processes import run_command
 from serving.decisions.engines import BASELINE, PLAIN, POOL, EnginePython
+from serving.export.scratch import scratch
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed_nets import net
 from serving.export.speed_nets.compare import by_device, inputs_of
@@ -159,3 +161,30 @@ def together(one: Findings, other: Findings) -> Findings:
         for key in ("speeds", "left_out", "bandwidths", "simulated", "served", "prices", "warnings")
     }
     return Findings(not_run=one.not_run | other.not_run, **both)
+
+
+TREES_EXPERIMENT = "trees"  # of the experiment
+MISSING = "scikit-learn and skl2onnx are not installed here, so no trees could be trained"
+
+
+def measure_trees(engines: Mapping[str, EnginePython], timing: Timing, say: Callable[[str], None]) -> Findings:
+    try:
+        from serving.export import speed_trees
+    except ModuleNotFoundError:
+        return Findings(not_run={TREES_EXPERIMENT: MISSING})
+    say("training boosted trees on handwritten digits")
+    with scratch("trees") as folder:
+        trees = speed_trees.write(folder)
+        say(f"timing {trees.num_trees} trees, accuracy {trees.accuracy:.1%} on digits held out")
+        entrant = Entrant("fp32", "cpu", trees.file)
+        results = contest(
+            [entrant],
+            engines=engines,
+            batch_sizes=timing.batch_sizes,
+            inputs=trees.held_out,
+            num_threads=timing.num_threads,
+            seconds=timing.seconds,
+            max_seconds=timing.max_seconds,
+            num_rounds=timing.num_rounds,
+        )
+        return findings(TREES, [entrant], results, timing.batch_sizes)

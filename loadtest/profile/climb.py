@@ -1,6 +1,6 @@
 """Builds the ladder of several servers behind one Triton, and climbs it: every way to ask, in turns, until all rounds are over.
 
-How a way asks is `rungs.py`'s, in which order is `ladder.py`'s. A rung that cannot be had is left out and told. Rule: whatever is opened
+How and in which order they ask is `ladder.py`'s. A rung that cannot be had is left out and told. Rule: whatever is opened
 here, connections and the engines' own processes, is closed here.
 """
 
@@ -12,12 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.inputs import ProfilePayload
-from loadtest.profile.ladder import Step, in_turns
+from loadtest.profile.ladder import (
+    InProcess,
+    Step,
+    Way,
+    asked,
+    grpc_channel,
+    in_turns,
+    opened,
+    over_grpc,
+    over_http,
+    times_reader,
+    write_rows,
+)
 from loadtest.profile.options import ProfileOptions
-from loadtest.profile.rungs import InProcess, Way, asked, grpc_channel, opened, over_grpc, over_http, write_rows
+from loadtest.profile.selection import ProfilePayload
 from loadtest.profile.server import Server
-from loadtest.profile.triton_times import times_reader
 from loadtest.profile.wording import rows
 from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode

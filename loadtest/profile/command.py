@@ -15,7 +15,7 @@ from loadtest.errors import CampaignError, CannotMeasure
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions, emulation, shapes, times_s, whole_numbers
-from loadtest.profile.table import table
+from loadtest.profile.wording import table
 from loadtest.progress import Progress
 from serving.decisions.files.profile import write_profile
 from serving.decisions.profile import Profile

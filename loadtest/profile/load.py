@@ -1,15 +1,15 @@
-"""One open-loop run through the gateway, pinned to a variant and a pool, and what it says: a point of load against latency.
+"""Open-loop runs through the gateway, pinned to a variant and a pool: what one says, and the search for the highest rate met in time.
 
 Runs are campaigns' runs: Locust's processes, Poisson arrivals, latency from when a request was due, and the same reasons to be void but for
 one: a generator that lags makes answers late, never early, so that a run that met its objective all the same counts; one that missed counts
 only if it would have missed without the lag too. No objective goes along with a request, so that the gateway refuses nothing that would be
-late: late answers are counted here.
+late: late answers are counted here. Every run of a search is kept, including the void ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,14 +23,15 @@ from loadtest.evidence.counts import Scrape, evidence
 from loadtest.evidence.meters import watching
 from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.processes import family
-from loadtest.profile import energy
-from loadtest.profile.options import Encoding
+from loadtest.profile.options import Encoding, Pace
 from loadtest.progress import Progress
-from loadtest.records import RUNS, ArmRecord, Load, Payload, Row, RunRecord, read_rows
+from loadtest.records import RUNS, ArmRecord, Evidence, Load, Payload, Row, RunRecord, read_rows
 from loadtest.report.summaries import milliseconds, number
 from loadtest.target import Gateway
 from loadtest.validity import generator_fault, is_late, lag_p99_s, sent_in_window, throughput_rps, void_reason
-from serving.decisions.profile import LoadPoint
+from serving.decisions.profile import LoadPoint, MaxRate
+from serving.measure import search
+from serving.measure.intervals import searched
 from serving.measure.percentiles import percentile
 from serving.measure.stability import growing_reason
 
@@ -176,7 +177,7 @@ def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual:
         is_met=is_met and void is None,
         void=void,
         is_real_time=is_punctual,
-        joules_per_request=energy.of_a_run(run.evidence, aim.pool, answered_rps * load.duration_s),
+        joules_per_request=joules_per_answer(run.evidence, aim.pool, answered_rps * load.duration_s),
     )
     return LoadRun(point, growing)
 
@@ -200,3 +201,76 @@ def lag_fault(sent: Sequence[Row], num_due: int, objective_s: float) -> str | No
         f"the generator sent one in a hundred requests more than {milliseconds(lag_s)} ms late, so that it may be the one that missed "
         f"the objective of {milliseconds(objective_s)} ms"
     )
+
+
+def joules_per_answer(found: Evidence | None, pool: str, num_answers: float) -> float | None:
+    """Joules per good answer. A card's without its processor's, where only the card tells them; the other way round is no answer."""
+    if found is None or num_answers <= 0:
+        return None
+    parts_j = {"cpu": (found.cpu_energy_j,), "gpu": (found.gpu_energy_j, found.cpu_energy_j)}.get(pool, (None,))
+    if not parts_j[0]:
+        return None
+    return sum(part_j or 0.0 for part_j in parts_j) / num_answers
+
+
+Say = Callable[[str], None]
+LEAST_RPS = 0.2  # a run of 20 s then has four requests: below, nothing is a rate
+FLOOR_RATIO = 0.05  # of what one request at a time would allow: a server that misses there always misses
+# Where nobody names an objective: a round time, at least 20 ms, in which every variant has room for a queue (a guess).
+ROUND_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+OBJECTIVE_MEDIANS = 4.0
+
+
+def default_objective_s(medians_s: Sequence[float]) -> float:
+    """Pure. The last where all are too short."""
+    wanted_s = OBJECTIVE_MEDIANS * max(medians_s, default=0.0)
+    return next((one for one in ROUND_S if one >= wanted_s), ROUND_S[-1])
+
+
+def search_plan(alone_s: float, pace: Pace) -> search.Search:
+    """Pure. `alone_s`: the median of one request at a time, which tells where to begin."""
+    floor_rps = max(LEAST_RPS, FLOOR_RATIO / alone_s)
+    start_rps = max(floor_rps, search.START_RATIO / alone_s)
+    return search.Search(start_rps, floor_rps, pace.precision_ratio, pace.num_repeats, pace.max_runs)
+
+
+def max_rate(
+    aim: Aim, label: str, alone_s: float, pace: Pace, load: list[LoadPoint], progress: Progress, say: Say
+) -> MaxRate:
+    """Adds every run to `load`. Raises KeyboardInterrupt, CannotMeasure."""
+    title = f"{label}, batch {aim.batch_size}, p99 within {milliseconds(aim.objective_s)} ms"
+    if alone_s > aim.objective_s:
+        say(f"{title}: cannot be met: half of all requests take more than {milliseconds(alone_s)} ms one at a time")
+        return MaxRate(aim.objective_s, aim.batch_size, 0.0, None, None)
+
+    def run(rate_rps: float) -> search.Outcome:
+        seen = open_run(aim, rate_rps, len(load), progress, f"{title}: {number(rate_rps)}/s")
+        load.append(seen.point)
+        say(f"{title}: {number(rate_rps)}/s: {_told(seen)}")
+        return outcome(seen.point)
+
+    found = search.find(search_plan(alone_s, pace), run)
+    told = searched(found.estimates, pace.precision_ratio)
+    return MaxRate(
+        objective_s=aim.objective_s,
+        batch_size=aim.batch_size,
+        rate_rps=found.rate_rps,
+        low_rps=told.low if told else None,
+        high_rps=told.high if told else None,
+        runs=found.estimates,
+        is_bounded_by_generator=found.is_bounded_by_generator,
+    )
+
+
+def outcome(point: LoadPoint) -> search.Outcome:
+    if point.void:
+        return "void"
+    return "met" if point.is_met else "missed"
+
+
+def _told(seen: LoadRun) -> str:
+    point = seen.point
+    if point.void:
+        return f"void: {point.void}"
+    why = f"; {seen.growing}" if seen.growing else ""
+    return f"{outcome(point)} ({point.num_late_or_lost:,} of {point.num_due:,} late or lost{why})"

@@ -16,11 +16,17 @@ from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment
 from loadtest.profile.climb import Ground, climb
 from loadtest.profile.cold_start import start_often
-from loadtest.profile.inputs import ProfilePayload, inputs_for
-from loadtest.profile.linked_folders import EMULATED, check_batch_sizes, check_engines, linked, variants_of
-from loadtest.profile.load import Aim, inputs_file
+from loadtest.profile.load import Aim, default_objective_s, inputs_file, max_rate
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
-from loadtest.profile.rates import default_objective_s, max_rate
+from loadtest.profile.selection import (
+    EMULATED,
+    ProfilePayload,
+    check_batch_sizes,
+    check_engines,
+    inputs_for,
+    linked,
+    variants_of,
+)
 from loadtest.profile.server import Server, server_of
 from loadtest.profile.wording import BUSY_RATIO, notes
 from loadtest.progress import Progress

@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.energy import at_the_highest_rate
-from loadtest.profile.ladder import Step, ladder
-from loadtest.profile.linked_folders import EMULATED, accuracy
+from loadtest.profile.ladder import Step, timings
 from loadtest.profile.options import ProfileOptions
-from loadtest.profile.triton_times import ModelSetup, setup_of
+from loadtest.profile.selection import EMULATED, accuracy
 from loadtest.sending.bodies import Body
 from loadtest.target import Gateway
 from serving.decisions.files.curves import read_curves
-from serving.decisions.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Timing
+from serving.decisions.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Settings, Timing
 from serving.repository.layout import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSetup:
+    """How a Triton runs a model."""
+
+    settings: Settings
+    engine: str
+    allow_spinning: bool
+    device_name: str
+
+
+def setup_of(config: Any) -> ModelSetup:
+    """Raises CannotMeasure."""
+    try:
+        parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
+        delay_us = config.get("dynamic_batching", {}).get("max_queue_delay_microseconds", 0)
+        return ModelSetup(
+            settings=Settings(
+                num_instances=sum(int(group["count"]) for group in config["instance_group"]),
+                num_threads=int(parameters["intra_op_thread_count"]),
+                max_batch_size=int(config["max_batch_size"]),
+                queue_delay_us=int(delay_us),
+            ),
+            engine=parameters["tandem_engine"],
+            allow_spinning=parameters["session.intra_op.allow_spinning"] == "1",
+            device_name=parameters.get("tandem_device_name", "unknown"),
+        )
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise CannotMeasure("Triton's configuration of the model does not say how it runs") from None
 
 
 @dataclass(slots=True)
@@ -43,7 +73,7 @@ class Server:
             device_name=self.running.device_name,
             digest=self.variant.digest,
             settings=self.running.settings,
-            ladder=ladder(self.steps, self.variant.name, self.by_file),
+            ladder=timings(self.steps, self.variant.name, self.by_file),
             load=tuple(self.load),
             max_rates=tuple(self.max_rates),
             cold_start=self.cold_start,
@@ -101,3 +131,12 @@ def as_profiled(server: ServerProfile) -> list[str]:
     threads = [] if server.device == "gpu" else ["--threads", str(how.num_threads)]
     batch = ["--max-batch", str(how.max_batch_size)] if how.is_batch_limited else []
     return ["--instances", str(how.num_instances), *threads, *batch, "--queue-delay-us", str(how.queue_delay_us)]
+
+
+def at_the_highest_rate(load: Sequence[LoadPoint], max_rates: Sequence[MaxRate]) -> float | None:
+    """Where requests of several sizes were sent, there is no such thing as the joules of a request."""
+    if len({most.batch_size for most in max_rates}) != 1:
+        return None
+    highest_rps = max(most.rate_rps for most in max_rates)
+    told = [p.joules_per_request for p in load if p.is_met and p.rate_rps == highest_rps and p.joules_per_request]
+    return median(told) if told else None

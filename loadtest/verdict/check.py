@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.profile.inputs import inputs_for
-from loadtest.profile.linked_folders import linked, variants_of
 from loadtest.profile.load import Aim, LoadRun, inputs_file, open_run
 from loadtest.profile.options import ProfileOptions
+from loadtest.profile.selection import inputs_for, linked, variants_of
 from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.records import RUNS, Row, read_rows

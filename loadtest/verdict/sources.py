@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.linked_folders import variants_of
 from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions
+from loadtest.profile.selection import variants_of
 from loadtest.progress import Progress
 from loadtest.verdict.options import VerdictOptions
 from loadtest.verdict.report import Source

@@ -21,15 +21,14 @@ from pathlib import Path
 from loadtest.bench.generator import rates
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
-from loadtest.bench.prove.embedded import restarts
 from loadtest.bench.prove.emulated import num_too_busy
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
 from loadtest.bench.prove.planned import plans
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
+from loadtest.bench.prove.restarts import restarts
 from loadtest.bench.prove.simulated import agreements
-from loadtest.bench.result_file import result_file
-from loadtest.bench.verdicts import Verdict, exit_code, table
+from loadtest.bench.verdicts import Verdict, exit_code, result_file, table
 from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment
 from loadtest.sending.sender import NUM_CLIENTS, PAUSE_S

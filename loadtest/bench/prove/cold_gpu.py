@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.attempts import attempts, on_time
-from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, state, triton, wait_until
+from loadtest.bench.prove.emulated import Pool, attempts, digits, gateway, on_time, serves, state, triton, wait_until
 from loadtest.bench.prove.overload import DEADLINE_S, hurried
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.sending.sender import open_load

@@ -1,27 +1,61 @@
-"""Emulated pools and gateways as real processes: each `tandem triton` and each `tandem gateway` one that can be killed by its number.
+"""Trials on emulated pools: each `tandem triton` and each `tandem gateway` is a real process that can be killed by its number.
 
-`running` of `processes.py` starts and stops them. A pool has the times of its curve and no other property ([docs](docs/emulated.md)).
+A pool has the times of its curve and no other property (docs/emulated.md). A load that was not sent when it was due has measured the
+generator, so such a trial is void and made again, a few times. Rule: a trial is never void because its values were merely bad.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, POLL_S, TANDEM, Process, family, running
+from loadtest.sending.sender import Load
+from loadtest.sending.sent_request import Shot, lag
 from loadtest.stack import ANSWER_TIMEOUT_S, START_S, START_TIMEOUT_S
 from loadtest.target import Gateway
+from loadtest.validity import MAX_LAG_RATIO
 from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
+
+NUM_ATTEMPTS = 3  # at each trial
+T = TypeVar("T")
+
+
+class Lagged(CannotMeasure):
+    """The load generator was late, so that the trial is void."""
+
+
+def on_time(load: Load, deadline_s: float) -> list[Shot]:
+    """What was seen, if it was fired when it was due. Raises Lagged."""
+    lag_s, is_void = lag(load.shots, deadline_s)
+    if is_void:
+        raise Lagged(
+            f"the load generator lagged by {lag_s * 1000:.0f} ms at p99, more than {MAX_LAG_RATIO:.0%} of the deadline: "
+            "leave the machine more time"
+        )
+    return load.shots
+
+
+def attempts(once: Callable[[int], T]) -> T:
+    """What `once` gives, with the number of the attempt from 0 on. Raises Lagged where the generator always lags."""
+    for number in range(NUM_ATTEMPTS - 1):
+        try:
+            return once(number)
+        except Lagged as error:
+            print(f"a trial is void: {error}", file=sys.stderr)
+    return once(NUM_ATTEMPTS - 1)
+
 
 MODEL, VARIANT = "digits", "digits-fp32"
 SEEN_S = 30.0  # a pool that is up is seen within a second; more on a busy machine (guess, not measured)

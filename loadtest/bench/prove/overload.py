@@ -1,7 +1,8 @@
 """What becomes of more requests than can be answered: one gateway before two pools, and two gateways before one pool?
 
-Capacity is what the same generator gets out of the same pools in a closed loop, where nobody is in a hurry: each pool is asked by name,
-or the dear one would not be asked at all.
+How much is done in time, how much comes late, and how soon the others are refused is judged purely, from the shots. Capacity is what the
+same generator gets out of the same pools in a closed loop, where nobody is in a hurry: each pool is asked by name, or the dear one would
+not be asked at all.
 """
 
 from __future__ import annotations
@@ -9,22 +10,102 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.attempts import attempts, on_time
-from loadtest.bench.prove.emulated import MODEL, Pool, digits, gateway, serves, triton, wait_until
-from loadtest.bench.prove.judging import overload as judging
-from loadtest.bench.prove.judging import promise as promises
-from loadtest.bench.prove.judging.overload import Overload, overload
-from loadtest.bench.prove.judging.promise import Promise
-from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.bench.prove import promise as promises
+from loadtest.bench.prove.emulated import MODEL, Pool, attempts, digits, gateway, on_time, serves, triton, wait_until
+from loadtest.bench.prove.promise import Promise
+from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop, infer, open_load, open_loop, probe
-from loadtest.sending.sent_request import Shot
+from loadtest.sending.sent_request import Shot, listed, percentile
 from loadtest.target import Gateway
+
+CAPACITY = AtLeast(0.90)  # of what the curves allow; the rest is what a gateway and a way over loopback cost
+GOODPUT = AtLeast(0.90)
+LATE = AtMost(0.01)
+EXPIRED = AtMost(0.05)  # twice the 2.2 % that were measured, rounded: whoever is let in is promised an answer in time
+REFUSED = AtMost(0.020, "s")
+NONE = AtMost(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One trial. Ratios of the goodput to capacity, of late answers to all answers, of 504 to all that were let in."""
+
+    goodput_rps: float
+    goodput_ratio: float
+    late_ratio: float
+    expired_ratio: float
+    refused_median_s: float | None
+    refused_p99_s: float | None
+    offered_ratio: float
+    wrong: tuple[Shot, ...]  # neither answered nor honest
+
+
+def overload(shots: Sequence[Shot], begin_s: float, end_s: float, deadline_s: float, capacity_rps: float) -> Overload:
+    """Goodput counts answers that came between the two moments; everything else counts over all of the load."""
+    answers = [shot for shot in shots if shot.is_answered]
+    late = sum(shot.took_s > deadline_s for shot in answers)
+    good = [s for s in answers if s.took_s <= deadline_s and begin_s <= s.ended_s < end_s]
+    expired = sum(shot.status == 504 for shot in shots)
+    refused = [shot.took_s for shot in shots if shot.is_refused]
+    goodput_rps = len(good) / (end_s - begin_s)
+    offered = sum(begin_s <= shot.due_s < end_s for shot in shots) / (end_s - begin_s)
+    return Overload(
+        goodput_rps=goodput_rps,
+        goodput_ratio=goodput_rps / capacity_rps,
+        late_ratio=late / len(answers) if answers else 1.0,
+        expired_ratio=expired / (expired + len(answers)) if expired else 0.0,
+        refused_median_s=median(refused) if refused else None,
+        refused_p99_s=percentile(refused, 0.99),
+        offered_ratio=offered / capacity_rps,
+        wrong=tuple(shot for shot in shots if not shot.is_answered and not shot.is_honest),
+    )
+
+
+def capacity_verdict(name: str, measured_rps: float, by_curves_rps: float) -> Verdict:
+    """Every other line is a part of the measured one: a generator that asked for too little would make them all look well."""
+    note = f"{measured_rps:.0f} of {by_curves_rps:.0f} requests/s"
+    return Verdict(f"{name}: capacity ÷ what the curves say", measured_rps / by_curves_rps, CAPACITY, note)
+
+
+def overload_verdicts(name: str, trials: Sequence[Overload], capacity_text: str) -> list[Verdict]:
+    """The median trial is judged, and the worst one told; a wrong answer in any of them counts."""
+    goodputs = [trial.goodput_ratio for trial in trials]
+    lates = [trial.late_ratio for trial in trials]
+    expired = [trial.expired_ratio for trial in trials]
+    offered = median(trial.offered_ratio for trial in trials)
+    wrong = [shot for trial in trials for shot in trial.wrong]
+    rate = (
+        f"{median(t.goodput_rps for t in trials):.0f} requests/s of {capacity_text}, offered {offered:.2f} times that"
+    )
+    return [
+        Verdict(f"{name}: goodput ÷ capacity", median(goodputs), GOODPUT, f"{_worst(min(goodputs))}; {rate}"),
+        Verdict(f"{name}: late ÷ answered", median(lates), LATE, _worst(max(lates))),
+        Verdict(f"{name}: 504 ÷ let in", median(expired), EXPIRED, _worst(max(expired))),
+        _refusals(name, trials),
+        Verdict(f"{name}: answers that are neither 200 nor honest", len(wrong), NONE, listed(wrong)),
+    ]
+
+
+def _refusals(name: str, trials: Sequence[Overload]) -> Verdict:
+    """A trial in which nothing was refused had no overload, and has no value."""
+    p99s = [trial.refused_p99_s for trial in trials if trial.refused_p99_s is not None]
+    medians = [trial.refused_median_s for trial in trials if trial.refused_median_s is not None]
+    if len(p99s) < len(trials):
+        return Verdict(f"{name}: refusals, p99", None, REFUSED, "a trial without refusals")
+    note = f"{_worst(max(p99s) * 1000, ' ms')}; median {median(medians) * 1000:.1f} ms"
+    return Verdict(f"{name}: refusals, p99", median(p99s), REFUSED, note)
+
+
+def _worst(value: float, unit: str = "") -> str:
+    return f"worst trial {value:.3g}{unit}"
+
 
 # One row takes 20 and 8 ms; full executions do 100 and 160 rows a second, which leaves two shared cores room for everything else.
 CHEAP = Pool("emulated-cheap", ((1, 0.020), (8, 0.080), (32, 0.320)), price=1.0)
@@ -93,11 +174,11 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
     ):
         wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
         capacity_rps = capacity([here], [CHEAP, DEAR])
-        yield judging.capacity("one gateway, two pools", capacity_rps, CHEAP.rate_rps + DEAR.rate_rps)
+        yield capacity_verdict("one gateway, two pools", capacity_rps, CHEAP.rate_rps + DEAR.rate_rps)
         said = f"{capacity_rps:.0f} in a closed loop ({CHEAP.rate_rps + DEAR.rate_rps:.0f} by the curves)"
         request = hurried(here, digits(), DEADLINE_S)
         trials = [trial([request], 3 * capacity_rps, capacity_rps, seed) for seed in range(NUM_TRIALS)]
-        yield from judging.verdicts("3 × overload, one gateway, two pools", trials, said)
+        yield from overload_verdicts("3 × overload, one gateway, two pools", trials, said)
         bulk = hurried(here, digits(BULK_ROWS), BULK_DEADLINE_S)
         yield promises.verdict(
             f"Retry-After-Ms, {BULK_ROWS} rows among their like: off by",
@@ -116,7 +197,7 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
         both = [gateways.enter_context(gateway({SHARED: shared.url}, folder, f"gateway-{n}")) for n in (1, 2)]
         wait_until(lambda: all(serves(here, SHARED) for here in both), "the pool is seen by both gateways")
         capacity_rps = capacity(both, [SHARED])
-        yield judging.capacity("two gateways, one pool", capacity_rps, SHARED.rate_rps)
+        yield capacity_verdict("two gateways, one pool", capacity_rps, SHARED.rate_rps)
         said = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
         requests = [hurried(here, digits(), DEADLINE_S) for here in both]
         trials, waits = [], []
@@ -125,7 +206,7 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
             trials.append(trial(requests, 2 * capacity_rps, capacity_rps, seed))
             waits.append(shared.spent().since(before).waited_ratio(SHARED))
         name = "2 × overload, two gateways, one pool"
-        yield from judging.verdicts(name, trials, said)
+        yield from overload_verdicts(name, trials, said)
         note = f"worst trial {max(waits):.2f}; by Triton's own statistics"
         yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
         backlogs = [hurried(here, digits(), BACKLOG_S, Tandem_Priority="2") for here in both]

@@ -17,10 +17,10 @@ from statistics import median
 from loadtest.bench.verdicts import AtMost, Reach, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.processes import run_command
-from loadtest.profile.inputs import inputs_for
 from loadtest.profile.load import Aim, inputs_file, open_run
 from loadtest.profile.measure import measure
 from loadtest.profile.options import ProfileOptions
+from loadtest.profile.selection import inputs_for
 from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.stack import stack

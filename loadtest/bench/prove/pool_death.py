@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.attempts import attempts, on_time
-from loadtest.bench.prove.emulated import Triton, digits, gateway, serves, triton, wait_until
+from loadtest.bench.prove.emulated import Triton, attempts, digits, gateway, on_time, serves, triton, wait_until
 from loadtest.bench.prove.overload import CHEAP, DEAR, hurried
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.errors import CannotMeasure

@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.attempts import attempts, on_time
-from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
+from loadtest.bench.prove.emulated import Pool, attempts, digits, gateway, on_time, serves, triton, wait_until
 from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.sending.link import Request

@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from loadtest.bench.result_file import result_file
 from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image, peer
 from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
-from loadtest.bench.verdicts import exit_code, table
+from loadtest.bench.verdicts import exit_code, result_file, table
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, Moment
 from serving.environment import reach_loopback_directly

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image
 
-from loadtest.bench.surfaces import items, trained
-from loadtest.bench.surfaces.in_process import Session
-from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
-from loadtest.bench.surfaces.served import Served, served
+from loadtest.bench.surfaces import items
+from loadtest.bench.surfaces.items import Session
+from loadtest.bench.surfaces.part import NUM_THREADS, Part, Served, Setting, served
 from serving.export.recipes import photographs
 from serving.http_client import request_bytes
 from serving.preprocessing.images import decode
@@ -33,7 +32,7 @@ BOUNDARY = "tandem-bench"
 
 def measure(setting: Setting) -> Part:
     """Raises CannotMeasure."""
-    repository = trained.alone(setting.models, MODEL, setting.folder)
+    repository = items.repository_of(setting.models, MODEL, setting.folder)
     files = [_jpeg(data) for data in photographs.gate(NUM_IMAGES * NUM_REQUESTS)]
     requests = [files[i : i + NUM_IMAGES] for i in range(0, len(files), NUM_IMAGES)]
     with served(repository, setting.folder) as running:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from loadtest.bench.surfaces import items, trained
-from loadtest.bench.surfaces.in_process import Session
-from loadtest.bench.surfaces.part import NUM_THREADS, Part, Setting
-from loadtest.bench.surfaces.served import Served, served
+from loadtest.bench.surfaces import items
+from loadtest.bench.surfaces.items import Session
+from loadtest.bench.surfaces.part import NUM_THREADS, Part, Served, Setting, served
 from loadtest.processes import ROOT
 from serving.http_client import request_bytes
 from serving.preprocessing.texts import TextTokenizer, padded
@@ -30,7 +29,7 @@ REQUEST_TOKENS = 15.0
 
 def measure(setting: Setting) -> Part:
     """Raises CannotMeasure."""
-    repository = trained.alone(setting.models, MODEL, setting.folder)
+    repository = items.repository_of(setting.models, MODEL, setting.folder)
     texts = [line for line in (ROOT / "loadtest/payloads/sentences.txt").read_text().splitlines() if line]
     requests = [texts[i : i + NUM_TEXTS] for i in range(0, len(texts), NUM_TEXTS)]
     with served(repository, setting.folder) as running:

@@ -19,8 +19,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Plan, Setting, told
-from loadtest.bench.surfaces.served import Served, served
+from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, served, told
 from loadtest.processes import MODEL_REPOSITORY, cpu_s, run_command
 from loadtest.processes import running as process_running
 from loadtest.sending.bodies import Signature, Tensor, encode_binary
@@ -53,7 +52,7 @@ def measure(setting: Setting) -> Part:
 @contextmanager
 def _bare(folder: Path) -> Iterator[Server]:
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "loadtest.bench.surfaces.grpc_yardstick", str(port)]
+    command = [sys.executable, "-m", "loadtest.bench.surfaces.grpc_ends", "serve", str(port)]
 
     def is_ready() -> bool:
         try:
@@ -125,7 +124,7 @@ def _over_grpc(
     plan: Plan, request: Path, target: str, where: Sequence[str], num_in_flight: int
 ) -> tuple[int, float, float]:
     """`where`: the authority, and a key where one is wanted."""
-    command = [sys.executable, "-m", "loadtest.bench.surfaces.grpc_client", where[0], str(request)]
+    command = [sys.executable, "-m", "loadtest.bench.surfaces.grpc_ends", "call", where[0], str(request)]
     command += [str(num_in_flight), str(plan.burst_s), *where[1:]]
     said = run_command(command, f"calls to {target} failed", CALL_TIMEOUT_S)
     calls, took_s, median_s = said.split()

@@ -1,20 +1,27 @@
 """Images or texts through a surface beside the same in process: how many a second, and how much CPU time for each, in turns.
 
-Served counts gateway, Triton and its stubs; in process counts this process. The clients' own CPU time counts for neither, and yet is
-taken from the same cores: a throughput ratio is what is left beside them. Rule: what is divided was measured in one round.
+Served counts gateway, Triton and its stubs; in process counts this process, where ONNX Runtime is set up as Triton's backend sets it up
+(the same release: both are pinned). The clients' own CPU time counts for neither, and yet is taken from the same cores: a throughput ratio
+is what is left beside them. The model is one that `make models` made, FP32 alone. Rule: what is divided was measured in one round.
 """
 
 from __future__ import annotations
 
 import itertools
+import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from loadtest.bench.surfaces.part import Part, Plan, ends, told
-from loadtest.bench.surfaces.served import Served
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.bench.surfaces.part import NUM_THREADS, Part, Plan, Served, ends, told
 from loadtest.bench.verdicts import AtLeast, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.link import Request
@@ -22,6 +29,47 @@ from loadtest.sending.sender import closed_loop
 from loadtest.sending.sent_request import Shot
 from serving.http_client import address
 from serving.measure.rounds import Spread, in_turn, ratio, spread
+
+
+def repository_of(models: Path, model: str, folder: Path) -> Path:
+    """The repository. Raises CannotMeasure."""
+    found = models / f"{model}-fp32"
+    if not (found / "tandem.json").is_file():
+        raise CannotMeasure(
+            f'{model} is not in {models}: make models ARGS="--only {model}" makes it (installs torch, 6.2 GB)'
+        )
+    repository = folder / "repository"
+    shutil.copytree(found, repository / found.name, copy_function=_hardlink)
+    return repository
+
+
+def _hardlink(source: str, target: str) -> str:
+    try:
+        Path(target).hardlink_to(source)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+    return target
+
+
+class Session:
+    """One model file, one run at a time, as one instance has it. Called with arrays by name, gives the first output."""
+
+    def __init__(self, file: Path) -> None:
+        import onnxruntime  # type: ignore[import-untyped]  # takes 0.2 s, which parts that need it wait for
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = NUM_THREADS
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self._one_at_a_time = threading.Lock()
+
+    def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        with self._one_at_a_time:
+            (first, *_) = self._session.run(None, arrays)
+        given: NDArray[np.float32] = first
+        return given
+
 
 RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
 

@@ -1,16 +1,62 @@
-"""What a part of this bench is given, and what it hands back.
+"""What a part of this bench is given, what it is measured on, and what it hands back.
 
-Values only. Rule: a part that could not be measured says so in a note and has no verdict; it is never counted as good.
+It is measured on a Triton and a gateway with keys, its gRPC port and its repository. Work is counted for whole families of processes,
+because Triton computes in its stubs. Rule: a part that could not be measured says so in a note and has no verdict; it is never counted as
+good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.bench.verdicts import Verdict, table
+from loadtest.processes import TANDEM, cpu_s, family, run_command
+from loadtest.stack import Stack, stack
 from serving.measure.rounds import Spread
+from serving.ports import free_ports
+
+KEYS_TIMEOUT_S = 30.0  # of a small Python process: under a second
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """`key` opens the gateway's doors for inference; `grpc` is the authority of its gRPC port."""
+
+    stack: Stack
+    key: str
+    grpc: str
+
+    @property
+    def key_header(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    def gateway_cpu_s(self) -> float:
+        return _family_cpu_s(self.stack.gateway.pid)
+
+    def cpu_s(self) -> float:
+        """Of everything that serves: the gateway, Triton, and what computes in it."""
+        return self.gateway_cpu_s() + _family_cpu_s(self.stack.triton.pid)
+
+
+def _family_cpu_s(pid: int) -> float:
+    return sum(cpu_s(process.pid) for process in family(pid))
+
+
+@contextmanager
+def served(repository: Path, folder: Path) -> Iterator[Served]:
+    """Raises CannotMeasure."""
+    keys = folder / "keys.json"
+    add = [*TANDEM, "keys", "add", "--keys", str(keys), "--name", "bench", "--scope", "infer"]
+    key = run_command(add, "no API key could be made", KEYS_TIMEOUT_S).strip()
+    (port,) = free_ports(1)
+    options = ["--grpc-port", str(port), "--keys", str(keys), "--model-repository", str(repository)]
+    triton = ["--instances", "1", "--threads", str(NUM_THREADS)]
+    with stack(repository, folder, options=triton, gateway_options=options) as running:
+        yield Served(running, key, f"127.0.0.1:{port}")
+
 
 NUM_THREADS = 2  # of Triton's one instance, and of ONNX Runtime in process: what these figures are told for
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Setting, told
-from loadtest.bench.surfaces.served import served
+from loadtest.bench.surfaces.part import Part, Setting, served, told
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY, Process, cpu_s, family, still_there
 from loadtest.processes import running as process_running

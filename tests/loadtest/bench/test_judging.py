@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.prove import cold_gpu, crossover, pool_death, simulated
+from loadtest.bench.prove import cold_gpu, crossover, overload, pool_death, promise, simulated
 from loadtest.bench.prove.cold_gpu import Times
 from loadtest.bench.prove.crossover import Choice
-from loadtest.bench.prove.judging import overload, promise
-from loadtest.bench.prove.judging.promise import Promise
+from loadtest.bench.prove.promise import Promise
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.sent_request import Shot, lag, listed, percentile
@@ -114,7 +113,7 @@ def test_a_load_that_is_answered_at_capacity_and_refused_beyond_it_meets_all_aim
     trial = seen(full())
     assert trial.goodput_ratio == pytest.approx(1.0)
     assert trial.offered_ratio == pytest.approx(3.0)
-    assert outcomes(overload.verdicts("x", [trial], "100")) == [Outcome.MET] * 5
+    assert outcomes(overload.overload_verdicts("x", [trial], "100")) == [Outcome.MET] * 5
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_a_load_that_is_answered_at_capacity_and_refused_beyond_it_meets_all_aim
 )  # fmt: skip
 def test_an_overload_that_is_not_carried_does_not_pass(spoil: object, index: int, outcome: Outcome) -> None:
     assert callable(spoil)
-    assert outcomes(overload.verdicts("x", [seen(spoil(full()))], "100"))[index] is outcome
+    assert outcomes(overload.overload_verdicts("x", [seen(spoil(full()))], "100"))[index] is outcome
 
 
 def test_late_answers_are_no_goodput() -> None:
@@ -148,7 +147,7 @@ def test_late_answers_are_no_goodput() -> None:
 def test_what_was_let_in_and_then_expired_is_a_part_of_what_was_let_in() -> None:
     trial = seen([*full(), *(expired(n / 50) for n in range(500))])
     assert trial.expired_ratio == pytest.approx(1 / 3)
-    assert overload.verdicts("x", [trial], "100")[2].value == pytest.approx(1 / 3)
+    assert overload.overload_verdicts("x", [trial], "100")[2].value == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +155,12 @@ def test_what_was_let_in_and_then_expired_is_a_part_of_what_was_let_in() -> None
 )
 def test_a_capacity_that_is_far_from_the_curves_does_not_pass(measured_rps: float, outcome: Outcome) -> None:
     """Half of it would halve the overload too, and every part of it would look well."""
-    assert overload.capacity("x", measured_rps, 260.0).outcome is outcome
+    assert overload.capacity_verdict("x", measured_rps, 260.0).outcome is outcome
 
 
 def test_the_median_trial_is_judged_and_one_lost_request_in_any_counts() -> None:
     fine, bad = seen(full()), seen([*full(rate=20), lost(5)])
-    verdicts = overload.verdicts("x", [fine, bad, fine], "100")
+    verdicts = overload.overload_verdicts("x", [fine, bad, fine], "100")
     assert verdicts[0].outcome is Outcome.MET
     assert "worst trial 0.2" in verdicts[0].note
     assert verdicts[4].outcome is Outcome.FAILED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.outage import farewell, outage
+from loadtest.bench.prove.restarts import farewell, outage
 from loadtest.sending.sent_request import Shot
 
 KILLED_S = 100.0

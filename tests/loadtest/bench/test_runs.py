@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.embedded import kill_stub, up
 from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton, wait_until
 from loadtest.bench.prove.overload import hurried
+from loadtest.bench.prove.restarts import kill_stub, up
 from loadtest.sending.sender import open_loop
 
 pytestmark = [pytest.mark.triton, pytest.mark.campaigns]

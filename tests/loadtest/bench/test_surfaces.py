@@ -17,7 +17,8 @@ import orjson
 import pytest
 
 from loadtest.bench.surfaces import __main__ as surfaces
-from loadtest.bench.surfaces import items, json_image, peer, pixels
+from loadtest.bench.surfaces import items, json_image, peer
+from loadtest.bench.surfaces import json_image as pixels
 from loadtest.bench.surfaces.items import Compared, Side
 from loadtest.bench.surfaces.json_image import Series
 from loadtest.bench.surfaces.part import Part, told

@@ -10,7 +10,6 @@ import pytest
 
 from loadtest.claims.cells import cells, prices_of_million
 from loadtest.claims.claims_file import Claim
-from loadtest.claims.intervals import apart, median, paired
 from loadtest.claims.values import (
     NOT_MEASURED_HERE,
     NOT_RUN,
@@ -23,6 +22,9 @@ from loadtest.claims.values import (
     Served,
     Simulated,
     Timed,
+    apart,
+    median,
+    paired,
 )
 from serving.measure.machine import Machine
 

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from loadtest.claims import bandwidth, speeds, values
 from loadtest.claims.claims_file import read_suite
 from loadtest.claims.command import ClaimsOptions, quick, run
-from loadtest.claims.experiments import names_of_nets
-from loadtest.claims.scaling import compared
+from loadtest.claims.experiments import compared, names_of_nets
 from loadtest.errors import CannotMeasure
 from serving.cli import cli
 from serving.decisions.engines import EnginePython

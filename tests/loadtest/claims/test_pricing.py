@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.claims.pricing import prices
+from loadtest.claims.experiments import prices
 from serving.decisions.files.prices import read_prices
 from serving.decisions.prices import Offer, PriceList
 from serving.measure.machine import Machine

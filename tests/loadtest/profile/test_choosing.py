@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.profile.inputs import inputs_for
-from loadtest.profile.linked_folders import accuracy, check_batch_sizes, check_engines, linked, variants_of
+from loadtest.profile.load import default_objective_s, search_plan
 from loadtest.profile.options import Pace, ProfileOptions
-from loadtest.profile.rates import default_objective_s, plan
+from loadtest.profile.selection import accuracy, check_batch_sizes, check_engines, inputs_for, linked, variants_of
 from loadtest.profile.wording import notes
 from serving.errors import UserError
 from serving.repository.layout import Repository, default_repository
@@ -119,10 +118,12 @@ def test_without_an_objective_there_is_a_round_one_with_room(medians_s: list[flo
 
 
 def test_a_search_begins_at_half_of_what_one_at_a_time_would_allow() -> None:
-    made = plan(0.01, Pace())
+    made = search_plan(0.01, Pace())
     assert made.start_rps == 50.0
     assert made.floor_rps == 5.0
-    assert plan(100.0, Pace()).floor_rps == plan(100.0, Pace()).start_rps  # slower than any rate worth a search
+    assert (
+        search_plan(100.0, Pace()).floor_rps == search_plan(100.0, Pace()).start_rps
+    )  # slower than any rate worth a search
 
 
 def test_a_reader_is_told_what_spoils_a_profile() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.profile.energy import at_the_highest_rate, of_a_run
+from loadtest.profile.load import joules_per_answer
+from loadtest.profile.server import at_the_highest_rate
 from loadtest.records import Evidence
 from serving.decisions.profile import LoadPoint, MaxRate
 
@@ -31,11 +32,11 @@ MOST = MaxRate(0.02, 1, 100.0, 90.0, 110.0)
 def test_a_request_takes_what_was_measured_over_the_good_answers(
     cpu_j: float | None, gpu_j: float | None, pool: str, num_answers: int, told: float | None
 ) -> None:
-    assert of_a_run(Evidence(cpu_energy_j=cpu_j, gpu_energy_j=gpu_j), pool, num_answers) == told
+    assert joules_per_answer(Evidence(cpu_energy_j=cpu_j, gpu_energy_j=gpu_j), pool, num_answers) == told
 
 
 def test_a_run_without_evidence_tells_nothing() -> None:
-    assert of_a_run(None, "cpu", 100) is None
+    assert joules_per_answer(None, "cpu", 100) is None
 
 
 def test_a_server_has_the_joules_of_the_runs_at_its_highest_rate() -> None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.ladder import Step, in_turns, ladder
-from loadtest.profile.rungs import Calling
-from loadtest.profile.triton_times import TritonTimes, read_times, setup_of
+from loadtest.profile.ladder import Calling, Step, TritonTimes, in_turns, read_times, timings
+from loadtest.profile.server import setup_of
 from serving.decisions.profile import Rung, Settings
 from serving.measure.intervals import MIN_REPEATS
 
@@ -67,14 +66,14 @@ def test_p99_is_told_from_a_thousand_requests_on() -> None:
 
 
 def test_a_step_without_a_turn_is_in_no_ladder() -> None:
-    assert ladder([Step("digits-fp32", 1, Planted([]), None)], "digits-fp32") == ()
+    assert timings([Step("digits-fp32", 1, Planted([]), None)], "digits-fp32") == ()
 
 
 def test_a_ladder_is_of_one_server_and_goes_up() -> None:
     steps = [taken(Planted([[0.001]] * 3, rung)) for rung in ("gateway_json", "in_process", "triton_grpc")]
     other = taken(Planted([[0.001]] * 3))
     other.server = "digits-int8"
-    rungs = [timing.rung for timing in ladder([*steps, other], "digits-fp32")]
+    rungs = [timing.rung for timing in timings([*steps, other], "digits-fp32")]
     assert rungs == ["in_process", "triton_grpc", "gateway_json"]
 
 
@@ -89,7 +88,7 @@ def test_a_rung_that_fails_at_once_is_left_out_and_told_and_the_others_go_on() -
     works, fails = Step("x", 1, Planted([[1.0]] * 3, "triton_grpc"), None), Step("x", 1, Failing([]), None)
     in_turns([fails, works], 3, 0.1, 60.0, lambda _: None, lambda step, error: lost.append(f"{step.server}: {error}"))
     assert lost == ["x: gateway_json: a request failed: 413"]
-    assert [timing.rung for timing in ladder([fails, works], "x")] == ["triton_grpc"]
+    assert [timing.rung for timing in timings([fails, works], "x")] == ["triton_grpc"]
 
 
 @pytest.mark.parametrize("rounds", [[], [[1.0]]])

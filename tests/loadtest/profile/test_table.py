@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtest.profile.table import rate_words, table
+from loadtest.profile.wording import rate_words, table
 from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings
 from serving.measure.machine import Machine
 from tests.loadtest.profile.ladders import server

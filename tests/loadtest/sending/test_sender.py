@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.bench.prove.attempts import Lagged, attempts, on_time
+from loadtest.bench.prove.emulated import Lagged, attempts, on_time
 from loadtest.errors import CannotMeasure
 from loadtest.sending import sender
 from loadtest.sending.link import Request
