@@ -15,8 +15,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from serving.decisions.engines import PLAIN, POOL
-from serving.export.inventory import Models, Row, models
-from serving.export.table import measured_on, proof, size
+from serving.export.inventory import Models, Row, measured_on, models, proof, size
 from serving.repository import Speed
 
 COLUMNS = ("model", "variant", "size", "proof", "engine", "÷ FP32, by batch size", "on the CPU pool", "on the GPU pool")

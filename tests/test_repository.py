@@ -14,6 +14,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.errors import UserError, exit_code
+from serving.measure.machine import processor_key
 from serving.repository import (
     CONFIG_FILE,
     RECORD_FILE,
@@ -28,7 +29,6 @@ from serving.repository import (
     check_model_name,
     default_repository,
     pool_config_file,
-    processor_key,
 )
 from serving.repository.layout import config_files, model_config
 

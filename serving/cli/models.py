@@ -210,10 +210,11 @@ def _engines(chosen: tuple[str, ...]) -> Any:
 @JSON
 def models(model_repository: Path | None, url: str | None, as_json: bool) -> None:
     """Show what is in a repository: variants, gates, sizes, pools, speed on this processor."""
-    found = room("serving.export.inventory").models(repository_at(model_repository), known=_known_speeds())
+    inventory = room("serving.export.inventory")
+    found = inventory.models(repository_at(model_repository), known=_known_speeds())
     if url is not None:
         found = replace(found, not_served=_not_served(url))
-    room("serving.export.table").show_models(found, as_json=as_json)
+    inventory.show(found, as_json=as_json)
 
 
 def _not_served(url: str) -> dict[str, str]:
@@ -264,7 +265,7 @@ def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None
     verification = verifying.verify(repository_at(model_repository), engines=engines, progress=progress, **options)
     if not verification.variants:
         raise UserError(f"{verification.repository} holds no variant, so there is nothing to verify")
-    room("serving.export.table").show_verification(verification, as_json=as_json)
+    verifying.show(verification, as_json=as_json)
     if verification.has_passed and verification.lacks is not None:
         raise EnvironmentFault(
             f"the files are the ones that were gated, but no gate was run again: {verification.lacks} is not installed here: "
@@ -278,5 +279,5 @@ def _answering_engines() -> Any:
     if any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "numpy", "filelock")):
         return {}
     engines = room("serving.local.devices").installed()
-    answering = room("serving.export.speed.inference")
+    answering = room("serving.export.speed.process")
     return {name: partial(answering.running, engine) for name, engine in engines.items() if name == "openvino"}

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
 from serving.errors import UserError
 from serving.export import pipeline, publish, ready_made, recipes, recording, sources, user_data
-from serving.export.bars import Bars
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
@@ -23,7 +26,7 @@ from serving.export.job import AUTO, ExportSpec
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, source_options
 from serving.export.pipeline import Outcome
-from serving.export.progress import Progress
+from serving.export.progress import Progress, lines
 from serving.export.recipes import RecipeModel
 from serving.export.sources import checks
 from serving.export.sources.graphs import examples
@@ -168,3 +171,31 @@ def _proof(variant: Variant) -> str:
         return "ungated: nothing proves it"
     beside = "" if gate.headline.reference is None else f" (FP32 {gate.headline.reference:.4f})"
     return f"{gate.headline.metric} {gate.headline.value:.4f}{beside}"
+
+
+class Bars:
+    """A bar for each step on a terminal, `lines` elsewhere."""
+
+    def __init__(self) -> None:
+        self._bars: RichProgress | None = None
+        self._tasks: dict[str, int] = {}
+
+    def __enter__(self) -> Bars:
+        console = Console(stderr=True)
+        if console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            self._bars = RichProgress(*columns, console=console)
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        if self._bars is None:
+            lines(step, done, total)
+            return
+        if step not in self._tasks:
+            self._tasks[step] = self._bars.add_task(step, total=total)
+        self._bars.update(self._bars.task_ids[self._tasks[step]], completed=done, total=total)

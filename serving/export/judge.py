@@ -1,6 +1,6 @@
 """Are FP32 and each file made of it good enough on every engine that will compute them?
 
-What is compared, and the limits, are in `gates`; which files there are is decided in `variant_search`. Rule: an answer counts only
+What is compared, and the limits, are in `gates`; which files there are is decided in `pipeline`. Rule: an answer counts only
 if it was computed as a server would compute it. FP16 is rounded as on a GPU, because ONNX Runtime's CPU provider computes it in
 FP32; BF16 runs on OpenVINO; an engine whose answers were not compared gets no file.
 """
@@ -20,7 +20,7 @@ from serving.export.gates.file import Interface, check_file, row_limit
 from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE
 from serving.export.job import ExportJob
 from serving.export.onnx_session import Session
-from serving.export.speed.inference import running
+from serving.export.speed.process import running
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.outcome import Candidate
 from serving.repository import Gate

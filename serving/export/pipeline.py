@@ -1,8 +1,9 @@
 """From an exported model to proven variants in a repository: what is checked, judged, made, timed and published, in which order.
 
-Each step is a file of its own: `gates.graph`, `judge`, `variant_search`, `pool_gates` (which times), `load_check`, `publish`. Rule:
-everything runs before anything is written, so that a refusal, an error or Ctrl-C leaves the repository as it was; what did
-not pass is named in the outcome and never written.
+`VariantSearch` has candidates of a precision made and judged until one passes. The other steps are files: `gates.graph`, `judge`,
+`pool_gates` (which times), `load_check`, `publish`. Rules: everything runs before anything is written, so that a refusal, an error or
+Ctrl-C leaves the repository as it was; a precision that gets no file gets a reason, `refused` by a gate or `left_out` because it
+could not be made here.
 """
 
 from __future__ import annotations
@@ -12,23 +13,97 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from serving.errors import UserError
+from serving.errors import GateRefused, UserError
 from serving.export import load_check, pool_gates, recording
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.graph import check_graph
-from serving.export.job import ExportJob, ExportSpec
-from serving.export.judge import Judge
+from serving.export.job import AUTO, ExportJob, ExportSpec
+from serving.export.judge import OPENVINO, GatedCandidate, Judge
 from serving.export.load_check import Load, NotServed, Publications
 from serving.export.options import NoData
 from serving.export.progress import Progress, silent
 from serving.export.publish import Publication, next_version, publish_all
 from serving.export.recording import ProvenVariant
 from serving.export.speed import EnginePython
-from serving.export.variant_search import VariantSearch
 from serving.export.variants import candidates
-from serving.export.variants.outcome import Candidate
+from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade
+from serving.measure.machine import has, has_bf16
 from serving.repository import Repository, Variant, check_model_name
+
+MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
+
+
+class VariantSearch:
+    """Of one export. `refused` and `left_out`: precision -> the reason in a sentence."""
+
+    def __init__(self, job: ExportJob, judge: Judge) -> None:
+        self._job, self._judge = job, judge
+        self.refused: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.warnings: list[str] = []
+
+    def find(self, precision: str) -> GatedCandidate | None:
+        """The variant that passed its gate; of several that pass, the fastest."""
+        if precision == "bf16" and (reason := self._why_no_bf16()):
+            self.left_out[precision] = reason
+            return None
+        try:
+            passed = self._passing(precision) or (self._finer_int8() if precision == "int8" else [])
+        except (NothingToQuantise, NotMade) as reason:
+            if precision in self.refused:  # the gate's reason counts; this is why nothing else could be tried
+                self.warnings.append(str(reason))
+            else:
+                self.left_out[precision] = str(reason)
+            return None
+        except CalibrationMissing as reason:
+            if self._job.spec.precisions is not None:  # asked for by name: the user has to give some
+                raise
+            self.left_out[precision] = str(reason)
+            return None
+        if not passed:
+            return None
+        self.refused.pop(precision, None)
+        return passed[0] if len(passed) == 1 else pool_gates.fastest(self._job, passed)
+
+    def _finer_int8(self) -> list[GatedCandidate]:
+        """Weights of 8 bits where this processor computes them rightly, and then with the worst layers left in FP32."""
+        spec = self._job.spec
+        can_be_finer = spec.int8_range == AUTO and not spec.is_for_tensorrt and has("vnni")
+        passed = self._passing("int8", int8_range="full") if can_be_finer else []
+        return passed or self._passing("int8", int8_range="full" if can_be_finer else None, second_try=True)
+
+    def _passing(
+        self, precision: str, *, int8_range: str | None = None, second_try: bool = False
+    ) -> list[GatedCandidate]:
+        """Candidates that pass, at most two: they differ in speed. Of the second try, one is enough."""
+        job, spec, passed = self._job, self._job.spec, []
+        making = f"making {job.name(precision)}"
+        job.progress(making, 0, 1)
+        for candidate in candidates.candidates(
+            precision,
+            job.exported.model,
+            job.calibration,
+            second_try=second_try,
+            int8_range=int8_range or ("7bit" if spec.int8_range == AUTO else spec.int8_range),
+            is_for_tensorrt=spec.is_for_tensorrt,
+        ):
+            job.progress(making, 1, 1)
+            try:
+                passed.append((candidate, self._judge.judge(candidate)))
+            except GateRefused as refusal:
+                self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
+                continue
+            if second_try or job.exported.is_untrained or len(passed) == MAX_CONTENDERS:
+                break
+        return passed
+
+    def _why_no_bf16(self) -> str:
+        if OPENVINO not in self._job.engines:
+            return "BF16 is computed by OpenVINO, whose environment is not here: tandem environment openvino"
+        if not has_bf16():
+            return "this processor has neither AMX-BF16 nor AVX512-BF16, so that nothing could be proven here"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

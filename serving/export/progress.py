@@ -1,7 +1,7 @@
-"""What a user sees of an export while it runs: how far a step is, and what was passed over. Not the chatter of libraries.
+"""Tells a user how far an export is, and silences the chatter of libraries.
 
-The caller decides what progress looks like: a bar on a terminal, lines elsewhere. Rule: every step ends with done == total, so
-that a bar can be closed.
+The caller decides what progress looks like: lines here, bars in `command`, whose package is not in every image. Rule: every step ends
+with done == total, so that its bar can be closed.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ is a note, what is disproven a problem.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,8 @@ from serving.documents.nearest import nearest
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
 from serving.installation import how_to_add
+from serving.measure.machine import has
 from serving.repository import GATE_DATA_FILE, NOTHING, PRECISIONS, Check, DigestMismatch, Repository, Variant
-from serving.repository.processor import has
 
 if TYPE_CHECKING:  # it needs NumPy and ONNX Runtime
     from serving.export.rerun import EngineRun, Outcome
@@ -263,3 +265,25 @@ def _with_outcome(result: VariantVerdict, run: Outcome) -> VariantVerdict:
 
 def _with_note(result: VariantVerdict, note: str) -> VariantVerdict:
     return replace(result, notes=(*result.notes, note)) if result.is_whole else result
+
+
+# -- what the user sees ----------------------------------------------------------------------------------------------
+
+
+def show(verification: Verification, *, as_json: bool) -> None:
+    if as_json:
+        is_whole = all(variant.is_whole for variant in verification.variants)
+        document = {**asdict(verification), "is_whole": is_whole, "has_passed": verification.has_passed}
+        print(json.dumps(document, indent=2))
+        return
+    for name, reason in verification.unread.items():
+        print(f"tandem: {name}, which was not asked for, cannot be read: {reason}", file=sys.stderr)
+    for variant in verification.variants:
+        print(f"{variant.name}: {_line(variant)}")
+
+
+def _line(variant: VariantVerdict) -> str:
+    if variant.problems:
+        return "; ".join((*variant.problems, *variant.notes))
+    gate = {"passed": "whole, gate passed again"}.get(variant.gate, "whole")
+    return "; ".join((gate, *variant.notes))

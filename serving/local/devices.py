@@ -1,6 +1,6 @@
 """What computes here: the processor, the NVIDIA card, and the engines that are installed, each with its Python.
 
-Not here: what the processor can do (its instruction sets), which `serving.repository.processor_key` answers. A card counts
+Not here: what the processor can do (its instruction sets), which `serving.measure.machine.processor_key` answers. A card counts
 only with its driver loaded; the driver's own files are asked first, then NVML where nvidia-ml-py is installed. An engine
 counts when its environment is complete; nothing is made or downloaded here.
 """

@@ -19,7 +19,8 @@ from serving.decisions.fastest_engine import here
 from serving.local.devices import gpu_name
 from serving.local.environments import Say
 from serving.local.folders import cache_dir
-from serving.repository import GATE_DATA_FILE, Speed, Variant, processor_key
+from serving.measure.machine import processor_key
+from serving.repository import GATE_DATA_FILE, Speed, Variant
 
 if TYPE_CHECKING:
     from serving.export.speed import Results

@@ -19,9 +19,9 @@ from serving.local.devices import device_name, of_pool
 from serving.local.environments import ENGINES, Say, find
 from serving.local.measure import Place
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
+from serving.measure.machine import has, has_bf16
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp
-from serving.repository.processor import has, has_bf16
 from serving.repository.triton_config import ModelConfig
 
 UNMEASURED = "unmeasured"

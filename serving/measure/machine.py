@@ -1,6 +1,7 @@
-"""Which machine was something measured on? Processor, instruction sets, cores, cards and versions; nothing that names its owner.
+"""Which machine is this, or was something measured on? Processor, instruction sets, cores, cards, versions; nothing that names its owner.
 
-Reads /proc, /sys and nvidia-smi; a fact that cannot be read is left out or named "unknown", never guessed.
+`processor_key` names the instruction set that speeds in a record are measured with: one measured on another says nothing here.
+Reads /proc, /sys and nvidia-smi; a fact that cannot be read is left out or named "unknown", never guessed. Rule: standard library only.
 """
 
 from __future__ import annotations
@@ -50,10 +51,24 @@ TELLING = (
     *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme"),
 )
 PACKAGES = ("locust", "tandem-serving", "numpy")
+CPUINFO = Path("/proc/cpuinfo")
+# Of the key: (flag in /proc/cpuinfo, its name in the key), the most capable first. Only what changes the winner among variants is in
+# it: INT8 gains from VNNI and AMX more than from plain AVX512. Model names and clock rates are not.
+_KEYS = {
+    "x86_64": (
+        ("amx_int8", "amx_int8"),
+        ("avx512_vnni", "avx512_vnni"),
+        ("avx_vnni", "avx_vnni"),
+        ("avx512f", "avx512"),
+        ("avx2", "avx2"),
+    ),
+    "aarch64": (("i8mm", "i8mm"), ("asimddp", "asimddp"), ("asimd", "asimd")),
+}
+_WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")  # who has AMX has VNNI
 
 
 def this_machine() -> Machine:
-    text = _read(Path("/proc/cpuinfo"))
+    text = _read(CPUINFO)
     return Machine(
         processor=processor_name(text),
         instruction_sets=instruction_sets(text),
@@ -86,9 +101,26 @@ def processor_name(cpuinfo: str) -> str:
 
 
 def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
-    facts = _facts(cpuinfo)
-    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    flags = _flags(cpuinfo)
     return tuple(name for name in TELLING if name in flags)
+
+
+def processor_key(cpuinfo: str | None = None, machine: str | None = None) -> str:
+    """For example `x86_64-avx512_vnni`. The arguments stand in for /proc/cpuinfo and `uname -m`."""
+    machine = platform.machine() if machine is None else machine
+    flags = _flags(_read(CPUINFO) if cpuinfo is None else cpuinfo)
+    table = _KEYS.get(machine, ())
+    return f"{machine}-{next((name for flag, name in table if flag in flags), 'base')}"
+
+
+def has(instructions: str, key: str | None = None) -> bool:
+    """Whether this machine (or the one of that key) computes with "vnni"."""
+    return instructions == "vnni" and (key or processor_key()) in _WITH_VNNI
+
+
+def has_bf16(cpuinfo: str | None = None) -> bool:
+    """Whether OpenVINO can really compute in BF16 here. Not part of the key: some with AVX512-VNNI have it, some do not."""
+    return bool(_flags(_read(CPUINFO) if cpuinfo is None else cpuinfo) & {"amx_bf16", "avx512_bf16"})
 
 
 def num_cores() -> float:
@@ -130,6 +162,11 @@ def _facts(cpuinfo: str) -> dict[str, str]:
     """The first processor's lines."""
     lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _flags(cpuinfo: str) -> frozenset[str]:
+    facts = _facts(cpuinfo)
+    return frozenset((facts.get("flags") or facts.get("Features") or "").split())
 
 
 def _read(path: Path) -> str:

@@ -1,8 +1,7 @@
 """The model repository on disk: which variants there are, what proves them, and what Triton is told about each.
 
-`record` reads and writes tandem.json, `triton_config` renders config.pbtxt, `layout` is directories and digests, and
-`processor` names this machine's instruction set. Nothing here makes a model or talks to Triton. Rule: standard library
-only, because every room uses it.
+`record` reads and writes tandem.json, `triton_config` renders config.pbtxt, `layout` is directories and digests. Nothing here makes a
+model or talks to Triton. Rule: standard library only, because every room uses it.
 """
 
 from serving.repository.layout import (
@@ -22,7 +21,6 @@ from serving.repository.layout import (
     file_digest,
     pool_config_file,
 )
-from serving.repository.processor import processor_key
 from serving.repository.record import (
     AGREEMENT,
     CLASSIFICATION,
@@ -86,5 +84,4 @@ __all__ = [
     "digests_of",
     "file_digest",
     "pool_config_file",
-    "processor_key",
 ]

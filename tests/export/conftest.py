@@ -18,7 +18,8 @@ from serving.export.gates.file import Interface
 from serving.export.progress import Progress
 from serving.export.speed.results import Entrant, Results
 from serving.local.environments import ENGINES
-from serving.repository import Repository, processor_key
+from serving.measure.machine import processor_key
+from serving.repository import Repository
 from tests.home import in_users_cache
 
 MODEL_FILE = "1/model.onnx"  # of every committed variant

@@ -39,10 +39,10 @@ from serving.export.job import ExportSpec
 from serving.export.publish import writing
 from serving.export.recording import ProvenVariant
 from serving.export.sources import checks, onnx_file
+from serving.measure.machine import has
 from serving.repository import Record, Repository, Speed
 from serving.repository.preprocessing import ImagePreprocessing
 from serving.repository.preprocessing import to_json as preprocessing_json
-from serving.repository.processor import has
 
 from . import spoil
 from .conftest import COMMITTED, MODEL_FILE, PAYLOAD, ROOT, by_size

@@ -22,8 +22,8 @@ from serving.export.sources import onnx_file
 from serving.export.variants import candidates
 from serving.export.variants.outcome import Candidate
 from serving.local.devices import installed
+from serving.measure.machine import has
 from serving.repository import Repository
-from serving.repository.processor import has
 
 from . import spoil
 from .conftest import COMMITTED, MODEL_FILE

@@ -18,7 +18,8 @@ from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
 from serving.export.variants.candidates import candidates
 from serving.local.devices import installed
-from serving.repository import DigestMismatch, Repository, Variant, processor_key
+from serving.measure.machine import processor_key
+from serving.repository import DigestMismatch, Repository, Variant
 
 from . import spoil
 from .conftest import MODEL_FILE, PAYLOAD

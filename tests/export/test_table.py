@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.export import table
+from serving.export import inventory, verify
 from serving.export.inventory import Models, Row
 from serving.export.verify import VariantVerdict, Verification
 from serving.repository import UNTRAINED, Check, Gate, PoolGate, Speed
@@ -52,14 +52,14 @@ FP32 = replace(ROW, name="net-fp32", variant="fp32", speed=(replace(SPEED, ratio
 
 def shown(capsys: pytest.CaptureFixture[str], *rows: Row, cards: tuple[str, ...] = (), **changes: object) -> str:
     found = Models(1, "somewhere", "xeon", cards, rows, ())
-    table.show_models(replace(found, **changes), as_json=False)  # type: ignore[arg-type]
+    inventory.show(replace(found, **changes), as_json=False)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
 def cells(capsys: pytest.CaptureFixture[str], row: Row, **changes: object) -> list[list[str]]:
     """Of each column its lines, top down, without empty ones."""
     _, heading, *lines = shown(capsys, row, **changes).splitlines()  # type: ignore[arg-type]
-    starts = [heading.index(column) for column in table.COLUMNS]
+    starts = [heading.index(column) for column in inventory.COLUMNS]
     ends = [*starts[1:], None]
     return [
         [text for line in lines if (text := line[start:end].strip())]
@@ -103,7 +103,7 @@ def cells(capsys: pytest.CaptureFixture[str], row: Row, **changes: object) -> li
 def test_a_cell_says_what_the_row_holds(
     capsys: pytest.CaptureFixture[str], row: Row, column: str, says: list[str]
 ) -> None:
-    assert cells(capsys, row)[table.COLUMNS.index(column)] == says
+    assert cells(capsys, row)[inventory.COLUMNS.index(column)] == says
 
 
 def test_the_heading_says_whose_repository_it_is_and_where_speed_was_measured(
@@ -120,7 +120,7 @@ def test_what_was_not_made_and_what_has_no_record_is_told_below(capsys: pytest.C
 
 
 def test_json_holds_every_field_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    table.show_models(Models(1, "somewhere", "xeon", (), (ROW,), ("stray",)), as_json=True)
+    inventory.show(Models(1, "somewhere", "xeon", (), (ROW,), ("stray",)), as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert {*told["variants"][0]} == {*Row.__dataclass_fields__}
     assert (told["version"], told["ungated"], told["variants"][0]["speed"][0]["ratio"]) == (1, ["stray"], 1.234)
@@ -143,8 +143,8 @@ def test_a_verified_variant_is_a_line_with_its_problems_first(
     capsys: pytest.CaptureFixture[str], variant: VariantVerdict, says: str, has_passed: bool
 ) -> None:
     verification = Verification(1, "somewhere", "tandem", (variant,))
-    table.show_verification(verification, as_json=False)
+    verify.show(verification, as_json=False)
     assert capsys.readouterr().out == f"{says}\n"
-    table.show_verification(verification, as_json=True)
+    verify.show(verification, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["has_passed"], told["is_whole"]) == (has_passed, variant.is_whole)

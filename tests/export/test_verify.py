@@ -24,7 +24,7 @@ from serving.decisions.engines import EnginePython
 from serving.errors import UserError
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Run
-from serving.export.speed.inference import running
+from serving.export.speed.process import running
 from serving.export.verify import FAILED, NOT_RUN, PASSED, VariantVerdict, Verification, verify
 from serving.repository import GATE_DATA_FILE, RECORD_FILE, Repository, digests_of
 

@@ -12,8 +12,8 @@ import click
 import pytest
 
 from serving.cli import cli
+from serving.measure.machine import has
 from serving.repository import Repository, pool_config_file
-from serving.repository.processor import has
 from serving.settings import GatewaySettings, read_settings
 
 from .conftest import ROOT, Object, Render

@@ -21,7 +21,6 @@ STARTS = {
         "serving.gateway.serve",
         "serving.export.verify",
         "serving.export.inventory",
-        "serving.export.table",
         "serving.keys.changes",
         "serving.cluster.scaler.command",
     ),

@@ -17,8 +17,8 @@ import tritonclient.http as triton_http
 from serving.local.devices import installed
 from serving.local.environments import Environment
 from serving.local.folders import cache_dir
+from serving.measure.machine import processor_key
 from serving.ports import free_ports
-from serving.repository import processor_key
 from tests.home import link
 from tests.local.harness import ROOT, Program
 

@@ -16,7 +16,8 @@ from serving.errors import UserError
 from serving.local import pool_plan as pooling
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.local.pool_plan import Share, crowded, loadable, plan_pool, share
-from serving.repository import Repository, processor_key
+from serving.measure.machine import processor_key
+from serving.repository import Repository
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
 PLAIN = {"cpu": EnginePython("cpu", Path("/e/bin/python3"), "9.9")}

@@ -23,9 +23,8 @@ from serving.export.scratch import scratch, writing_into
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.results import Entrant, Key, Results
 from serving.measure.intervals import MIN_REPEATS
-from serving.measure.machine import card_name
+from serving.measure.machine import card_name, processor_key
 from serving.measure.rounds import order
-from serving.repository import processor_key
 
 # One turn: long against a timer call (0.1 µs), a pipe's round trip (0.1 ms) and a scheduler tick's edge, short against a
 # neighbour's burst

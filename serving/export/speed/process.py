@@ -1,5 +1,6 @@
 """A worker process of one engine: how it is started, asked, and what it means when it does not answer.
 
+`running` has it answer batches for gates, because a file that is right on one engine may be wrong on another; timing is `contest`'s.
 `worker.py` runs in the engine's own Python, which has another ONNX Runtime than ours or none of ours. Rule: whatever happens
 in it, a crash of a native library or a run without end, is an exception here, and no process is left behind.
 """
@@ -14,10 +15,18 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from serving.decisions.engines import EnginePython
+from serving.errors import EnvironmentFault, UserError
+from serving.export.exported_model import Arrays, Run
+from serving.export.scratch import scratch, writing_into
 
 EXIT_TIMEOUT_S = 10.0  # from its last word to its end: a core dump is written in between (guess, not measured)
 SCRIPT = Path(__file__).with_name("worker.py")
@@ -106,3 +115,53 @@ class WorkerProcess:
             if pipe is not None:
                 with contextlib.suppress(OSError):  # what was written to a dead one cannot be flushed
                     pipe.close()
+
+
+TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not measured)
+
+
+@contextmanager
+def running(engine: EnginePython, model: bytes, precision: str, num_threads: int = 1) -> Iterator[Run]:
+    """A function from one batch of inputs to all outputs, as long as the block runs."""
+    with scratch("answers") as folder, _worker(engine) as worker:
+        file, inputs, outputs = (Path(folder, name) for name in ("model.onnx", "in.npz", "out.npz"))
+        with writing_into(folder):
+            file.write_bytes(model)
+        how = {"engine": engine.engine, "precision": precision, "num_threads": num_threads, "allow_spinning": False}
+        _ask(worker, how, "open", file=str(file), inputs=None, **how)
+
+        def run(batch: Arrays) -> list[NDArray[Any]]:
+            arrays: Any = {name: _plain(values) for name, values in batch.items()}
+            with writing_into(folder):
+                np.savez(inputs, **arrays)
+            _ask(worker, how, "run", inputs=str(inputs), outputs=str(outputs))
+            with np.load(outputs) as found:
+                return [found[str(place)] for place in range(len(found.files))]
+
+        yield run
+
+
+@contextmanager
+def _worker(engine: EnginePython) -> Iterator[WorkerProcess]:
+    try:
+        worker = WorkerProcess(engine)
+    except WorkerLost as loss:
+        raise EnvironmentFault(str(loss)) from None
+    try:
+        yield worker
+    finally:
+        worker.end()
+
+
+def _ask(worker: WorkerProcess, how: Mapping[str, object], do: str, **command: object) -> None:
+    try:
+        worker.ask(TIMEOUT_S, do, name="model", **command)
+    except WorkerRefused as refusal:
+        raise UserError(f"{how['engine']} does not run {how['precision']}: {refusal}") from None
+    except WorkerLost as loss:
+        raise EnvironmentFault(f"{how['engine']} running {how['precision']} {loss}") from None
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Text without pickles."""
+    return values.astype(str) if values.dtype.kind == "O" else values

@@ -14,8 +14,7 @@ from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
 from serving.export.sources import checks
 from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
-from serving.export.speed_nets.graph import SEED
-from serving.export.speed_nets.net import Net
+from serving.export.speed_nets.graph import SEED, Net
 from serving.repository import UNTRAINED
 
 _NETS: Mapping[str, Net] = {

@@ -14,9 +14,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from serving.export.exported_model import Arrays
-from serving.export.speed_nets.alive import check_alive
-from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph
-from serving.export.speed_nets.net import Net
+from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph, Net, check_alive
 from serving.repository import CLASSIFICATION, EMBEDDING, Tensor
 
 IDS = Tensor("input_ids", "INT64", (-1,))

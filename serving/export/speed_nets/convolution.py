@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.export.exported_model import Arrays
-from serving.export.speed_nets.alive import check_alive, run
-from serving.export.speed_nets.graph import BIAS_DEVIATION, Floats, Graph
+from serving.export.speed_nets.graph import BIAS_DEVIATION, Floats, Graph, check_alive, run
 from serving.repository import Tensor
 
 EPSILON = 1e-5  # of every batch normalisation in the original nets

@@ -19,8 +19,7 @@ from serving.export.speed_nets.convolution import (
     plain_convolution,
     swish,
 )
-from serving.export.speed_nets.graph import Graph
-from serving.export.speed_nets.net import NUM_CALIBRATION, Net, random_values
+from serving.export.speed_nets.graph import NUM_CALIBRATION, Graph, Net, random_values
 from serving.repository import CLASSIFICATION, Tensor
 
 INPUT = Tensor("image", "FP32", (3, 260, 260))

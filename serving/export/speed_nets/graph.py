@@ -1,22 +1,25 @@
 """An ONNX graph in the making, with random weights: written with onnx and NumPy alone, so that it can be made where no torch is.
 
 A weight is a function of the seed and its own name: a net drawn twice has the same weights, whatever order it is drawn in.
-What a layer looks like is for the nets; whether they live is for `alive`. Rule: nodes are what PyTorch's exporter writes,
-because ONNX Runtime fuses by pattern, and a pattern that nobody exports would be timed for nothing.
+What a layer looks like is for the nets. Rules: nodes are what PyTorch's exporter writes, because ONNX Runtime fuses by pattern, and a
+pattern that nobody exports would be timed for nothing; a net that does not pass `check_alive` is not timed anywhere.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from serving.errors import UserError
+from serving.errors import EnvironmentFault, UserError
+from serving.export.exported_model import Arrays
 from serving.repository import Tensor
 
 IR_VERSION = 10  # ONNX Runtime 1.19 in Triton 24.10 reads no later one
@@ -113,3 +116,95 @@ def num_parameters(model: bytes) -> int:
 def _declared(tensor: Tensor) -> onnx.ValueInfoProto:
     sizes = ["sequence" if size == -1 else size for size in tensor.shape]
     return helper.make_tensor_value_info(tensor.name, _TYPES[tensor.datatype], ["batch", *sizes])
+
+
+NUM_CALIBRATION = 4  # images: at least 4 x 7 x 7 values per channel, enough for a mean and a deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """`build(seed, opset)` gives the FP32 file, proven alive. `examples(count, seed, length)` gives valid inputs, [count, …]."""
+
+    model: str  # its public name
+    build: Callable[[int, int], bytes]
+    examples: Callable[[int, int, int | None], Arrays]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    task: str
+    max_batch_size: int
+    num_tokens: int | None = None  # of the examples; None: it takes no text
+
+
+def random_values(tensor: Tensor, count: int, seed: int) -> Arrays:
+    """float32 [count, *shape] in 0..1, as the load test sends them."""
+    return {tensor.name: np.random.default_rng(seed).random((count, *tensor.shape), dtype=np.float32)}
+
+
+# -- does it compute with living numbers? -----------------------------------------------------------------------------
+
+# Random weights alone let activations fade into denormals, which processors multiply slowly, or to one answer for every input: an
+# untended EfficientNet-B2 ran at 2.7 images a second with an output deviation of 0. Denormals are counted in every value inside, because
+# few of them reach the answer; ONNX Runtime's switch that flushes them would tell less, and only the first session of a process sets it.
+
+DEVIATIONS = (
+    0.01,
+    100.0,
+)  # of the first output. Normalised vectors have 0.05, scores 0.3..10; a dead net 0, a burst one 1e9
+# How far rows differ, in deviations of all values. Living nets show 0.1 and more, one that answers all inputs alike 0.
+MIN_ROWS_RATIO = 0.02
+# Of one layer's values. A denormal costs some 150 cycles instead of one: more than this would show in the time.
+MAX_DENORMAL_RATIO = 1e-4
+NUM_ROWS_INSIDE = 2  # whose inner values are looked at: 60 million each in an EfficientNet
+NUM_LAYERS_AT_ONCE = 64  # whose values are held in memory together
+
+
+def check_alive(name: str, model: bytes, inputs: Arrays) -> None:
+    """Raises EnvironmentFault for a dead net. `inputs`: different rows, [n, …] with n of 2 or more."""
+    answers = run(model, inputs)[0].astype(np.float64)
+    if not np.isfinite(answers).all():
+        raise EnvironmentFault(f"the random {name} has burst: it answers NaN or infinity; take another seed")
+    deviation = float(answers.std())
+    if not DEVIATIONS[0] < deviation < DEVIATIONS[1]:
+        raise EnvironmentFault(f"the random {name} is dead: its answers deviate by {deviation:g}; take another seed")
+    if not float(answers.std(axis=0).mean()) > MIN_ROWS_RATIO * deviation:
+        raise EnvironmentFault(f"the random {name} is dead: it answers every input alike; take another seed")
+    layer, ratio = most_denormals(model, {key: values[:NUM_ROWS_INSIDE] for key, values in inputs.items()})
+    if ratio > MAX_DENORMAL_RATIO:
+        raise EnvironmentFault(
+            f"the random {name} computes with denormals, which would be timed: {ratio:.2%} of {layer}; take another seed"
+        )
+
+
+def most_denormals(model: bytes, inputs: Arrays) -> tuple[str, float]:
+    """(value, share of denormals in it), of the value inside the net that has most; ("", 0.0) if none has any."""
+    proto = onnx.load_from_string(model)
+    names = [output for node in proto.graph.node for output in node.output]
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)  # ONNX Runtime infers the types
+    session = _session(proto.SerializeToString())
+    del proto
+    worst = ("", 0.0)
+    for start in range(0, len(names), NUM_LAYERS_AT_ONCE):
+        chosen = names[start : start + NUM_LAYERS_AT_ONCE]
+        for name, values in zip(chosen, session.run(chosen, dict(inputs)), strict=True):
+            worst = max(worst, (name, denormal_ratio(values)), key=lambda found: found[1])
+    return worst
+
+
+def denormal_ratio(values: Floats) -> float:
+    """0 for anything but FP32."""
+    if values.dtype != np.float32 or not values.size:
+        return 0.0
+    magnitudes = np.abs(values)
+    return float(np.count_nonzero((magnitudes > 0) & (magnitudes < np.finfo(np.float32).tiny)) / values.size)
+
+
+def run(model: bytes, inputs: Arrays, outputs: Sequence[str] | None = None) -> list[Floats]:
+    """The named outputs, or all."""
+    return list(_session(model).run(None if outputs is None else list(outputs), dict(inputs)))
+
+
+def _session(model: bytes) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # errors only
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -9,9 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from serving.export.exported_model import Arrays
-from serving.export.speed_nets.alive import check_alive
-from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph
-from serving.export.speed_nets.net import Net, random_values
+from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph, Net, check_alive, random_values
 from serving.repository import CLASSIFICATION, Tensor
 
 INPUT = Tensor("features", "FP32", (1024,))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from serving.export.exported_model import Arrays
 from serving.export.speed_nets.convolution import Convolution, calibrated, convolution, mean_of_pixels, relu
-from serving.export.speed_nets.graph import Graph
-from serving.export.speed_nets.net import NUM_CALIBRATION, Net, random_values
+from serving.export.speed_nets.graph import NUM_CALIBRATION, Graph, Net, random_values
 from serving.repository import CLASSIFICATION, Tensor
 
 INPUT = Tensor("image", "FP32", (3, 224, 224))

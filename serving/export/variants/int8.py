@@ -29,7 +29,7 @@ from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.losses import dynamic_losses, static_losses
 from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.quantiser import Dynamic, Static
-from serving.repository.processor import has, processor_key
+from serving.measure.machine import has, processor_key
 
 RANGES = ("7bit", "full")
 VNNI, TENSORRT = "vnni", "tensorrt"

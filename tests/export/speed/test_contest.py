@@ -11,8 +11,7 @@ import pytest
 
 from serving.export.speed import EnginePython, Entrant, contest
 from serving.export.speed.results import Results
-from serving.measure.machine import card_name
-from serving.repository import processor_key
+from serving.measure.machine import card_name, processor_key
 from tests.export import spoil
 from tests.local.harness import wait_until
 

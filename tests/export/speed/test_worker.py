@@ -20,7 +20,7 @@ from serving.export.speed import EnginePython
 from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefused
 from serving.export.speed.worker import BF16_FLAGS, engine_options, processor_flags
 from serving.local.environments import ENGINES
-from serving.repository.processor import has_bf16
+from serving.measure.machine import has_bf16
 from tests.home import in_users_cache
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from serving.errors import EnvironmentFault
-from serving.export.speed_nets.alive import check_alive
-from serving.export.speed_nets.graph import Graph
+from serving.export.speed_nets.graph import Graph, check_alive
 from serving.repository import Tensor
 from tests.export.speed_nets.conftest import Made
 

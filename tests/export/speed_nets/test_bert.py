@@ -13,8 +13,7 @@ import pytest
 from serving.errors import EnvironmentFault
 from serving.export.exported_model import SourceOptions
 from serving.export.speed_nets import bert, load
-from serving.export.speed_nets.alive import run
-from serving.export.speed_nets.graph import num_parameters
+from serving.export.speed_nets.graph import num_parameters, run
 
 CLASSIFIER = bert.Shape("small", 2, 64, 4, is_pooled=False, vocabulary=200)
 POOLED = bert.Shape("small", 2, 64, 4, is_pooled=True, vocabulary=200)

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from serving.export.speed_nets import bert
-from serving.export.speed_nets.alive import run
+from serving.export.speed_nets.graph import run
 
 pytestmark = [pytest.mark.models, pytest.mark.slow, pytest.mark.thorough]
 

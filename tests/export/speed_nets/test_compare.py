@@ -12,8 +12,7 @@ import pytest
 
 from serving.export.speed_nets import __main__ as writing
 from serving.export.speed_nets import mlp
-from serving.export.speed_nets.compare import main
-from serving.export.speed_nets.comparison import Comparison, Host, LeftOut, Row
+from serving.export.speed_nets.compare import Comparison, Host, LeftOut, Row, main
 from serving.repository import Speed
 
 SHORT = ["--seconds", "0.05", "--rounds", "3", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]

@@ -13,9 +13,8 @@ import pytest
 
 from serving.errors import GateRefused
 from serving.export.speed_nets import NETS, load, mlp, net
-from serving.export.speed_nets.__main__ import main
+from serving.export.speed_nets.__main__ import main, proven
 from serving.export.speed_nets.graph import Graph
-from serving.export.speed_nets.unproven import proven
 from serving.repository import UNTRAINED, Repository
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from serving.export.variants.candidates import candidates
 from serving.export.variants.int8 import EVERYTHING
 from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.export.variants.quantiser import Dynamic, Static, dynamic, prepared, static
-from serving.repository.processor import processor_key
+from serving.measure.machine import processor_key
 
 from . import nets
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.repository.processor import has_bf16
+from serving.measure.machine import has_bf16
 
 
 @pytest.mark.parametrize(
