@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
-from numpy.typing import NDArray
 
 from serving.export.data.dataset import Dataset
 from serving.export.data.reading import digits as digits_data
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.torch_export import to_onnx
-from serving.repository import CLASSIFICATION, Tensor
+from serving.export.sources import torch_export
+from serving.repository import CLASSIFICATION
 from serving.repository.preprocessing import PROBABILITIES, ImagePreprocessing
 
-INPUT = Tensor("image", "FP32", (1, 8, 8))
-OUTPUT = Tensor("probabilities", "FP32", (10,))
+INPUT, OUTPUT = "image", "probabilities"
 LABELS = tuple("0123456789")
 # White ink on black. The data set's own pixels count the ink of 4 × 4 blocks of larger bitmaps, which is what `box` does.
 PREPROCESSING = ImagePreprocessing(
-    input=INPUT.name,
+    input=INPUT,
     height=8,
     width=8,
     resize_shortest=None,
@@ -46,21 +43,17 @@ _LEARNING_RATE = 1e-3  # Adam's own default
 def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     learn, _ = digits_data()
     net = train(learn, progress)
-    example = {INPUT.name: learn.inputs[INPUT.name][:NUM_EXAMPLES]}
-    model = to_onnx(net, example, [OUTPUT.name], {INPUT.name: {0: "batch"}}, options.opset, progress)
-    return ExportedModel(
-        model=model,
-        inputs=(INPUT,),
-        outputs=(OUTPUT,),
-        max_batch_size=options.max_rows,
+    example = {INPUT: learn.inputs[INPUT][:NUM_EXAMPLES]}
+    return torch_export.exported(
+        net,
+        example,
+        [OUTPUT],
+        options,
+        progress,
         task=CLASSIFICATION,
         source="digits: a small convolutional net trained on scikit-learn's load_digits",
-        framework="pytorch",
-        run=lambda inputs: [_answers(net, inputs)],
-        example=example,
         labels=LABELS,
         preprocessing=PREPROCESSING,
-        toolchain={"torch": torch.__version__.partition("+")[0]},
     )
 
 
@@ -78,7 +71,7 @@ def train(data: Dataset, progress: Progress) -> Any:
     torch.manual_seed(_SEED)
     torch.set_num_threads(1)  # the order of sums, and so the weights, would depend on the number of cores
     net = _logits_net()
-    images, labels = torch.from_numpy(data.inputs[INPUT.name]), torch.from_numpy(data.labels)
+    images, labels = torch.from_numpy(data.inputs[INPUT]), torch.from_numpy(data.labels)
     optimizer = torch.optim.Adam(net.parameters(), lr=_LEARNING_RATE)
     for epoch in range(_NUM_EPOCHS):
         progress("training", epoch, _NUM_EPOCHS)
@@ -88,13 +81,6 @@ def train(data: Dataset, progress: Progress) -> Any:
             optimizer.step()
     progress("training", _NUM_EPOCHS, _NUM_EPOCHS)
     return torch.nn.Sequential(net, torch.nn.Softmax(dim=1)).eval()
-
-
-def _answers(net: Any, inputs: Arrays) -> NDArray[np.float32]:
-    """What the framework itself answers, float32 [n, 10]."""
-    with torch.no_grad():
-        answers: NDArray[np.float32] = net(torch.from_numpy(inputs[INPUT.name])).numpy()
-    return answers
 
 
 def _logits_net() -> Any:

@@ -161,21 +161,16 @@ NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 32, 4  # 120: one disagreement is
 def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     net = trained(progress)
     example = {INPUT: _decoded(photographs.calibration(NUM_EXAMPLES))}
-    model = torch_export.to_onnx(net, example, [OUTPUT], {INPUT: {0: torch_export.BATCH}}, options.opset, progress)
-    inputs, outputs = torch_export.interface(model)
-    return ExportedModel(
-        model=model,
-        inputs=inputs,
-        outputs=outputs,
-        max_batch_size=options.max_rows,
+    return torch_export.exported(
+        net,
+        example,
+        [OUTPUT],
+        options,
+        progress,
         task=CLASSIFICATION,
         source=f"EfficientNet-Lite0 trained on ImageNet, from the package {PACKAGE} {VERSION}",
-        framework="pytorch",
-        run=torch_export.runner(net, [INPUT]),
-        example=example,
         labels=labels(),
         preprocessing=PREPROCESSING,
-        toolchain=torch_export.toolchain(),
     )
 
 

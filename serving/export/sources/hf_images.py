@@ -48,21 +48,17 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
     model = hf_loading.model_of(transformers.AutoModelForImageClassification, folder, config, options)
     module = hf_loading.ImageClassifier(model, activation).eval()
     example = {INPUT: _examples(preprocessing)}
-    file = torch_export.to_onnx(module, example, [output], {INPUT: {0: torch_export.BATCH}}, options.opset, progress)
-    inputs, outputs = torch_export.interface(file)
-    return ExportedModel(
-        model=file,
-        inputs=inputs,
-        outputs=outputs,
-        max_batch_size=options.max_rows,
+    return torch_export.exported(
+        module,
+        example,
+        [output],
+        options,
+        progress,
         task=OTHER if is_raw else CLASSIFICATION,
         source=folder.source,
-        framework="pytorch",
-        run=torch_export.runner(module, [INPUT]),
-        example=example,
         labels=labels,
         preprocessing=preprocessing,
-        toolchain=torch_export.toolchain("transformers", "pillow"),
+        packages=("transformers", "pillow"),
     )
 
 

@@ -146,25 +146,20 @@ def _exported(
     text: _Text, output: str, task: str, labels: tuple[str, ...] | None, options: SourceOptions, progress: Progress
 ) -> ExportedModel:
     example = texts.encode(text.tokenizer, text.preprocessing, EXAMPLES)
-    run = torch_export.runner(text.module, list(example))
-    _try_longest(text, example, run)
-    dynamic = {name: {0: torch_export.BATCH, 1: "sequence"} for name in example}
-    model = torch_export.to_onnx(text.module, example, [output], dynamic, options.opset, progress)
-    inputs, outputs = torch_export.interface(model)
-    return ExportedModel(
-        model=model,
-        inputs=inputs,
-        outputs=outputs,
-        max_batch_size=options.max_rows,
+    _try_longest(text, example)
+    return torch_export.exported(
+        text.module,
+        example,
+        [output],
+        options,
+        progress,
         task=task,
         source=text.folder.source,
-        framework="pytorch",
-        run=run,
-        example=example,
         labels=labels,
         preprocessing=text.preprocessing,
         files={TOKENIZER: text.tokenizer},
-        toolchain=torch_export.toolchain("transformers", "tokenizers"),
+        free={1: "sequence"},
+        packages=("transformers", "tokenizers"),
     )
 
 
@@ -189,13 +184,13 @@ def _max_length(config: Any, tokenizer: Tokenizer, asked: int | None) -> int:
     return min(known)
 
 
-def _try_longest(text: _Text, example: Mapping[str, Any], run: Any) -> None:
+def _try_longest(text: _Text, example: Mapping[str, Any]) -> None:
     """Positions may end before max_length, or begin at 2, as RoBERTa's do: then it fails here and not at a client's."""
     length = min(text.preprocessing.max_length, _LONGEST_TRIED)
     row = {name: np.resize(values[:1], (1, length)) for name, values in example.items()}
     row["attention_mask"] = np.ones((1, length), np.int64)
     try:
-        run(row)
+        torch_export.runner(text.module, list(row))(row)
     except Exception as error:
         raise UserError(
             f"{text.folder.path}: the model does not take a text of {length} tokens "

@@ -209,21 +209,8 @@ def exported(made: UserModule, source: str, options: SourceOptions, progress: Pr
         raise UserError(
             f"the module's `labels` are {len(made.labels)} names, and {called.outputs[0]!r} has {answers[0].shape[-1]} columns"
         )
-    dynamic = {name: {0: torch_export.BATCH} for name in columns}
-    model = torch_export.to_onnx(called, columns, called.outputs, dynamic, options.opset, progress)
-    inputs, outputs = torch_export.interface(model)
-    return ExportedModel(
-        model=model,
-        inputs=inputs,
-        outputs=outputs,
-        max_batch_size=options.max_rows,
-        task=task,
-        source=source,
-        framework="pytorch",
-        run=run,
-        example=columns,
-        labels=made.labels,
-        toolchain=torch_export.toolchain(),
+    return torch_export.exported(
+        called, columns, called.outputs, options, progress, task=task, source=source, labels=made.labels
     )
 
 

@@ -22,11 +22,12 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import DATATYPES, Arrays, Run
+from serving.export.exported_model import DATATYPES, Arrays, ExportedModel, Run, SourceOptions
 from serving.export.onnx_parts import MAX_BYTES, cleaned, nodes_of
 from serving.export.progress import Progress, quiet
 from serving.export.sources import torch_faults
 from serving.repository import Tensor
+from serving.repository.preprocessing import Preprocessing
 
 BATCH = "batch"
 STEP = "exporting FP32"
@@ -36,6 +37,46 @@ _RUN_ROWS = 32  # at a time: a thousand images at once would take gigabytes of a
 _HEADROOM_BYTES = 2**24  # the graph beside the weights: guess, not measured; BERT-base's has under 1 MB
 
 Dynamic = Mapping[str, Mapping[int, str]]
+
+
+def exported(
+    module: Any,
+    example: Arrays,
+    outputs: Sequence[str],
+    options: SourceOptions,
+    progress: Progress,
+    *,
+    task: str,
+    source: str,
+    labels: tuple[str, ...] | None = None,
+    preprocessing: Preprocessing | None = None,
+    files: Mapping[str, bytes] | None = None,
+    free: Mapping[int, str] | None = None,
+    packages: Sequence[str] = (),
+) -> ExportedModel:
+    """A module in evaluation mode, judged beside its own answers; the rest as in `to_onnx` and `ExportedModel`.
+
+    The first dimension of every input is the batch. `free`: further axes of any length -> their names, in every input.
+    `packages`: what made it, beside torch.
+    """
+    dynamic = {name: {0: BATCH, **(free or {})} for name in example}
+    model = to_onnx(module, example, outputs, dynamic, options.opset, progress)
+    takes, gives = interface(model)
+    return ExportedModel(
+        model=model,
+        inputs=takes,
+        outputs=gives,
+        max_batch_size=options.max_rows,
+        task=task,
+        source=source,
+        framework="pytorch",
+        run=runner(module, list(example)),
+        example=example,
+        labels=labels,
+        preprocessing=preprocessing,
+        files=files or {},
+        toolchain=toolchain(*packages),
+    )
 
 
 def to_onnx(
