@@ -54,6 +54,22 @@ def host_name(name: str) -> str:
 
 
 HostName = Annotated[str, AfterValidator(host_name)]
+ORIGIN = re.compile(r"(https?)://([a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::([1-9][0-9]{0,4}))?")
+PORTS = {"http": "80", "https": "443"}  # that a browser leaves out
+
+
+def web_origin(text: str) -> str:
+    """A scheme, a host and a port, as browsers write the `Origin` of a page. Raises ValueError."""
+    found = ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None:
+        raise ValueError(
+            f"'{text}' is no origin of pages: write scheme, host and port alone, as https://app.example.com or http://localhost:3000"
+        )
+    scheme, host, port = found.groups()
+    return f"{scheme}://{host}" + ("" if port in (None, PORTS[scheme]) else f":{port}")
+
+
+WebOrigin = Annotated[str, AfterValidator(web_origin)]
 
 
 class Strict(BaseModel):
@@ -243,6 +259,11 @@ class GatewaySettings(Strict):
         default=(),
         description="Names that lead to this gateway, beside localhost and the address it listens on, such as those of a proxy before "
         "it; `*.example.com` means all below it. Without API keys on loopback any other Host is 403; where names are listed, everywhere.",
+    )
+    allowed_origins: tuple[WebOrigin, ...] = Field(
+        default=(),
+        description="Origins of other sites' pages, such as https://app.example.com, whose scripts may ask this gateway with an API key of "
+        "their own (CORS); the port is part of an origin. None by default, and refused without API keys.",
     )
     allow_missing: bool = Field(
         default=False,

@@ -24,7 +24,7 @@ import uvloop
 from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.http.connection import ClientConnection
-from serving.gateway.http.origin import OriginPolicy
+from serving.gateway.http.origin import AllowedOrigins, OriginPolicy
 from serving.gateway.http.partial_body import Intake
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.listeners import let_nobody_in, listen_all
@@ -62,6 +62,10 @@ def run(options: Options) -> int:
     """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
     settings = _with_allowed_hosts(read_settings(options.config), options.allowed_hosts)
     _require_keys_where_others_reach(options)
+    if settings.allowed_origins and options.keys is None:
+        raise UserError(
+            "allowed_origins lets pages of other sites ask with an API key, and there are none: name a file with --keys, or leave it out"
+        )
     own = own_key()
     if options.keys is None and own is not None:
         raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
@@ -144,7 +148,8 @@ async def _serve(
     admin: list[socket.socket],
 ) -> None:
     gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
-    servers = [(_server(gateway, settings, options.host, keys), public)]
+    app = AllowedOrigins(gateway, settings.allowed_origins) if settings.allowed_origins else gateway
+    servers = [(_server(app, settings, options.host, keys), public)]
     if admin:
         servers.append((_server(gateway.admin, settings, options.admin_host, keys), admin))
     stop = asyncio.Event()

@@ -46,7 +46,7 @@ class Answer:
 
 
 def answers_in(data: bytes) -> list[Answer]:
-    """The whole responses, each with a Content-Length. Raises AssertionError for anything else."""
+    """The whole responses, each with a Content-Length unless it is a 204. Raises AssertionError for anything else."""
     found = []
     while data:
         head, separator, rest = data.partition(b"\r\n\r\n")
@@ -54,9 +54,10 @@ def answers_in(data: bytes) -> list[Answer]:
         first, *lines = head.decode("latin-1").split("\r\n")
         assert first.startswith("HTTP/1.1 "), first
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        size = int(headers["content-length"])
+        status = int(first.split(" ")[1])
+        size = 0 if status == 204 else int(headers["content-length"])
         assert len(rest) >= size
-        found.append(Answer(int(first.split(" ")[1]), headers, rest[:size]))
+        found.append(Answer(status, headers, rest[:size]))
         data = rest[size:]
     return found
 

@@ -104,6 +104,13 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
     assert not settings_of(render, {}, tmp_path).allow_missing
 
 
+def test_listed_origins_reach_the_gateway(render: Render, tmp_path: Path) -> None:
+    keys = {"existingSecret": "keys", "insecureNoAuth": False, "client": {"existingSecret": "one"}}
+    values: Object = {"auth": keys, "gateway": {"allowedOrigins": ["https://app.example.com"]}}
+    assert settings_of(render, values, tmp_path).allowed_origins == ("https://app.example.com",)
+    assert settings_of(render, {}, tmp_path).allowed_origins == ()
+
+
 def test_listed_names_reach_the_gateway_with_those_of_its_services_and_routes(render: Render, tmp_path: Path) -> None:
     assert settings_of(render, {}, tmp_path).allowed_hosts == ()
     values: Object = {

@@ -1,9 +1,9 @@
-"""Refuses requests that a page of another site made a browser send.
+"""Refuses requests that a page of another site made a browser send, and allows those of the sites that settings name (CORS).
 
 Without keys whoever reaches a gateway may use it, and on loopback that is every page that its user's browser has open: a name of the
 page's own site may be turned to 127.0.0.1 (DNS rebinding), and forms and scripts may send to any address. So the name in `Host` must be
-ours, and what browsers say of where a request comes from must say that it comes from here. A key is nothing that a browser adds by
-itself, so with keys only those names count that settings list. Rule: nothing is resolved; an address or a name is compared as it stands.
+ours, and what browsers say of where a request comes from must say that it comes from here. A browser adds no key by itself, so with keys
+this holds for our own pages alone, into which people type keys. Rule: nothing is resolved; an address or a name is compared as it stands.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import unquote_to_bytes
 
 from serving import errors
-from serving.settings import is_loopback
+from serving.gateway.http.guard import App
+from serving.gateway.http.responses import Message, Receive, Scope, Send
+from serving.settings import PORTS, is_loopback
 
 FROM_HERE = frozenset({b"same-origin", b"none"})  # none: the user's own doing, such as an address typed in
 PAGES = frozenset({b"/", b"/docs"})  # which show nothing of ours by themselves
-PORTS = {"http": "80", "https": "443"}  # that a browser leaves out
+OF_PAGES = b"/ui/"  # where their scripts and styles are
 REMEMBERED = 256  # hosts, and origins, that were looked at
-WAY_OUT = "list the names that lead here as allowed_hosts in tandem.yaml or with --allowed-hosts, or use API keys"
+WAY_OUT = "list the names that lead here as allowed_hosts in tandem.yaml or with --allowed-hosts"
 
 
 class OriginPolicy:
@@ -31,8 +34,9 @@ class OriginPolicy:
     def __init__(self, host: str, allowed: Collection[str], *, has_keys: bool) -> None:
         self._host = name_of(f"[{host}]" if ":" in host else host)
         self._names = frozenset(allowed)
-        self._looks_at_host = bool(allowed) or (not has_keys and is_loopback(host))
-        self._looks_at_origin = not has_keys
+        self._has_keys = has_keys
+        self._or_keys = "" if has_keys else ", or use API keys"
+        self._is_loopback = is_loopback(host)
         self._is_ours = lru_cache(REMEMBERED)(self._find)
         self._is_same = lru_cache(REMEMBERED)(self._compare)
 
@@ -43,9 +47,12 @@ class OriginPolicy:
         A request without Host is let pass: HTTP/1.0 has none, and no browser leaves it out.
         """
         host = headers.get(b"host", b"")
-        if self._looks_at_host and not self._is_ours(host, address):
-            raise errors.Forbidden(f"Host is '{_shown(host)}', which is no name of this gateway; {WAY_OUT}")
-        if self._looks_at_origin:
+        is_guarded = not self._has_keys or _is_page(target)
+        if (self._names or (is_guarded and self._is_loopback)) and not self._is_ours(host, address):
+            raise errors.Forbidden(
+                f"Host is '{_shown(host)}', which is no name of this gateway; {WAY_OUT}{self._or_keys}"
+            )
+        if is_guarded:
             site = headers.get(b"sec-fetch-site")
             if site is not None and site.lower() not in FROM_HERE and _follows_link(headers, method, target):
                 site = None
@@ -54,13 +61,13 @@ class OriginPolicy:
     def _check_origin(self, host: bytes, origin: bytes | None, site: bytes | None) -> None:
         if site is not None and site.lower() not in FROM_HERE:
             raise errors.Forbidden(
-                f"a page of another site made the browser send this (Sec-Fetch-Site: {_shown(site)}); open this address yourself, "
-                "or use API keys"
+                f"a page of another site made the browser send this (Sec-Fetch-Site: {_shown(site)}); open this address yourself"
+                f"{self._or_keys}"
             )
         if origin is not None and not self._is_same(origin, host):
             raise errors.Forbidden(
-                f"Origin is '{_shown(origin)}' and Host '{_shown(host)}': pages of other sites may not ask a gateway without API keys; "
-                f"behind a proxy {WAY_OUT}"
+                f"Origin is '{_shown(origin)}' and Host '{_shown(host)}': this is not for pages of other sites; behind a proxy {WAY_OUT}"
+                f"{self._or_keys}"
             )
 
     def _find(self, host: bytes, address: str) -> bool:
@@ -91,6 +98,13 @@ def _follows_link(headers: Mapping[bytes, bytes], method: bytes, target: bytes) 
     return method == b"GET" and target.partition(b"?")[0] in PAGES and fetch == (b"navigate", b"document")
 
 
+def _is_page(target: bytes) -> bool:
+    path = target.partition(b"?")[0]
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    return path in PAGES or path.startswith(OF_PAGES)
+
+
 def name_of(place: str) -> str:
     """The name or the bare address in HOST[:PORT], in small letters, without a last dot."""
     name = place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
@@ -112,3 +126,45 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 def _shown(value: bytes) -> str:
     return value[:80].decode("latin-1")
+
+
+class AllowedOrigins:
+    """An app before `app`, which it lets the scripts of pages of `origins` ask and read (CORS). Keys are judged behind it, as ever.
+
+    Credentials, in the sense of CORS, are cookies and the like, which nothing here reads; so they are not allowed, and `*` means all.
+    """
+
+    def __init__(self, app: App, origins: Collection[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origin.encode() for origin in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin")
+        if origin not in self._origins:
+            origin = None
+        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            await send({"type": "http.response.start", "status": 204, "headers": [*PREFLIGHT, *_allow(origin)]})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_allow(origin)]
+            await send(message)
+
+        await self._app(scope, receive, send_on)
+
+
+PREFLIGHT = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST"),
+    (b"access-control-allow-headers", b"Authorization, *"),  # `*` is all but Authorization
+    (b"access-control-allow-private-network", b"true"),  # of a page on the internet, where the gateway is not
+    (b"access-control-max-age", b"600"),
+)
+
+
+def _allow(origin: bytes | None) -> list[tuple[bytes, bytes]]:
+    """`Vary` stands on answers to others, too, so that no cache gives them to this origin."""
+    allow = [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", b"*")] if origin else []
+    return [(b"vary", b"Origin"), *allow]

@@ -34,12 +34,16 @@ def raw(running: Running, data: bytes) -> Answer:
     return answers_in(received)[0]
 
 
+def request(method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
+    lines = {"Host": "localhost", "Connection": "close"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    lines |= {} if body is None else {"Content-Length": str(len(body))}
+    head = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in lines.items()), "", ""]
+    return "\r\n".join(head).encode() + (body or b"")
+
+
 def ask(running: Running, path: str, body: bytes | None = None, **headers: str) -> Answer:
     """With the Host that a client writes by itself, unless `Host` says another."""
-    lines = {"Host": running.url, "Connection": "close"} | {k.replace("_", "-"): v for k, v in headers.items()}
-    lines |= {} if body is None else {"Content-Length": str(len(body))}
-    head = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in lines.items()), "", ""]
-    return raw(running, "\r\n".join(head).encode() + (body or b""))
+    return raw(running, request("GET" if body is None else "POST", path, body, **{"Host": running.url} | headers))
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +213,78 @@ def test_with_keys_the_key_decides_and_names_count_only_where_they_are_listed(tm
     with gateway_before(tmp_path, NOWHERE, *options, ready=False, allowed_hosts=["a.example"]) as running:
         assert ask(running, "/admin/status", **headers, Host="evil.example").status == 403
         assert ask(running, "/admin/status", **headers, Host="a.example").status == 200
+
+
+def test_with_keys_the_page_that_asks_for_one_is_shown_by_our_names_and_to_itself_alone(tmp_path: Path) -> None:
+    make(tmp_path / "keys.json", *SCOPES)
+    options = ("--keys", str(tmp_path / "keys.json"))
+    with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
+        for path in ("/", "/docs", "/?x", "/ui/key.js", "/ui/index.html", "/%64ocs", "/u%69/key.js"):
+            assert ask(running, path).status == 200
+            for more in ({"Host": "evil.example"}, EVIL, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+                assert ask(running, path, **more).status == 403, (path, more)
+        assert ask(running, "/", **LINK).status == 200
+        assert ask(running, "/health/live", Host="evil.example").status == 200
+    options = (*options, "--host", "0.0.0.0")
+    with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
+        assert ask(running, "/", Host="tandem.svc").status == 404  # by whatever name; the page is the admin listener's
+        assert ask(running, "/", Host="tandem.svc", Sec_Fetch_Site="cross-site").status == 403
+
+
+APP = "http://localhost:3000"
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+
+
+def test_with_keys_pages_of_the_origins_that_are_listed_may_ask_with_a_key_and_no_others(tmp_path: Path) -> None:
+    key = {"Authorization": f"Bearer {make(tmp_path / 'keys.json', *SCOPES)}"}
+    options = ("--keys", str(tmp_path / "keys.json"))
+    origins = ["HTTP://LocalHost:3000/", "https://app.example:443"]
+    path = "/v2/models/digits/infer"
+    with gateway_before(tmp_path, NOWHERE, *options, ready=False, allowed_origins=origins) as running:
+        for origin in (APP, "https://app.example"):
+            preflight = raw(running, request("OPTIONS", path, Origin=origin, **PREFLIGHT))
+            assert (preflight.status, preflight.body) == (204, b"")
+            assert preflight.headers["access-control-allow-origin"] == origin
+            assert "Authorization" in preflight.headers["access-control-allow-headers"]
+            for headers, status in (({}, 401), (key, 503), ({"Authorization": "Bearer tdm_x"}, 401)):
+                answer = ask(running, path, SAMPLE, Origin=origin, Sec_Fetch_Site="cross-site", **headers)
+                assert answer.status == status
+                assert answer.headers["access-control-allow-origin"] == origin
+                assert answer.headers["vary"] == "Origin"
+                assert "access-control-allow-credentials" not in answer.headers
+        for origin in (
+            "http://localhost:3001",
+            "https://localhost:3000",
+            "http://localhost",
+            "http://app.example",
+            "null",
+        ):
+            preflight = raw(running, request("OPTIONS", path, Origin=origin, **PREFLIGHT))
+            answer = ask(running, path, SAMPLE, Origin=origin, **key)
+            assert (preflight.status >= 400, answer.status) == (True, 503)
+            for one in (preflight, answer):
+                assert not [name for name in one.headers if name.startswith("access-control")]
+        assert raw(running, request("OPTIONS", path, Origin=APP)).status >= 400  # asks nothing that CORS knows
+    with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
+        answers = [
+            raw(running, request("OPTIONS", path, Origin=APP, **PREFLIGHT)),
+            ask(running, path, SAMPLE, Origin=APP),
+        ]
+        assert not [name for one in answers for name in one.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "null", "app.example", "https://*.example", "https://a.example/x", "ftp://a.example", "https://a@b", ""],
+)
+def test_what_is_no_origin_of_pages_is_refused_at_start(tmp_path: Path, origin: str) -> None:
+    with pytest.raises(UserError, match="allowed_origins"):
+        serve.run(serve.Options(write_settings(tmp_path / "bad.yaml", NOWHERE, allowed_origins=[origin])))
+
+
+def test_origins_are_refused_where_there_are_no_keys(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--keys"):
+        serve.run(serve.Options(write_settings(tmp_path / "open.yaml", NOWHERE, allowed_origins=[APP])))
 
 
 def test_on_an_open_address_without_keys_pages_of_other_sites_are_refused_and_names_where_they_are_listed(

@@ -53,6 +53,10 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"auth": {"client": {"existingSecret": "one"}}},
         "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out.",
     ),
+    "pages of other sites, and no keys": (
+        {"gateway": {"allowedOrigins": ["https://app.example.com"]}},
+        "gateway.allowedOrigins lets pages of other sites ask with an API key, and none is asked for. Set auth.existingSecret, or leave it out.",
+    ),
     "a test without a key": (
         KEYS_ALONE,
         "test.enabled is true and the gateway asks for keys, so `helm test` needs one. Put a key with the scope infer into a secret "

@@ -104,6 +104,9 @@ models:
 {{- end }}
 allowed_hosts: {{ toJson (uniq $names) }}
 {{- end }}
+{{- with .Values.gateway.allowedOrigins }}
+allowed_origins: {{ toJson . }}
+{{- end }}
 {{- if .Values.gateway.allowMissing }}
 allow_missing: true
 {{- end }}

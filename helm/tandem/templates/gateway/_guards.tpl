@@ -14,6 +14,9 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- if and $auth.client.existingSecret (not $auth.existingSecret) }}
 {{- fail "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out." }}
 {{- end }}
+{{- if and .Values.gateway.allowedOrigins (not $auth.existingSecret) }}
+{{- fail "gateway.allowedOrigins lets pages of other sites ask with an API key, and none is asked for. Set auth.existingSecret, or leave it out." }}
+{{- end }}
 {{- range $client := list
   (list "test.enabled" .Values.test.enabled "`helm test`" "infer")
   (list "scaler.enabled" .Values.scaler.enabled "the scaler" "metrics")
