@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from serving.errors import UserError
@@ -42,9 +43,9 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
     """
     check(options)
     model = default_name(options.source) if options.model is None else options.model
-    with publish.writing(options.repository, model), Bars() as shown:
+    with publish.writing(options.repository, model), _shown() as progress:
         export = _whole if options.variant is None else _ready_made
-        outcome = export(options, _spec(options, model), engines, shown, load)
+        outcome = export(options, _spec(options, model), engines, progress, load)
     for variant in outcome.published:
         print(_sentence(variant))
     for warning in outcome.warnings:
@@ -57,7 +58,7 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
 
 
 def _ready_made(
-    options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None
+    options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], progress: Progress, load: Load | None
 ) -> Outcome:
     """A file as one variant of a model whose FP32 the repository has."""
     assert options.variant is not None
@@ -71,36 +72,36 @@ def _ready_made(
         queue_delay_us=options.queue_delay_us,
         keeps_slow=options.keeps_slow,
         engines=engines,
-        progress=shown,
+        progress=progress,
         load=load,
     )
 
 
 def _whole(
-    options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], shown: Progress, load: Load | None
+    options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], progress: Progress, load: Load | None
 ) -> Outcome:
     """A model with all its variants."""
-    built = _build(options, spec.model, shown)
+    built = _build(options, spec.model, progress)
     exported, data, calibration = built.exported, built.data, built.calibration
     _check_fit(options, exported)
     if options.data is not None:
-        data = user_data.to_judge(options.data, exported, options.max_bad_ratio, shown)
+        data = user_data.to_judge(options.data, exported, options.max_bad_ratio, progress)
     if data is not None:
         user_data.check_limits(spec.limits, exported, data)
     if options.calibration is not None:
-        calibration = user_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, shown)
-    outcome = pipeline.export(exported, data, calibration, spec, options.repository, engines, shown, load)
+        calibration = user_data.to_calibrate(options.calibration, exported, options.max_bad_ratio, progress)
+    outcome = pipeline.export(exported, data, calibration, spec, options.repository, engines, progress, load)
     if options.payload is not None and data is not None:
         write_payload(options.payload, data)
     return outcome
 
 
-def _build(options: ExportOptions, model: str, shown: Progress) -> RecipeModel:
+def _build(options: ExportOptions, model: str, progress: Progress) -> RecipeModel:
     how = _with_rows(source_options(options), options)
     if options.kind in recipes.KINDS:
-        built = recipes.build(options.source, how, shown)
+        built = recipes.build(options.source, how, progress)
         return RecipeModel(options.model or built.model, built.exported, built.data, built.calibration)
-    return RecipeModel(model, sources.load(options.source, how, shown), None, None)
+    return RecipeModel(model, sources.load(options.source, how, progress), None, None)
 
 
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
@@ -173,29 +174,19 @@ def _proof(variant: Variant) -> str:
     return f"{gate.headline.metric} {gate.headline.value:.4f}{beside}"
 
 
-class Bars:
-    """A bar for each step on a terminal, `lines` elsewhere."""
+@contextmanager
+def _shown() -> Iterator[Progress]:
+    """A bar for each step on a terminal, a line elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lines
+        return
+    tasks: dict[str, TaskID] = {}
+    with RichProgress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console) as bars:
 
-    def __init__(self) -> None:
-        self._bars: RichProgress | None = None
-        self._tasks: dict[str, int] = {}
+        def show(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = bars.add_task(step, total=total)
+            bars.update(tasks[step], completed=done, total=total)
 
-    def __enter__(self) -> Bars:
-        console = Console(stderr=True)
-        if console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            self._bars = RichProgress(*columns, console=console)
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def __call__(self, step: str, done: int, total: int) -> None:
-        if self._bars is None:
-            lines(step, done, total)
-            return
-        if step not in self._tasks:
-            self._tasks[step] = self._bars.add_task(step, total=total)
-        self._bars.update(self._bars.task_ids[self._tasks[step]], completed=done, total=total)
+        yield show

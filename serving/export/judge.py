@@ -22,7 +22,7 @@ from serving.export.job import ExportJob
 from serving.export.onnx_session import Session
 from serving.export.speed.process import running
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.export.variants.outcome import Candidate
+from serving.export.variants.candidate import Candidate
 from serving.repository import Gate
 
 PLAIN, OPENVINO, CUDA, AS_ON_GPU = "cpu", "openvino", "cuda", "a GPU's stand-in"

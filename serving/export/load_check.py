@@ -21,7 +21,7 @@ from serving.export.judge import Judge
 from serving.export.publish import Publication, publish_all
 from serving.export.recording import ProvenVariant
 from serving.export.scratch import scratch
-from serving.export.variants.outcome import Candidate
+from serving.export.variants.candidate import Candidate
 
 MAX_ROWS = 32  # of the gate's: one batch of them shows a wrong type, order, shape or engine (guess, not measured)
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from serving.errors import GateRefused, UserError
-from serving.export import load_check, pool_gates, recording
+from serving.export import load_check, pool_gates, recording, variants
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.graph import check_graph
@@ -26,8 +26,7 @@ from serving.export.progress import Progress, silent
 from serving.export.publish import Publication, next_version, publish_all
 from serving.export.recording import ProvenVariant
 from serving.export.speed import EnginePython
-from serving.export.variants import candidates
-from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade
+from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.measure.machine import has, has_bf16
 from serving.repository import Repository, Variant, check_model_name
 
@@ -80,7 +79,7 @@ class VariantSearch:
         job, spec, passed = self._job, self._job.spec, []
         making = f"making {job.name(precision)}"
         job.progress(making, 0, 1)
-        for candidate in candidates.candidates(
+        for candidate in variants.candidates(
             precision,
             job.exported.model,
             job.calibration,
@@ -134,7 +133,7 @@ def export(
     if data is None and not (spec.accepts_ungated or exported.is_untrained):
         raise NoData
     precisions = spec.precisions or exported.precisions
-    if data is not None and calibration is None and candidates.calibrates(exported.model, precisions):
+    if data is not None and calibration is None and variants.calibrates(exported.model, precisions):
         data, calibration = data.divided()
     job = ExportJob(spec, exported, data, calibration, engines, progress)
     precisions, left_out = _precisions(job)

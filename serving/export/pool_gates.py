@@ -17,7 +17,7 @@ from serving.export.recording import ProvenVariant
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
-from serving.export.variants.outcome import Candidate
+from serving.export.variants.candidate import Candidate
 from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, PoolGate
 
 TENSORRT = "tensorrt"

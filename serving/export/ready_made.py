@@ -22,7 +22,7 @@ from serving.export.progress import Progress
 from serving.export.publish import Publication, publish_all
 from serving.export.recording import ProvenVariant, SharedFiles
 from serving.export.speed import EnginePython
-from serving.export.variants.outcome import Candidate
+from serving.export.variants.candidate import Candidate
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
 from serving.repository.preprocessing import from_json
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from serving.errors import GateRefused, UserError
-from serving.export import pipeline
+from serving.export import pipeline, variants
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.limits import Limits
@@ -19,8 +19,7 @@ from serving.export.job import ExportSpec
 from serving.export.pipeline import Outcome
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
-from serving.export.variants import candidates
-from serving.export.variants.outcome import Candidate
+from serving.export.variants.candidate import Candidate
 from serving.local.devices import installed
 from serving.measure.machine import has
 from serving.repository import Repository
@@ -165,7 +164,7 @@ def test_of_two_files_that_pass_the_faster_one_is_kept(
 ) -> None:
     """Two real files with the same answers, one of them after several times the work."""
     made = [Candidate("int8", exported.model, "fast"), Candidate("int8", spoil.slowed(exported.model, 6), "slow")]
-    monkeypatch.setattr(candidates, "candidates", lambda *_, **__: iter(made if is_fast_first else made[::-1]))
+    monkeypatch.setattr(variants, "candidates", lambda *_, **__: iter(made if is_fast_first else made[::-1]))
     int8 = export(exported, held_out, tmp_path).published[1]
     assert int8.model_path.read_bytes() == exported.model
     assert "fast" in int8.record.source

@@ -16,7 +16,7 @@ from serving.export.job import ExportSpec
 from serving.export.progress import silent
 from serving.export.publish import publish, writing
 from serving.export.ready_made import Slower
-from serving.export.variants.candidates import candidates
+from serving.export.variants import candidates
 from serving.local.devices import installed
 from serving.measure.machine import processor_key
 from serving.repository import DigestMismatch, Repository, Variant

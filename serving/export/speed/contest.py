@@ -11,6 +11,7 @@ import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -203,13 +204,15 @@ class _Contest:
         wanted_s = min(self._seconds * max(1, len(per_run) - 1), self._max_seconds) / self._num_rounds
         left_s = self._max_seconds - self._spent_s[size]
         times: dict[Key, list[float]] = {key: [] for key in per_run}
-        keys, num_sweeps, sweep_s = list(per_run), 0, sum(per_run.values())
+        num_cycle = 2 * len(per_run)  # sweeps until each entrant was first, and last, equally often
+        orders = cycle([order(list(per_run), number, num_cycle) for number in range(num_cycle)])
+        num_sweeps, sweep_s = 0, sum(per_run.values())
         start_s = time.monotonic()
         while num_sweeps < MIN_SWEEPS or time.monotonic() - start_s < wanted_s:
             if num_sweeps and time.monotonic() - began_s + sweep_s > left_s:
                 break
             sweep_start_s = time.monotonic()
-            for key in order(keys, num_sweeps, 2 * len(keys)):
+            for key in next(orders):
                 times[key].append(self._turn(self._waiting[key], num_runs[key], size))
             num_sweeps += 1
             sweep_s = time.monotonic() - sweep_start_s

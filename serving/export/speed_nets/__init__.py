@@ -13,13 +13,13 @@ from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
 from serving.export.sources import checks
-from serving.export.speed_nets import bert, efficientnet_b2, mlp, resnet50
+from serving.export.speed_nets import bert, convolutional, mlp
 from serving.export.speed_nets.graph import SEED, Net
 from serving.repository import UNTRAINED
 
 _NETS: Mapping[str, Net] = {
-    "resnet50": resnet50.NET,
-    "efficientnet-b2": efficientnet_b2.NET,
+    "resnet50": convolutional.RESNET50,
+    "efficientnet-b2": convolutional.EFFICIENTNET_B2,
     "bert-base": bert.BASE_NET,
     "minilm": bert.MINILM_NET,  # published as minilm-untrained, never under the trained one's name
     "mlp": mlp.NET,

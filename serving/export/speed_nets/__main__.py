@@ -15,7 +15,7 @@ from pathlib import Path
 
 from serving.decisions.engines import PLAIN
 from serving.errors import TandemError, UserError, exit_code
-from serving.export import pool_gates, recording
+from serving.export import pool_gates, recording, variants
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates import accuracy
 from serving.export.progress import Progress, lines, silent
@@ -23,7 +23,6 @@ from serving.export.publish import next_version, publish_all, writing
 from serving.export.recording import ProvenVariant
 from serving.export.speed_nets import NETS, load, net
 from serving.export.speed_nets.graph import SEED, run
-from serving.export.variants import candidates
 from serving.repository import MODEL_NAME, PASSED, UNTRAINED, PoolGate, Variant
 
 VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own
@@ -42,7 +41,7 @@ def proven(
     for variant in wanted:
         full_name = f"{chosen.model}-{variant}"
         progress(f"making {full_name}", 0, 1)
-        candidate = next(candidates.candidates(variant, exported.model, calibration))
+        candidate = next(variants.candidates(variant, exported.model, calibration))
         made.append(
             ProvenVariant(
                 variant=variant,

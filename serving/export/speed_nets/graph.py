@@ -135,8 +135,8 @@ class Net:
     num_tokens: int | None = None  # of the examples; None: it takes no text
 
 
-def random_values(tensor: Tensor, count: int, seed: int) -> Arrays:
-    """float32 [count, *shape] in 0..1, as the load test sends them."""
+def random_values(tensor: Tensor, count: int, seed: int, _length: int | None = None) -> Arrays:
+    """float32 [count, *shape] in 0..1, as the load test sends them. `_length` is of text, and there is none."""
     return {tensor.name: np.random.default_rng(seed).random((count, *tensor.shape), dtype=np.float32)}
 
 

@@ -6,9 +6,10 @@ arithmetic: the two ends between which every other net lies, and the case in whi
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from serving.export.exported_model import Arrays
 from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph, Net, check_alive, random_values
 from serving.repository import CLASSIFICATION, Tensor
 
@@ -25,15 +26,11 @@ def build(seed: int, opset: int) -> bytes:
         x, width = _layer(graph, f"layer{index}", x, width, hidden), hidden
     graph.linear(f"layer{len(HIDDEN)}", x, width, OUTPUT.shape[0], output=OUTPUT.name)
     model = graph.model([OUTPUT])
-    check_alive("mlp", model, examples(4, seed))
+    check_alive("mlp", model, random_values(INPUT, 4, seed))
     return model
 
 
-def examples(count: int, seed: int, _: int | None = None) -> Arrays:
-    return random_values(INPUT, count, seed)
-
-
-NET = Net("mlp", build, examples, (INPUT,), (OUTPUT,), CLASSIFICATION, max_batch_size=64)
+NET = Net("mlp", build, partial(random_values, INPUT), (INPUT,), (OUTPUT,), CLASSIFICATION, max_batch_size=64)
 
 
 def _layer(graph: Graph, name: str, source: str, width_in: int, width_out: int) -> str:

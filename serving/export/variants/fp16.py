@@ -17,9 +17,9 @@ from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import checked, subgraphs
 from serving.export.variants.calibration import Rows
+from serving.export.variants.candidate import Candidate, NothingToQuantise, translated
 from serving.export.variants.casts import may_be_fp16, rewritten
 from serving.export.variants.graph import MAX_FP16, MIN_FP16, PRODUCTS, Graph, has_beyond_fp16, opened, read
-from serving.export.variants.outcome import Candidate, NothingToQuantise, translated
 
 LARGE = MAX_FP16 / 8  # other inputs may well give values a few times larger than those seen; guess, not measured
 _MAX_ROWS = 64  # guess, not measured: a net that overflows at all does so on some of the first rows

@@ -25,9 +25,9 @@ from serving.errors import UserError
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import subgraphs
 from serving.export.variants import quantiser
+from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.losses import dynamic_losses, static_losses
-from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.quantiser import Dynamic, Static
 from serving.measure.machine import has, processor_key
 

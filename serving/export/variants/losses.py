@@ -19,8 +19,8 @@ from onnx import helper, numpy_helper
 from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.export.variants.calibration import Rows
+from serving.export.variants.candidate import translated
 from serving.export.variants.graph import Graph, read
-from serving.export.variants.outcome import translated
 from serving.export.variants.quantiser import not_to_be_rounded, workshop
 
 LAYERS = ("Conv", "Gemm", "MatMul")

@@ -21,8 +21,8 @@ from serving.export.onnx_parts import checked, in_order, unused
 from serving.export.progress import quiet
 from serving.export.scratch import scratch
 from serving.export.variants.calibration import Rows
+from serving.export.variants.candidate import translated
 from serving.export.variants.graph import PRODUCTS, Graph, opened, read
-from serving.export.variants.outcome import translated
 
 _RANK = 4  # [n, channels, height, width]
 

@@ -10,9 +10,8 @@ import pytest
 from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.variants import quantiser
-from serving.export.variants.candidates import candidates
-from serving.export.variants.outcome import NotMade, translated
+from serving.export.variants import candidates, quantiser
+from serving.export.variants.candidate import NotMade, translated
 
 from . import nets
 

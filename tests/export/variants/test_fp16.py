@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from serving.export.onnx_parts import MAX_IR_VERSION
+from serving.export.variants import candidates
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.export.variants.candidates import candidates
-from serving.export.variants.outcome import NothingToQuantise
+from serving.export.variants.candidate import NothingToQuantise
 
 from . import nets
 

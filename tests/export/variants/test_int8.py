@@ -17,10 +17,10 @@ from onnx import numpy_helper
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import MAX_IR_VERSION
+from serving.export.variants import candidates
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.export.variants.candidates import candidates
+from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.export.variants.int8 import EVERYTHING
-from serving.export.variants.outcome import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.export.variants.quantiser import Dynamic, Static, dynamic, prepared, static
 from serving.measure.machine import processor_key
 

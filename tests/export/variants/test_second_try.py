@@ -9,10 +9,10 @@ import onnx
 import pytest
 
 from serving.export.exported_model import Arrays
-from serving.export.variants.candidates import candidates
+from serving.export.variants import candidates
+from serving.export.variants.candidate import CalibrationMissing, NothingToQuantise
 from serving.export.variants.graph import opened, read
 from serving.export.variants.losses import dynamic_losses
-from serving.export.variants.outcome import CalibrationMissing, NothingToQuantise
 
 from . import nets
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import MAX_IR_VERSION
+from serving.export.variants import candidates
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.export.variants.candidates import candidates
 
 from . import nets
 

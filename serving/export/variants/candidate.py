@@ -1,4 +1,4 @@
-"""Why a variant cannot be made, in one line each. Foreign failures become ours here and nowhere else.
+"""A file of a precision that the gates may judge, or why none could be made, in one line. Foreign failures become ours here alone.
 
 Rule: the message names the operator where the library names one, and never shows a traceback.
 """
