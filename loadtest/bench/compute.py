@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from loadtest.errors import CannotMeasure
+from loadtest.bench.verdicts import spread_text
 from loadtest.nets import Net, in_process_rps, request_to, served_rps
 from loadtest.processes import TANDEM, run_command
+from loadtest.profile.server import ModelSetup, setup_of
 from loadtest.stack import stack
 from loadtest.target import Gateway
 from serving.decisions.engines import EnginePython
@@ -25,20 +25,11 @@ BUILD_TIMEOUT_S = 300.0  # 15 s on two cores
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How Triton runs the net, so that the other side can run it likewise."""
-
-    num_threads: int
-    allow_spinning: bool
-    num_instances: int
-
-
-@dataclass(frozen=True, slots=True)
 class Compute:
     """Images per second, round by round."""
 
     net: Net
-    settings: Settings
+    setup: ModelSetup
     engine: str
     served: tuple[float, ...]
     alone: tuple[float, ...]
@@ -48,13 +39,12 @@ class Compute:
         return ratio(self.served, self.alone)
 
     def describe(self) -> str:
-        threads = f"{self.settings.num_instances} instance × {self.settings.num_threads} threads"
-        spinning = "spinning" if self.settings.allow_spinning else "no spinning"
-        served, alone = spread(self.served), spread(self.alone)
+        threads = f"{self.setup.settings.num_instances} instance × {self.setup.settings.num_threads} threads"
+        spinning = "spinning" if self.setup.allow_spinning else "no spinning"
         return (
             f"{self.net.served_name}, batch {self.net.batch_size}, {self.engine} on both sides, {threads}, {spinning}: "
-            f"served {served.median:.1f} images/s ({served.low:.1f}..{served.high:.1f}) with {NUM_OUTSTANDING} binary requests "
-            f"outstanding, in process {alone.median:.1f} ({alone.low:.1f}..{alone.high:.1f})"
+            f"served {spread_text(spread(self.served))} images/s with {NUM_OUTSTANDING} binary requests outstanding, "
+            f"in process {spread_text(spread(self.alone))}"
         )
 
     def to_json(self) -> dict[str, object]:
@@ -62,9 +52,9 @@ class Compute:
             "model": self.net.served_name,
             "batch_size": self.net.batch_size,
             "engine": self.engine,
-            "num_instances": self.settings.num_instances,
-            "num_threads": self.settings.num_threads,
-            "allow_spinning": self.settings.allow_spinning,
+            "num_instances": self.setup.settings.num_instances,
+            "num_threads": self.setup.settings.num_threads,
+            "allow_spinning": self.setup.allow_spinning,
             "num_outstanding": NUM_OUTSTANDING,
             "served_images_per_s": list(self.served),
             "in_process_images_per_s": list(self.alone),
@@ -86,11 +76,11 @@ def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compu
     versions = set[str]()
     with stack(net.repository, folder) as running:
         request = request_to(net, running.gateway)
-        settings = _settings(Gateway(running.gateway.url).get_json(f"/v2/models/{net.served_name}/config"))
+        setup = setup_of(Gateway(running.gateway.url).get_json(f"/v2/models/{net.served_name}/config"))
 
         def alone() -> float:
             version, rate = in_process_rps(
-                net, python, round_s, num_threads=settings.num_threads, allow_spinning=settings.allow_spinning
+                net, python, round_s, num_threads=setup.settings.num_threads, allow_spinning=setup.allow_spinning
             )
             versions.add(version)
             return rate
@@ -99,19 +89,7 @@ def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compu
         rates = {
             side: tuple(rate * net.batch_size for rate in found) for side, found in in_turn(sides, num_rounds).items()
         }
-    return Compute(net, settings, f"ONNX Runtime {' and '.join(versions)}", rates["served"], rates["alone"])
-
-
-def _settings(config: Any) -> Settings:
-    try:
-        parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
-        return Settings(
-            num_threads=int(parameters["intra_op_thread_count"]),
-            allow_spinning=parameters["session.intra_op.allow_spinning"] == "1",
-            num_instances=sum(int(group["count"]) for group in config["instance_group"]),
-        )
-    except (TypeError, KeyError, ValueError):
-        raise CannotMeasure("Triton's configuration of the net does not say how it runs") from None
+    return Compute(net, setup, f"ONNX Runtime {' and '.join(versions)}", rates["served"], rates["alone"])
 
 
 def _triton_python() -> Path:

@@ -12,9 +12,13 @@ import json
 import random
 import sys
 from dataclasses import dataclass, field
-from time import perf_counter
+from functools import partial
 
-from loadtest.bench.verdicts import AtMost, Verdict, exit_code, table
+import numpy as np
+
+from loadtest.bench.verdicts import AtMost, Verdict, exit_code, verdict_table
+from serving.measure.percentiles import percentile
+from serving.measure.rounds import stopped
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, choose, retry_after_s, turn_of
 from serving.scheduling.curve import Curve
@@ -35,7 +39,7 @@ GPU = Service(Curve(((1, 0.05), (8, 0.06), (64, 0.4))), 1, 64)
 class Times:
     """Seconds."""
 
-    let_in: list[float] = field(default_factory=list)
+    admitted: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     retry_after: list[float] = field(default_factory=list)
     most_waiting: int = 0
@@ -51,16 +55,12 @@ def measure(seed: int = 1, num_requests: int = NUM_REQUESTS) -> Times:
         now += generator.expovariate(RATE_RPS)
         _answer(now, flying)
         deadline = now + generator.choice(DEADLINES_S)
-        began = perf_counter()
-        chosen = choose(now, candidates, 1, deadline, turn=turn_of(number))
-        took = perf_counter() - began
+        chosen, took_s = stopped(partial(choose, now, candidates, 1, deadline, turn=turn_of(number)))
         if chosen is None:
-            times.refused.append(took)
-            began = perf_counter()
-            retry_after_s(now, candidates, 1, deadline)
-            times.retry_after.append(perf_counter() - began)
+            times.refused.append(took_s)
+            times.retry_after.append(stopped(partial(retry_after_s, now, candidates, 1, deadline))[1])
             continue
-        times.let_in.append(took)
+        times.admitted.append(took_s)
         queue = chosen.candidate.queue
         queue.admit(None, chosen.candidate.service, 1, deadline)
         times.most_waiting = max(times.most_waiting, queue.num_waiting)
@@ -81,32 +81,29 @@ def _send(now: float, queue: PoolQueue, flying: list[tuple[float, int, PoolQueue
             heapq.heappush(flying, (now + ticket.predicted_s, id(ticket), queue, ticket))
 
 
-def p99_us(times: list[float]) -> float | None:
-    return sorted(times)[int(len(times) * 0.99)] * 1e6 if times else None
-
-
 def main() -> int:
     rounds = [measure(seed) for seed in range(1, 6)]
-    asked = (
-        ("let in", "let_in", AIM_US),
+    kinds = (
+        ("let in", "admitted", AIM_US),
         ("refused", "refused", AIM_US),
         ("retry-after of a refusal", "retry_after", RETRY_AFTER_AIM_US),
     )
     verdicts = [
         Verdict(f"{name}, p99, best of {len(rounds)}", _best([getattr(t, key) for t in rounds]), AtMost(aim, "µs"))
-        for name, key, aim in asked
+        for name, key, aim in kinds
     ]
     most = max(times.most_waiting for times in rounds)
     print(f"16 servers in two pools, {RATE_RPS:g} requests/s, up to {most} waiting in one queue", file=sys.stderr)
-    print(table([("decision", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
+    print(verdict_table(verdicts, "decision"))
     if "--json" in sys.argv[1:]:
         print(json.dumps({"version": 1, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     return exit_code(verdicts)
 
 
 def _best(rounds: list[list[float]]) -> float | None:
-    """Other work on the machine only ever makes it slower."""
-    return min((p99 for times in rounds if (p99 := p99_us(times)) is not None), default=None)
+    """The p99 of each, in microseconds: other work on the machine only ever makes it slower."""
+    p99s = [percentile(np.array(times), 0.99) for times in rounds]
+    return min((p99_s * 1e6 for p99_s in p99s if p99_s is not None), default=None)
 
 
 if __name__ == "__main__":

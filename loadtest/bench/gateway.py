@@ -8,35 +8,35 @@ value beyond twice its aim, 3 where nothing could be measured. What behaves how 
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import shlex
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from loadtest.bench import wrk
+from loadtest.bench.command import Findings, bench_parser, run_bench
 from loadtest.bench.compute import Compute, compare, resnet50
-from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, exit_code, result_file, table
+from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, ends_text, spread_text, table
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net
-from loadtest.processes import MODEL_REPOSITORY, Moment, cpu_s, running
+from loadtest.processes import MODEL_REPOSITORY, cpu_s, running
 from loadtest.sending.bodies import Body, encode_binary, encode_json, signature
-from loadtest.stack import ANSWER_TIMEOUT_S, START_S, Server, Stack, answers, stack
+from loadtest.stack import ANSWER_TIMEOUT_S, START_S, Server, answers, stack
 from loadtest.target import Gateway
 from serving.http_client import Connection, request_bytes
-from serving.measure.machine import Machine, head, this_machine
-from serving.measure.rounds import Spread, ratio, rounds, spread
+from serving.measure.rounds import Spread, ratio, rounds
 from serving.ports import free_ports
 
+MODULE = "loadtest.bench.gateway"
 MODEL = "digits"
+BODIES = ("JSON", "binary")
 NUM_CONNECTIONS = 32  # enough to keep two cores busy, few enough that waiting is not all there is
 CPU_RATIO_AIM = 1.7  # deciding by deadline and price, checks, receipts and metrics, beside what any Python proxy costs
 YARDSTICK_AIM = 0.65  # a yardstick slower than this would flatter what is measured against it
@@ -59,31 +59,15 @@ class Plan:
 QUICK = Plan(num_rounds=1, busy_s=1, warmup_s=0, compute_rounds=1, compute_s=0.3, compute_batch_size=32)
 
 
-@dataclass(slots=True)
-class Series:
-    """One target with one kind of body, round by round."""
-
-    rate_rps: list[float] = field(default_factory=list)
-    latency_p50_s: list[float] = field(default_factory=list)
-    cpu_us: list[float] = field(default_factory=list)  # per request, at 32 connections
-
-    def to_json(self) -> dict[str, list[float]]:
-        return {"rate_rps": self.rate_rps, "latency_p50_s": self.latency_p50_s, "cpu_us_per_request": self.cpu_us}
-
-
-Measured = dict[tuple[str, str], Series]  # (target, body)
+Measured = dict[tuple[str, str], wrk.Series]  # (target, body)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    machine: Machine
-    command: str
-    date: str
     served: str
     plan: Plan
     measured: Measured
     compute: Compute
-    others_ratio: float  # what other work took of the cores meanwhile, 0..1
 
     def cpu_ratio(self, body: str) -> Spread:
         return ratio(self.measured["gateway", body].cpu_us, self.measured["yardstick", body].cpu_us)
@@ -96,22 +80,28 @@ class Result:
         made = []
         for body in BODIES:
             cost, rate = self.cpu_ratio(body), self.rate_ratio("yardstick", body)
-            made.append(Verdict(f"gateway ÷ yardstick CPU, {body}", cost.median, AtMost(CPU_RATIO_AIM), _ends(cost)))
+            made.append(
+                Verdict(f"gateway ÷ yardstick CPU, {body}", cost.median, AtMost(CPU_RATIO_AIM), ends_text(cost))
+            )
             name = f"yardstick ÷ direct throughput, {body}"
-            made.append(Verdict(name, rate.median, AtLeast(YARDSTICK_AIM), _ends(rate)))
+            made.append(Verdict(name, rate.median, AtLeast(YARDSTICK_AIM), ends_text(rate)))
         compute = self.compute.ratio
         aim = AtLeast(COMPUTE_AIM)
-        made.append(Verdict(f"served ÷ in process, {self.compute.net.model}", compute.median, aim, _ends(compute)))
+        made.append(Verdict(f"served ÷ in process, {self.compute.net.model}", compute.median, aim, ends_text(compute)))
         return made
 
-    def to_json(self) -> dict[str, object]:
+    def findings(self) -> Findings:
+        conditions = (
+            f"{self.served}, one real digit per request, {self.plan.num_rounds} alternating rounds of {self.plan.busy_s} s; "
+            "generator wrk on the same cores; median (min..max)"
+        )
+        direct = [f"gateway ÷ direct throughput, {b}: {spread_text(self.rate_ratio('gateway', b), 2)}" for b in BODIES]
+        parts = [_target_table(self.measured), "\n".join([*direct, self.compute.describe()])]
+        return Findings([conditions], parts, self.verdicts, self._facts())
+
+    def _facts(self) -> dict[str, object]:
         return {
-            "version": 1,
-            "machine": asdict(self.machine),
-            "date": self.date,
-            "command": self.command,
             "served": self.served,
-            "others_ratio": self.others_ratio,
             "plan": asdict(self.plan),
             "targets": {f"{target}, {body}": series.to_json() for (target, body), series in self.measured.items()},
             "ratios": {
@@ -123,53 +113,31 @@ class Result:
                 for body in BODIES
             },
             "compute": self.compute.to_json(),
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
         }
 
 
-BODIES = ("JSON", "binary")
-
-
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest.bench.gateway", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--quick", action="store_true", help="one short round of each, no verdict: shows that it works")
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
-    options = parser.parse_args(arguments)
-    try:
-        result = run(
-            QUICK if options.quick else Plan(), shlex.join(["python", "-m", "loadtest.bench.gateway", *arguments])
-        )
-    except CannotMeasure as error:
-        print(f"tandem: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    print(report(result))
-    if options.json:
-        options.json.write_text(json.dumps(result.to_json(), indent=1) + "\n")
-    return 0 if options.quick else exit_code(result.verdicts)
+    options = bench_parser(MODULE, __doc__, "one short round of each").parse_args(arguments)
+    plan = QUICK if options.quick else Plan()
+    return run_bench(MODULE, arguments, options.json, lambda: run(plan).findings(), is_quick=options.quick)
 
 
-def run(plan: Plan, command: str) -> Result:
+def run(plan: Plan) -> Result:
     """Raises CannotMeasure."""
     generator = wrk.find()
-    machine, began = this_machine(), Moment.now()
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
         folder = Path(name)
         with stack(MODEL_REPOSITORY, folder) as served_by, yardstick(served_by.triton, folder) as bare:
             served = served_name(served_by.gateway)
             scripts = _scripts(served_by.gateway, folder)
-            measured = _measure(plan, generator, scripts, _targets(served_by, bare), served)
+            targets = {server.name: server for server in (served_by.triton, bare, served_by.gateway)}
+            measured = _measure(plan, generator, scripts, targets, served)
         if plan is QUICK:
             net = Net(MODEL, MODEL_REPOSITORY, "digits", plan.compute_batch_size)
         else:
             net = resnet50(folder / "repository", plan.compute_batch_size)
         compute = compare(net, folder, num_rounds=plan.compute_rounds, round_s=plan.compute_s)
-    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
-    today = datetime.date.today().isoformat()
-    return Result(machine, command, today, served, plan, measured, compute, others_ratio)
+    return Result(served, plan, measured, compute)
 
 
 @contextmanager
@@ -201,10 +169,6 @@ def served_name(gateway: Server) -> str:
     return f"{MODEL}-{variant}"
 
 
-def _targets(running: Stack, bare: Server) -> dict[str, Server]:
-    return {server.name: server for server in (running.triton, bare, running.gateway)}
-
-
 def _scripts(gateway: Server, folder: Path) -> dict[str, Path]:
     made = {}
     for kind, body in zip(BODIES, _sample_bodies(gateway), strict=True):
@@ -228,7 +192,7 @@ def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict
         name: f"{server.url}/v2/models/{MODEL if name == 'gateway' else served}/infer"
         for name, server in targets.items()
     }
-    measured: Measured = defaultdict(Series)
+    measured: Measured = defaultdict(wrk.Series)
     for name, url in urls.items():
         for script in scripts.values() if plan.warmup_s else ():
             wrk.fire(generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=plan.warmup_s)
@@ -237,56 +201,19 @@ def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict
         print(f"round {index + 1} of {plan.num_rounds}: {', '.join(order)}", file=sys.stderr)
         for body, script in scripts.items():
             for name in order:
-                series, pid = measured[name, body], targets[name].pid
-                before_s = cpu_s(pid)
-                busy = wrk.fire(generator, script, urls[name], num_connections=NUM_CONNECTIONS, duration_s=plan.busy_s)
-                series.cpu_us.append((cpu_s(pid) - before_s) * 1e6 / busy.num_requests)
-                series.rate_rps.append(busy.rate_rps)
-                lone = wrk.fire(generator, script, urls[name], num_connections=1, duration_s=plan.lone_s)
-                series.latency_p50_s.append(lone.latency_p50_s)
+                fire = wrk.firing(generator, script, urls[name], busy_s=plan.busy_s, lone_s=plan.lone_s)
+                measured[name, body].take_turn(fire, NUM_CONNECTIONS, partial(cpu_s, targets[name].pid))
     return measured
 
 
-def report(result: Result) -> str:
-    first = head(
-        result.machine,
-        result.date,
-        result.command,
-        f"{result.served}, one real digit per request, {result.plan.num_rounds} alternating rounds of {result.plan.busy_s} s; "
-        "generator wrk on the same cores; median (min..max)",
-        others_ratio=result.others_ratio,
-    )
-    return "\n\n".join([first, _target_table(result), _compared(result), _verdict_table(result.verdicts)])
-
-
-def _target_table(result: Result) -> str:
+def _target_table(measured: Measured) -> str:
     rows = [("body", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU µs/request", "target")]
-    for body in BODIES:
-        for (target, kind), series in result.measured.items():
-            if kind != body:
-                continue
-            rate, latency, cpu = spread(series.rate_rps), spread(series.latency_p50_s), spread(series.cpu_us)
-            cpu_text = "" if target == "Triton direct" else f"{cpu.median:.1f} ({cpu.low:.1f}..{cpu.high:.1f})"
-            rate_text = f"{rate.median:,.0f} ({rate.low:,.0f}..{rate.high:,.0f})"
-            rows.append((body, rate_text, f"{latency.median * 1000:.3f}", cpu_text, target))
+    for kind in BODIES:
+        for (target, body), series in measured.items():
+            if body == kind:
+                rate, latency, cpu = series.cells()
+                rows.append((kind, rate, latency, "" if target == "Triton direct" else cpu, target))
     return table(rows)
-
-
-def _compared(result: Result) -> str:
-    lines = [f"gateway ÷ direct throughput, {b}: {_full(result.rate_ratio('gateway', b))}" for b in BODIES]
-    return "\n".join([*lines, result.compute.describe()])
-
-
-def _verdict_table(verdicts: Sequence[Verdict]) -> str:
-    return table([("verdicts", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)])
-
-
-def _ends(values: Spread) -> str:
-    return f"{values.low:.2f}..{values.high:.2f}"
-
-
-def _full(values: Spread) -> str:
-    return f"{values.median:.2f} ({_ends(values)})"
 
 
 if __name__ == "__main__":

@@ -10,11 +10,7 @@ it to both processes, which takes root.
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,18 +19,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.arrivals import schedule
-from loadtest.bench.verdicts import Reach, Verdict, exit_code, result_file, table
+from loadtest.bench.command import Findings, bench_parser, run_bench
+from loadtest.bench.verdicts import Reach, Verdict, table
 from loadtest.errors import CannotMeasure
 from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
-from loadtest.processes import ROOT, Moment, running
+from loadtest.processes import ROOT, running
 from loadtest.records import ArmRecord, Load, RunRecord, read_rows
 from loadtest.report.build import summarise_run
 from loadtest.stack import START_S, answers
 from loadtest.target import last_line
-from serving.measure.machine import head, this_machine
 from serving.measure.search import Course, Search
 from serving.ports import free_ports
 
+MODULE = "loadtest.bench.generator"
 AIM_RPS = 2000.0  # of one core
 OBJECTIVE_S = 0.05  # so that a lag of 2.5 ms at p99 voids a run; a server slower than this is not what so many requests are sent to
 WARMUP_S = 1.0
@@ -159,56 +156,31 @@ def _command(rate_rps: float, url: str, rows: Path, duration_s: float) -> list[s
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest.bench.generator", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="runs of 2 s instead of 4, no verdict: shows that it works"
-    )
+    parser = bench_parser(MODULE, __doc__, "runs of 2 s instead of 4")
     parser.add_argument(
         "--undisturbed",
         action="store_true",
         help="real-time priority for both processes, or none: what else runs here does not count",
     )
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every run to this file")
     options = parser.parse_args(arguments)
     duration_s = 2.0 if options.quick else RUN_S
-    machine, began, runs = this_machine(), Moment.now(), list[Run]()
-    try:
-        with tempfile.TemporaryDirectory(prefix="tandem-generator-") as folder:
-            for run in measure(Path(folder), duration_s, is_undisturbed=options.undisturbed):
-                runs.append(run)
-                print(" | ".join(run.cells()), file=sys.stderr)
-    except CannotMeasure as error:
-        print(f"tandem: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    told = verdict(runs, len(os.sched_getaffinity(0)))
-    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
-    today, command = (
-        datetime.date.today().isoformat(),
-        shlex.join(["python", "-m", "loadtest.bench.generator", *arguments]),
-    )
-    what = (
+    conditions = (
         f"Poisson arrivals, one real digit per request as JSON, {duration_s:g} s after {WARMUP_S:g} s of warm-up, against a server "
         f"that answers at once; objective {OBJECTIVE_S * 1000:g} ms; up to {NUM_ATTEMPTS} tries at a rate"
         f"{', real-time priority for both processes' if options.undisturbed else ''}"
     )
-    print(head(machine, today, command, what, others_ratio=others_ratio) + "\n")
-    print(table([("requests/s", "lag p99 ms", "p50 ms", "CPU", "outcome"), *(run.cells() for run in runs)]) + "\n")
-    print(table([("what", "value", "aim", "outcome"), told.cells()]))
-    if options.json:
-        content = {
-            "version": 1,
-            "machine": asdict(machine),
-            "date": today,
-            "command": command,
-            "others_ratio": others_ratio,
-        }
-        content |= {"objective_s": OBJECTIVE_S, "runs": [asdict(run) for run in runs], "verdicts": [told.to_json()]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    return 0 if options.quick else exit_code([told])
+
+    def search() -> Findings:
+        runs = list[Run]()
+        with tempfile.TemporaryDirectory(prefix="tandem-generator-") as folder:
+            for run in measure(Path(folder), duration_s, is_undisturbed=options.undisturbed):
+                runs.append(run)
+                print(" | ".join(run.cells()), file=sys.stderr)
+        found = table([("requests/s", "lag p99 ms", "p50 ms", "CPU", "outcome"), *(run.cells() for run in runs)])
+        facts = {"objective_s": OBJECTIVE_S, "runs": [asdict(run) for run in runs]}
+        return Findings([conditions], [found], [verdict(runs, len(os.sched_getaffinity(0)))], facts)
+
+    return run_bench(MODULE, arguments, options.json, search, is_quick=options.quick)
 
 
 if __name__ == "__main__":

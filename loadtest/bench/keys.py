@@ -2,14 +2,13 @@
 
     python -m loadtest.bench.keys [--keys N]
 
-One process, no network. The least of seven rounds counts, because what disturbs only ever adds.
+One process, no network, the kinds of callers in turns. The least of seven rounds counts, because what disturbs only ever adds.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,19 +19,9 @@ from serving.gateway.key_watch import KeyWatch
 from serving.keys.key import INFER, Key, digest_of, id_of, make_text
 from serving.keys.key_file import render
 from serving.measure.machine import this_machine
+from serving.measure.rounds import least_s, stopped
 
-NUM_ROUNDS, NUM_ASKED = 7, 100_000  # a round takes a quarter of a second
-
-
-def least_us(ask: Callable[[], object]) -> float:
-    """Microseconds of one call."""
-    taken_s = []
-    for _ in range(NUM_ROUNDS):
-        began = time.perf_counter()
-        for _ in range(NUM_ASKED):
-            ask()
-        taken_s.append(time.perf_counter() - began)
-    return min(taken_s) / NUM_ASKED * 1e6
+NUM_ROUNDS, NUM_CALLS = 7, 100_000  # a round of one kind takes a quarter of a second
 
 
 def refused(access: Access, headers: dict[bytes, bytes]) -> None:
@@ -53,18 +42,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "keys.json"
         file.write_bytes(render(keys))
-        began = time.perf_counter()
-        access = KeyWatch(file).access
-        read_s = time.perf_counter() - began
+        access, read_s = stopped(lambda: KeyWatch(file).access)
         size_mb = file.stat().st_size / 1e6
     good = {b"authorization": b"Bearer " + texts[-1].encode()}
     bad = {b"authorization": b"Bearer " + make_text().encode()}
     open_to_all = Access()
+    calls: dict[str, Callable[[], object]] = {
+        "a good key": lambda: access.caller_of(good),
+        "an unknown key": lambda: refused(access, bad),
+        "a gateway without keys": lambda: open_to_all.caller_of(good),
+    }
     print(f"{this_machine().processor}; {num_keys:,} keys")
     print(f"reading them ({size_mb:.1f} MB): {read_s:.2f} s")
-    print(f"a good key: {least_us(lambda: access.caller_of(good)):.2f} µs")
-    print(f"an unknown key: {least_us(lambda: refused(access, bad)):.2f} µs")
-    print(f"a gateway without keys: {least_us(lambda: open_to_all.caller_of(good)):.2f} µs")
+    for name, seconds in least_s(calls, NUM_ROUNDS, NUM_CALLS).items():
+        print(f"{name}: {seconds * 1e6:.2f} µs")
 
 
 if __name__ == "__main__":

@@ -8,27 +8,27 @@ asked in one round.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from loadtest.bench.command import Findings, bench_parser, run_bench
 from loadtest.bench.compute import NUM_OUTSTANDING
-from loadtest.bench.verdicts import Reach, Verdict, exit_code, result_file, table
+from loadtest.bench.verdicts import Reach, Verdict, spread_text, table
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net, request_to, served_rps
-from loadtest.processes import TANDEM, Moment, run_command
+from loadtest.processes import TANDEM, run_command
 from loadtest.stack import Server, stack
 from serving.http_client import Connection
-from serving.measure.machine import Machine, head, this_machine
-from serving.measure.rounds import Spread, ratio, rounds, spread
+from serving.measure.machine import this_machine
+from serving.measure.rounds import Spread, in_turn, ratio, spread
 
+MODULE = "loadtest.bench.variants"
 NETS = ("resnet50", "efficientnet-b2", "mlp")  # of `speed:`, those that take numbers and no tokens
 EXPORT_TIMEOUT_S = 1200.0  # of all variants on two engines: 200 s on two cores
 ANSWER_TIMEOUT_S = 60.0
@@ -49,13 +49,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    machine: Machine
-    command: str
-    date: str
+    instruction_sets: Sequence[str]
     plan: Plan
     images_per_s: Mapping[Entry, Sequence[float]]
     not_made: Mapping[str, str]
-    others_ratio: float
 
     def gain(self, entry: Entry) -> Spread:
         return ratio(self.images_per_s[entry], self.images_per_s[PLAIN])
@@ -65,7 +62,7 @@ class Result:
         """Only for the net, and where the processor has the instructions, that the aims are about."""
         if self.plan.net != "resnet50":
             return ()
-        sets, made = self.machine.instruction_sets, []
+        sets, made = self.instruction_sets, []
         int8 = ("int8", "cpu")
         if any("vnni" in name for name in sets) and int8 in self.images_per_s:
             made.append(
@@ -78,59 +75,47 @@ class Result:
             made.append(Verdict("best variant and engine ÷ that FP32", best, Reach(BEST_WITH_AMX, "times")))
         return tuple(made)
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "machine": asdict(self.machine),
-            "command": self.command,
-            "date": self.date,
+    def findings(self) -> Findings:
+        conditions = (
+            f"{self.plan.net} (random weights: speed only), batch {self.plan.batch_size}, through gateway and Triton, "
+            f"{self.plan.num_rounds} alternating rounds of {self.plan.round_s} s; median (min..max)"
+        )
+        rows = [("variant", "images/s", "÷ FP32 on cpu", "engine")]
+        for variant, engine in sorted(self.images_per_s, key=lambda entry: spread(self.images_per_s[entry]).median):
+            rate = spread(self.images_per_s[variant, engine])
+            rows.append((variant, spread_text(rate), spread_text(self.gain((variant, engine)), 2), engine))
+        left_out = [f"{variant}: not made: {reason}" for variant, reason in self.not_made.items()]
+        facts = {
             "net": self.plan.net,
             "batch_size": self.plan.batch_size,
             "round_s": self.plan.round_s,
-            "others_ratio": self.others_ratio,
-            "images_per_s": {
-                f"{variant} on {engine}": list(rates) for (variant, engine), rates in self.images_per_s.items()
-            },
+            "images_per_s": {f"{v} on {engine}": list(rates) for (v, engine), rates in self.images_per_s.items()},
             "not_made": dict(self.not_made),
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
         }
+        return Findings([conditions], [table(rows), *left_out], self.verdicts, facts)
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest.bench.variants", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = bench_parser(MODULE, __doc__)
     parser.add_argument("--net", choices=NETS, default="resnet50")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-s", type=float, default=4.0)
     parser.add_argument("--export-s", type=float, default=0.3, help="of timing per batch size, to choose the engine")
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     options = parser.parse_args(arguments)
     plan = Plan(options.net, options.batch_size, options.rounds, options.round_s, options.export_s)
-    try:
-        result = run(plan, shlex.join(["python", "-m", "loadtest.bench.variants", *arguments]))
-    except CannotMeasure as error:
-        print(f"tandem: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    print(report(result))
-    if options.json:
-        options.json.write_text(json.dumps(result.to_json(), indent=1) + "\n")
-    return exit_code(result.verdicts)
+    return run_bench(MODULE, arguments, options.json, lambda: run(plan).findings(), is_quick=False)
 
 
-def run(plan: Plan, command: str) -> Result:
+def run(plan: Plan) -> Result:
     """Raises CannotMeasure."""
-    machine, began = this_machine(), Moment.now()
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name, ExitStack() as running:
         folder = Path(name)
         requests: dict[Entry, tuple[bytes, Server]] = {}
         not_made: dict[str, str] = {}
         for kind, options in (("plain", ["--engine", "cpu"]), ("all", [])):
             repository = folder / kind
-            said = export(plan, repository, options)
-            not_made |= said
+            not_made |= export(plan, repository, options)
             (folder / f"{kind}-logs").mkdir()
             gateway = running.enter_context(stack(repository, folder / f"{kind}-logs")).gateway
             for variant in served(plan, repository):
@@ -138,10 +123,9 @@ def run(plan: Plan, command: str) -> Result:
                 request = request_to(net, gateway)
                 requests.setdefault((variant, engine_of(request, gateway)), (request, gateway))
         rates = _rates(plan, requests)
-    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)  # the servers have ended, and count as ours
     made = {variant for variant, _ in rates}
     left = {variant: reason for variant, reason in not_made.items() if variant not in made}
-    return Result(machine, command, datetime.date.today().isoformat(), plan, rates, left, others_ratio)
+    return Result(this_machine().instruction_sets, plan, rates, left)
 
 
 def export(plan: Plan, repository: Path, options: Sequence[str]) -> Mapping[str, str]:
@@ -188,40 +172,12 @@ def engine_of(request: bytes, gateway: Server) -> str:
 
 
 def _rates(plan: Plan, requests: Mapping[Entry, tuple[bytes, Server]]) -> dict[Entry, list[float]]:
-    names = {f"{variant} on {engine}": (variant, engine) for variant, engine in requests}
-    rates: dict[Entry, list[float]] = {entry: [] for entry in requests}
-    for index, order in enumerate(rounds(list(names), plan.num_rounds)):
-        print(f"round {index + 1} of {plan.num_rounds}: {', '.join(order)}", file=sys.stderr)
-        for name in order:
-            request, gateway = requests[names[name]]
-            rates[names[name]].append(served_rps(request, gateway, plan.round_s, NUM_OUTSTANDING) * plan.batch_size)
-    return rates
+    def rate(entry: Entry) -> float:
+        request, gateway = requests[entry]
+        print(f"asking {' on '.join(entry)}", file=sys.stderr)
+        return served_rps(request, gateway, plan.round_s, NUM_OUTSTANDING) * plan.batch_size
 
-
-def report(result: Result) -> str:
-    first = head(
-        result.machine,
-        result.date,
-        result.command,
-        f"{result.plan.net} (random weights: speed only), batch {result.plan.batch_size}, through gateway and Triton, "
-        f"{result.plan.num_rounds} alternating rounds of {result.plan.round_s} s; median (min..max)",
-        others_ratio=result.others_ratio,
-    )
-    rows = [("variant", "images/s", "÷ FP32 on cpu", "engine")]
-    for variant, engine in sorted(result.images_per_s, key=lambda entry: spread(result.images_per_s[entry]).median):
-        rate, gain = spread(result.images_per_s[variant, engine]), result.gain((variant, engine))
-        rows.append((variant, _cell(rate, 1), _cell(gain, 2), engine))
-    parts = [first, table(rows)]
-    parts += [f"{variant}: not made: {reason}" for variant, reason in result.not_made.items()]
-    if result.verdicts:
-        parts.append(
-            table([("verdicts", "value", "aim", "outcome"), *(verdict.cells() for verdict in result.verdicts)])
-        )
-    return "\n\n".join(parts)
-
-
-def _cell(values: Spread, digits: int) -> str:
-    return f"{values.median:.{digits}f} ({values.low:.{digits}f}..{values.high:.{digits}f})"
+    return in_turn({entry: partial(rate, entry) for entry in requests}, plan.num_rounds)
 
 
 if __name__ == "__main__":

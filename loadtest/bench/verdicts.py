@@ -6,23 +6,12 @@ aim allows a loss, and twice the aim is twice that loss. Keep: a value that is n
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 from serving.documents.tables import columns
-
-
-def result_file(text: str) -> Path:
-    """For argparse. Raises ArgumentTypeError."""
-    path = Path(text)
-    if not path.parent.is_dir():
-        raise ArgumentTypeError(f"there is no folder {path.parent}")
-    if path.is_dir():
-        raise ArgumentTypeError(f"{path} is a folder")
-    return path
+from serving.measure.rounds import Spread
 
 
 class Outcome(Enum):
@@ -42,9 +31,7 @@ class AtMost:
         return f"≤ {number(self.limit)}{self.unit and ' ' + self.unit}"
 
     def judge(self, value: float) -> Outcome:
-        if value <= self.limit:
-            return Outcome.MET
-        return Outcome.MISSED if value <= 2 * self.limit else Outcome.FAILED
+        return _judged(is_met=value <= self.limit, is_near=value <= 2 * self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +45,20 @@ class AtLeast:
         return f"≥ {number(self.limit)}{self.unit and ' ' + self.unit}"
 
     def judge(self, value: float) -> Outcome:
-        if value >= self.limit:
-            return Outcome.MET
-        return Outcome.MISSED if 1 - value <= 2 * (1 - self.limit) else Outcome.FAILED
+        return _judged(is_met=value >= self.limit, is_near=1 - value <= 2 * (1 - self.limit))
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(AtLeast):
     """A rate, or how many times as fast as something else; less than half of it fails."""
 
-    limit: float
-    unit: str = ""
-
-    def __str__(self) -> str:
-        return f"≥ {number(self.limit)}{self.unit and ' ' + self.unit}"
+    __slots__ = ()
 
     def judge(self, value: float) -> Outcome:
-        if value >= self.limit:
-            return Outcome.MET
-        return Outcome.MISSED if value >= self.limit / 2 else Outcome.FAILED
+        return _judged(is_met=value >= self.limit, is_near=value >= self.limit / 2)
+
+
+def _judged(*, is_met: bool, is_near: bool) -> Outcome:
+    return Outcome.MET if is_met else Outcome.MISSED if is_near else Outcome.FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +67,7 @@ class Verdict:
 
     name: str
     value: float | None
-    aim: AtMost | AtLeast | Reach
+    aim: AtMost | AtLeast
     note: str = ""
 
     @property
@@ -120,3 +102,17 @@ def number(value: float) -> str:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """The first row is the heading."""
     return columns(rows, ruled=True)
+
+
+def verdict_table(verdicts: Sequence[Verdict], what: str = "verdicts") -> str:
+    return table([(what, "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)])
+
+
+def spread_text(values: Spread, digits: int = 1, times: float = 1.0) -> str:
+    """Median (lowest..highest)."""
+    return f"{values.median * times:,.{digits}f} ({values.low * times:,.{digits}f}..{values.high * times:,.{digits}f})"
+
+
+def ends_text(values: Spread) -> str:
+    """For a verdict's note."""
+    return f"{values.low:.2f}..{values.high:.2f}"

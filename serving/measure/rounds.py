@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from serving.measure.intervals import MIN_REPEATS
@@ -58,23 +59,36 @@ def in_turn(measured: Mapping[K, Callable[[], R]], num_rounds: int) -> dict[K, l
     return taken
 
 
+def stopped(call: Callable[[], R]) -> tuple[R, float]:
+    """What one call gave, and its seconds."""
+    began_s = time.perf_counter()
+    given = call()
+    return given, time.perf_counter() - began_s
+
+
 def times(call: Callable[[], object], slice_s: float) -> list[float]:
     """Seconds of each call in about so long. The first counts only where it is all there is time for: others had the caches and the
     cores since."""
 
-    def timed() -> float:
-        began_s = time.perf_counter()
-        call()
-        return time.perf_counter() - began_s
-
-    first_s = timed()
+    first_s = stopped(call)[1]
     if first_s >= slice_s:
         return [first_s]
     end_s = time.perf_counter() + slice_s - first_s
-    taken = [timed()]
+    taken = [stopped(call)[1]]
     while time.perf_counter() < end_s:
-        taken.append(timed())
+        taken.append(stopped(call)[1])
     return taken
+
+
+def least_s(calls: Mapping[K, Callable[[], object]], num_rounds: int, num_calls: int) -> dict[K, float]:
+    """Of calls too short for a stopwatch: the least seconds of one, over rounds of so many, because what disturbs only ever adds."""
+
+    def loop(call: Callable[[], object]) -> None:
+        for _ in range(num_calls):
+            call()
+
+    taken = in_turn({name: partial(stopped, partial(loop, call)) for name, call in calls.items()}, num_rounds)
+    return {name: min(seconds for _, seconds in rounds_of) / num_calls for name, rounds_of in taken.items()}
 
 
 def spread(values: Sequence[float]) -> Spread:

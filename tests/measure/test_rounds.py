@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from itertools import groupby
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.measure.intervals import MIN_REPEATS
-from serving.measure.rounds import in_turn, order, ratio, rounds, spread, times
+from serving.measure.rounds import in_turn, least_s, order, ratio, rounds, spread, times
 
 
 @given(st.integers(1, 12), st.integers(1, 20))
@@ -64,3 +66,12 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 def test_rounds_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         ratio([1, 2], [1])
+
+
+def test_the_least_of_short_calls_takes_turns_and_counts_one_call() -> None:
+    order: list[str] = []
+    least = least_s({name: partial(order.append, name) for name in ("a", "b")}, num_rounds=3, num_calls=4)
+    assert [name for name, _ in groupby(order)] != order
+    assert order.count("a") == order.count("b") == 12
+    assert set(least) == {"a", "b"}
+    assert all(0 < seconds < 0.1 for seconds in least.values())

@@ -8,16 +8,13 @@ something could not be measured. The judging is pure, where `make test` tries it
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from loadtest.bench.command import Findings, bench_parser, run_bench
 from loadtest.bench.generator import rates
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
@@ -28,11 +25,9 @@ from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
 from loadtest.bench.prove.restarts import restarts
 from loadtest.bench.prove.simulated import agreements
-from loadtest.bench.verdicts import Verdict, exit_code, result_file, table
+from loadtest.bench.verdicts import Verdict
 from loadtest.errors import CannotMeasure
-from loadtest.processes import Moment
 from loadtest.sending.sender import NUM_CLIENTS, PAUSE_S
-from serving.measure.machine import head, this_machine
 
 PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "restarts": restarts,
@@ -45,7 +40,8 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "generator": rates,
     "plan": plans,
 }
-WHAT = (
+MODULE = "loadtest.bench.prove"
+CONDITIONS = (
     f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",
     f"the rest: emulated pools, open loop with Poisson arrivals, deadline {DEADLINE_S * 1000:g} ms ({KILL_DEADLINE_S:g} s where a "
     "pool is killed), times from when a request was due",
@@ -77,31 +73,24 @@ def prove(parts: Sequence[str], asides: Asides) -> Iterator[Verdict]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.bench.prove", description=(__doc__ or "").split("\n")[0])
+    parser = bench_parser(MODULE, __doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write the verdicts to this file")
     options = parser.parse_args(arguments)
-    command, machine = shlex.join(["python", "-m", "loadtest.bench.prove", *arguments]), this_machine()
-    today, began = datetime.date.today().isoformat(), Moment.now()
-    verdicts: list[Verdict] = []
-    asides = Asides()
-    try:
+
+    def measure() -> Findings:
+        verdicts, asides = list[Verdict](), Asides()
         for verdict in prove(options.only or list(PARTS), asides):
             verdicts.append(verdict)
             print(" | ".join(verdict.cells()), file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
-    print(head(machine, today, command, *WHAT, asides.line(), others_ratio=others_ratio) + "\n")
-    print(table([("what", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
-    print("".join(f"\nnot measured: {failure}" for failure in asides.not_measured))
-    if options.json:
-        content = {"version": 1, "machine": asdict(machine), "date": today, "command": command}
-        content |= {"others_ratio": others_ratio, "not_measured": asides.not_measured}
-        content |= {"num_too_busy_lines": asides.num_too_busy}
-        content["verdicts"] = [verdict.to_json() for verdict in verdicts]
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    return exit_code(verdicts) or (3 if asides.not_measured else 0)
+        return Findings(
+            [*CONDITIONS, asides.line()],
+            [f"not measured: {failure}" for failure in asides.not_measured],
+            verdicts,
+            {"not_measured": asides.not_measured, "num_too_busy_lines": asides.num_too_busy},
+            is_incomplete=bool(asides.not_measured),
+        )
+
+    return run_bench(MODULE, arguments, options.json, measure, is_quick=False)
 
 
 if __name__ == "__main__":

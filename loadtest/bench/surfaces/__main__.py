@@ -6,23 +6,17 @@ that nobody made, says so and leaves the others alone.
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+from loadtest.bench.command import Findings, bench_parser, run_bench
 from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image, peer
 from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
-from loadtest.bench.verdicts import exit_code, result_file, table
 from loadtest.errors import CannotMeasure
-from loadtest.processes import MODEL_REPOSITORY, Moment
+from loadtest.processes import MODEL_REPOSITORY
 from serving.environment import reach_loopback_directly
-from serving.measure.machine import head, this_machine
 
 PARTS: Mapping[str, Callable[[Setting], Part]] = {
     "json-image": json_image.measure,
@@ -31,45 +25,29 @@ PARTS: Mapping[str, Callable[[Setting], Part]] = {
     "classify": classify.measure,
     "peer": peer.measure,
 }
-COMMAND = "loadtest.bench.surfaces"
+MODULE = "loadtest.bench.surfaces"
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog=f"python -m {COMMAND}", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one short round of each, no verdict: shows that it works")
+    parser = bench_parser(MODULE, __doc__, "one short round of each")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts alone")
     parser.add_argument(
         "--models", type=Path, default=MODEL_REPOSITORY, help="the repository with minilm and efficientnet-lite0"
     )
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     options = parser.parse_args(arguments)
     reach_loopback_directly()
-    machine, began = this_machine(), Moment.now()
-    try:
+
+    def measure() -> Findings:
         parts = run(options.only, QUICK if options.quick else Plan(), options.models)
-    except KeyboardInterrupt:
-        return 130
-    others_ratio = began.others_ratio(Moment.now(), machine.num_cores)
-    date, command = datetime.date.today().isoformat(), shlex.join(["python", "-m", COMMAND, *arguments])
-    verdicts = [verdict for part in parts for verdict in part.verdicts]
-    print(head(machine, date, command, "generators on the same cores; median (min..max)", others_ratio=others_ratio))
-    for part in parts:
-        print(f"\n{part.describe()}")
-    if verdicts:
-        print("\n" + table([("verdicts", "value", "aim", "outcome"), *(verdict.cells() for verdict in verdicts)]))
-    if options.json:
-        facts = {
-            "version": 1,
-            "machine": asdict(machine),
-            "date": date,
-            "command": command,
-            "others_ratio": others_ratio,
-        }
-        text = json.dumps({**facts, "parts": [part.to_json() for part in parts]}, indent=1)
-        options.json.write_text(text + "\n")
-    if not any(part.values for part in parts):
-        return 3
-    return 0 if options.quick else exit_code(verdicts)
+        return Findings(
+            ["generators on the same cores; median (min..max)"],
+            [part.describe() for part in parts],
+            [verdict for part in parts for verdict in part.verdicts],
+            {"parts": [part.to_json() for part in parts]},
+            is_incomplete=not any(part.values for part in parts),
+        )
+
+    return run_bench(MODULE, arguments, options.json, measure, is_quick=options.quick)
 
 
 def run(names: Sequence[str], plan: Plan, models: Path) -> list[Part]:

@@ -1,7 +1,7 @@
 """What does the gateway's gRPC port cost beside Triton's own? Raw unary calls of one client process, a real digit in each.
 
 No aim is set: Triton's port is C++ and the client is Python, so their ratio says most of the client. What counts is the CPU time of a
-call in the gateway, which is told beside that of the same tensor over HTTP, and of a gRPC server in Python that does nothing at all.
+call in the gateway, which is spread_text beside that of the same tensor over HTTP, and of a gRPC server in Python that does nothing at all.
 """
 
 from __future__ import annotations
@@ -9,35 +9,28 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, served, told
+from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, served
+from loadtest.bench.verdicts import spread_text
 from loadtest.processes import MODEL_REPOSITORY, cpu_s, run_command
 from loadtest.processes import running as process_running
 from loadtest.sending.bodies import Signature, Tensor, encode_binary
 from loadtest.stack import START_S, Server
-from serving.measure.rounds import ratio, rounds, spread
+from serving.measure.rounds import ratio, rounds
 from serving.ports import free_ports
 
 MODEL, VARIANT = "digits", "digits-fp32"
 NUM_IN_FLIGHT = 16  # enough that the client is never idle
 CALL_TIMEOUT_S = 60.0
 HTTP, GRPC, DIRECT, BARE = "gateway, HTTP", "gateway, gRPC", "Triton direct, gRPC", "bare grpc.aio, no Triton"
-
-
-@dataclass(slots=True)
-class Series:
-    rate_rps: list[float] = field(default_factory=list)
-    latency_p50_s: list[float] = field(default_factory=list)  # with one in flight
-    cpu_us: list[float] = field(default_factory=list)  # per call, of the gateway or of the bare server
 
 
 def measure(setting: Setting) -> Part:
@@ -88,23 +81,17 @@ def _write_requests(folder: Path) -> Path:
 
 def _measure(
     plan: Plan, generator: str, script: Path, request: Path, running: Served, bare: Server
-) -> Mapping[str, Series]:
+) -> Mapping[str, wrk.Series]:
     where = {GRPC: [running.grpc, running.key], DIRECT: [running.stack.grpc], BARE: [bare.authority]}
-    measured: dict[str, Series] = defaultdict(Series)
-    for order in rounds([HTTP, *where], plan.num_rounds):
+    url = f"{running.stack.gateway.url}/v2/models/{VARIANT}/infer"
+    fires: dict[str, Callable[[int], wrk.Burst]] = {
+        target: partial(_call, plan, request, target, there) for target, there in where.items()
+    }
+    fires[HTTP] = wrk.firing(generator, script, url, busy_s=plan.burst_s, lone_s=plan.burst_s)
+    measured: dict[str, wrk.Series] = {target: wrk.Series() for target in (HTTP, *where)}
+    for order in rounds(list(measured), plan.num_rounds):
         for target in order:
-            series = measured[target]
-            for num_in_flight, latencies in ((NUM_IN_FLIGHT, None), (1, series.latency_p50_s)):
-                before_s = _cpu_s(target, running, bare)
-                if target == HTTP:
-                    count, rate, p50_s = _over_http(plan, generator, script, running, num_in_flight)
-                else:
-                    count, rate, p50_s = _over_grpc(plan, request, target, where[target], num_in_flight)
-                if latencies is not None:
-                    latencies.append(p50_s)
-                    continue
-                series.rate_rps.append(rate)
-                series.cpu_us.append((_cpu_s(target, running, bare) - before_s) * 1e6 / count)
+            measured[target].take_turn(fires[target], NUM_IN_FLIGHT, partial(_cpu_s, target, running, bare))
     return measured
 
 
@@ -112,43 +99,26 @@ def _cpu_s(target: str, running: Served, bare: Server) -> float:
     return cpu_s(bare.pid) if target == BARE else running.gateway_cpu_s()
 
 
-def _over_http(
-    plan: Plan, generator: str, script: Path, running: Served, num_in_flight: int
-) -> tuple[int, float, float]:
-    url = f"{running.stack.gateway.url}/v2/models/{VARIANT}/infer"
-    burst = wrk.fire(generator, script, url, num_connections=num_in_flight, duration_s=plan.burst_s)
-    return burst.num_requests, burst.rate_rps, burst.latency_p50_s
-
-
-def _over_grpc(
-    plan: Plan, request: Path, target: str, where: Sequence[str], num_in_flight: int
-) -> tuple[int, float, float]:
+def _call(plan: Plan, request: Path, target: str, where: Sequence[str], num_in_flight: int) -> wrk.Burst:
     """`where`: the authority, and a key where one is wanted."""
     command = [sys.executable, "-m", "loadtest.bench.surfaces.grpc_ends", "call", where[0], str(request)]
     command += [str(num_in_flight), str(plan.burst_s), *where[1:]]
-    said = run_command(command, f"calls to {target} failed", CALL_TIMEOUT_S)
-    calls, took_s, median_s = said.split()
-    return int(calls), int(calls) / float(took_s), float(median_s)
+    calls, took_s, median_s = run_command(command, f"calls to {target} failed", CALL_TIMEOUT_S).split()
+    return wrk.Burst(int(calls), float(took_s), float(median_s))
 
 
-def _part(measured: Mapping[str, Series]) -> Part:
+def _part(measured: Mapping[str, wrk.Series]) -> Part:
     rows = [("gRPC", f"req/s at {NUM_IN_FLIGHT}", "p50 ms at 1", "CPU µs/call there", "generator")]
     for target, series in measured.items():
-        cpu = "" if target == DIRECT else told(spread(series.cpu_us))
-        generator = "wrk" if target == HTTP else "grpc.aio"
-        rows.append(
-            (target, told(spread(series.rate_rps), 0), told(spread(series.latency_p50_s), 3, 1000), cpu, generator)
-        )
-    rate = ratio(measured[GRPC].rate_rps, measured[DIRECT].rate_rps)
+        rate, latency, cpu = series.cells()
+        rows.append((target, rate, latency, "" if target == DIRECT else cpu, "wrk" if target == HTTP else "grpc.aio"))
+    rates = ratio(measured[GRPC].rate_rps, measured[DIRECT].rate_rps)
     cpu_ratio = ratio(measured[GRPC].cpu_us, measured[HTTP].cpu_us)
     least = ratio(measured[GRPC].cpu_us, measured[BARE].cpu_us)
     notes = [
-        f"gateway ÷ direct throughput, gRPC: {told(rate, 2)}; gateway's CPU, gRPC ÷ HTTP: {told(cpu_ratio, 2)}, "
-        f"÷ bare grpc.aio: {told(least, 2)}",
+        f"gateway ÷ direct throughput, gRPC: {spread_text(rates, 2)}; gateway's CPU, gRPC ÷ HTTP: {spread_text(cpu_ratio, 2)}, "
+        f"÷ bare grpc.aio: {spread_text(least, 2)}",
         f"{VARIANT}, one real digit as a raw tensor, keys on; no aim: the generator is Python and takes as much as what it asks",
     ]
-    values = {
-        target: {"rate_rps": s.rate_rps, "latency_p50_s": s.latency_p50_s, "cpu_us": s.cpu_us}
-        for target, s in measured.items()
-    }
+    values = {target: series.to_json("cpu_us") for target, series in measured.items()}
     return Part("gRPC", rows, (), notes, values)

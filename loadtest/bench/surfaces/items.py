@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.bench.surfaces.part import NUM_THREADS, Part, Plan, Served, ends, told
-from loadtest.bench.verdicts import AtLeast, Verdict
+from loadtest.bench.surfaces.part import NUM_THREADS, Part, Plan, Served
+from loadtest.bench.verdicts import AtLeast, Verdict, ends_text, spread_text
 from loadtest.errors import CannotMeasure
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop
@@ -177,14 +177,14 @@ def part(title: str, what: str, made: Compared, notes: Sequence[str]) -> Part:
     """`what`: texts or images."""
     rows = [(title, f"{what}/s", "CPU ms each", "")]
     for name, side in (("served", made.served), ("in process", made.alone)):
-        rows.append((name, told(spread(side.rate)), told(spread(side.cpu_ms), 2), ""))
+        rows.append((name, spread_text(spread(side.rate)), spread_text(spread(side.cpu_ms), 2), ""))
     said = [
-        f"of the served CPU the gateway's own: {told(spread(made.gateway_cpu_ms), 2)} ms; p50 of a request "
-        f"{told(spread(made.latency_p50_s), 1, 1000)} ms",
-        f"added CPU: {told(made.added_cpu_ms, 2)} ms each",
+        f"of the served CPU the gateway's own: {spread_text(spread(made.gateway_cpu_ms), 2)} ms; p50 of a request "
+        f"{spread_text(spread(made.latency_p50_s), 1, 1000)} ms",
+        f"added CPU: {spread_text(made.added_cpu_ms, 2)} ms each",
     ]
     verdict = Verdict(
-        f"served ÷ in process throughput, {title}", made.ratio.median, AtLeast(RATIO_AIM), ends(made.ratio)
+        f"served ÷ in process throughput, {title}", made.ratio.median, AtLeast(RATIO_AIM), ends_text(made.ratio)
     )
     values = {
         "served_per_s": made.served.rate,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, ends, served, told
-from loadtest.bench.verdicts import AtMost, Reach, Verdict
+from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, served
+from loadtest.bench.verdicts import AtMost, Reach, Verdict, ends_text, spread_text
 from loadtest.processes import MODEL_REPOSITORY
 from loadtest.sending.bodies import Body, Signature, encode_binary, encode_json
 from loadtest.sending.bodies import Tensor as Taken
@@ -44,6 +44,7 @@ def write(repository: Path) -> None:
         source="made by a bench",
         max_batch_size=MAX_BATCH_SIZE,
         warmup_batch_sizes=(1,),
+        warmup=(),
         inputs=(Tensor("image", "FP32", SHAPE),),
         outputs=(Tensor("means", "FP32", (3,)),),
         labels=None,
@@ -109,14 +110,7 @@ RATE_AIM = 1.0
 LATENCY_AIM = 1.0
 
 
-@dataclass(slots=True)
-class Series:
-    rate_rps: list[float] = field(default_factory=list)
-    latency_p50_s: list[float] = field(default_factory=list)  # at one connection
-    cpu_ms: list[float] = field(default_factory=list)  # of all that serves, per request
-
-
-Measured = Mapping[tuple[str, str], Series]  # body, target
+Measured = Mapping[tuple[str, str], wrk.Series]  # body, target
 
 
 def measure(setting: Setting) -> Part:
@@ -141,18 +135,12 @@ def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: S
         "gateway": f"{gateway.url}/v2/models/{MODEL}/infer",
         "Triton direct": f"{triton.url}/v2/models/{MODEL}-fp32/infer",
     }
-    measured: dict[tuple[str, str], Series] = defaultdict(Series)
+    measured: dict[tuple[str, str], wrk.Series] = defaultdict(wrk.Series)
     for order in rounds(list(urls), plan.num_rounds):
         for body, script in scripts.items():
             for target in order:
-                series, before_s = measured[body, target], running.cpu_s()
-                busy = wrk.fire(
-                    generator, script, urls[target], num_connections=NUM_CONNECTIONS, duration_s=plan.burst_s
-                )
-                series.cpu_ms.append((running.cpu_s() - before_s) * 1000 / busy.num_requests)
-                series.rate_rps.append(busy.rate_rps)
-                lone = wrk.fire(generator, script, urls[target], num_connections=1, duration_s=1)
-                series.latency_p50_s.append(lone.latency_p50_s)
+                fire = wrk.firing(generator, script, urls[target], busy_s=plan.burst_s)
+                measured[body, target].take_turn(fire, NUM_CONNECTIONS, running.cpu_s)
     return measured
 
 
@@ -160,24 +148,23 @@ def _part(measured: Measured, bodies: Mapping[str, Body]) -> Part:
     rows = [("body", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU ms/request", "target")]
     for (body, target), series in sorted(measured.items()):
         figures = (
-            told(spread(series.rate_rps)),
-            told(spread(series.latency_p50_s), 2, 1000),
-            told(spread(series.cpu_ms), 2),
+            spread_text(spread(series.rate_rps)),
+            spread_text(spread(series.latency_p50_s), 2, 1000),
+            spread_text(spread(series.cpu_us), 2, 0.001),
         )
         rows.append((body, *figures, target))
     verdicts = []
     for body in JUDGED:
         rate, latency = _ratios(measured, body)
         verdicts.append(
-            Verdict(f"gateway ÷ direct throughput, image as {body}", rate.median, Reach(RATE_AIM), ends(rate))
+            Verdict(f"gateway ÷ direct throughput, image as {body}", rate.median, Reach(RATE_AIM), ends_text(rate))
         )
         verdicts.append(
-            Verdict(f"gateway ÷ direct p50, image as {body}", latency.median, AtMost(LATENCY_AIM), ends(latency))
+            Verdict(f"gateway ÷ direct p50, image as {body}", latency.median, AtMost(LATENCY_AIM), ends_text(latency))
         )
     sizes = ", ".join(f"{name} {len(body.data) / 1e6:.1f} MB" for name, body in bodies.items())
     values = {
-        f"{body}, {target}": {"rate_rps": s.rate_rps, "latency_p50_s": s.latency_p50_s, "cpu_ms_per_request": s.cpu_ms}
-        for (body, target), s in measured.items()
+        f"{body}, {target}": series.to_json("cpu_ms_per_request", 0.001) for (body, target), series in measured.items()
     }
     return Part(
         "JSON image", rows, verdicts, [f"float32 [1, 3, 224, 224] to a net of three means, keys on: {sizes}"], values

@@ -15,9 +15,9 @@ from pathlib import Path
 from loadtest.bench.verdicts import Verdict, table
 from loadtest.processes import TANDEM, cpu_s, family, run_command
 from loadtest.stack import Stack, stack
-from serving.measure.rounds import Spread
 from serving.ports import free_ports
 
+NUM_THREADS = 2  # of Triton's one instance, and of ONNX Runtime in process: what these figures are told for
 KEYS_TIMEOUT_S = 30.0  # of a small Python process: under a second
 
 
@@ -34,14 +34,14 @@ class Served:
         return {"Authorization": f"Bearer {self.key}"}
 
     def gateway_cpu_s(self) -> float:
-        return _family_cpu_s(self.stack.gateway.pid)
+        return family_cpu_s(self.stack.gateway.pid)
 
     def cpu_s(self) -> float:
         """Of everything that serves: the gateway, Triton, and what computes in it."""
-        return self.gateway_cpu_s() + _family_cpu_s(self.stack.triton.pid)
+        return self.gateway_cpu_s() + family_cpu_s(self.stack.triton.pid)
 
 
-def _family_cpu_s(pid: int) -> float:
+def family_cpu_s(pid: int) -> float:
     return sum(cpu_s(process.pid) for process in family(pid))
 
 
@@ -56,9 +56,6 @@ def served(repository: Path, folder: Path) -> Iterator[Served]:
     triton = ["--instances", "1", "--threads", str(NUM_THREADS)]
     with stack(repository, folder, options=triton, gateway_options=options) as running:
         yield Served(running, key, f"127.0.0.1:{port}")
-
-
-NUM_THREADS = 2  # of Triton's one instance, and of ONNX Runtime in process: what these figures are told for
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +100,3 @@ class Part:
             "values": dict(self.values),
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
         }
-
-
-def told(values: Spread, digits: int = 1, times: float = 1.0) -> str:
-    """Median (lowest..highest)."""
-    return f"{values.median * times:,.{digits}f} ({values.low * times:,.{digits}f}..{values.high * times:,.{digits}f})"
-
-
-def ends(values: Spread) -> str:
-    """For a verdict's note."""
-    return f"{values.low:.2f}..{values.high:.2f}"

@@ -14,17 +14,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Setting, served, told
+from loadtest.bench.surfaces.part import Part, Setting, family_cpu_s, served
 from loadtest.errors import CannotMeasure
-from loadtest.processes import MODEL_REPOSITORY, Process, cpu_s, family, still_there
+from loadtest.processes import MODEL_REPOSITORY, Process, family, still_there
 from loadtest.processes import running as process_running
 from loadtest.stack import START_S, answers
 from serving.local.folders import cache_dir
-from serving.measure.rounds import rounds, spread
+from serving.measure.rounds import rounds
 from serving.ports import free_ports
 
 PINS = Path(__file__).with_name("litserve.txt")
@@ -32,13 +32,6 @@ SERVER = Path(__file__).with_name("litserve_server.py")
 INSTALL_TIMEOUT_S = 300.0  # 30 s on two cores with a near index
 NUM_CONNECTIONS = 32  # as in `loadtest.bench.gateway`
 VARIANT = "digits-fp32"
-
-
-@dataclass(slots=True)
-class Series:
-    rate_rps: list[float] = field(default_factory=list)
-    latency_p50_s: list[float] = field(default_factory=list)  # at one connection
-    cpu_us: list[float] = field(default_factory=list)  # per request, of the whole family of processes that serves
 
 
 def measure(setting: Setting) -> Part:
@@ -55,18 +48,12 @@ def measure(setting: Setting) -> Part:
             name: (wrk.write_script(setting.folder / f"peer{i}.lua", sample, headers | more), url, cpu)
             for i, (name, (url, more, cpu)) in enumerate(targets.items())
         }
-        measured: dict[str, Series] = defaultdict(Series)
+        measured: dict[str, wrk.Series] = defaultdict(wrk.Series)
         for order in rounds(list(bursts), setting.plan.num_rounds):
             for name in order:
                 script, url, cpu = bursts[name]
-                before_s = cpu()
-                busy = wrk.fire(
-                    generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=setting.plan.burst_s
-                )
-                measured[name].cpu_us.append((cpu() - before_s) * 1e6 / busy.num_requests)
-                measured[name].rate_rps.append(busy.rate_rps)
-                lone = wrk.fire(generator, script, url, num_connections=1, duration_s=1)
-                measured[name].latency_p50_s.append(lone.latency_p50_s)
+                fire = wrk.firing(generator, script, url, busy_s=setting.plan.burst_s)
+                measured[name].take_turn(fire, NUM_CONNECTIONS, cpu)
     return _part(measured)
 
 
@@ -76,7 +63,7 @@ class _Peer:
     pid: int
 
     def cpu_s(self) -> float:
-        return sum(cpu_s(process.pid) for process in family(self.pid))
+        return family_cpu_s(self.pid)
 
 
 @contextmanager
@@ -133,19 +120,11 @@ def _install(command: list[str]) -> None:
         raise CannotMeasure(f"LitServe could not be installed: {last}")
 
 
-def _part(measured: Mapping[str, Series]) -> Part:
+def _part(measured: Mapping[str, wrk.Series]) -> Part:
     rows = [("JSON digit", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU µs/request", "of all that serves")]
     for name, series in measured.items():
-        figures = (
-            told(spread(series.rate_rps), 0),
-            told(spread(series.latency_p50_s), 3, 1000),
-            told(spread(series.cpu_us), 0),
-        )
-        rows.append((name, *figures, ""))
+        rows.append((name, *series.cells(), ""))
     (version,) = [line for line in PINS.read_text().splitlines() if line.startswith("litserve==")]
     notes = [f"{version}, one worker, one thread, {VARIANT}'s file, the same body; keys on at the gateway"]
-    values = {
-        name: {"rate_rps": s.rate_rps, "latency_p50_s": s.latency_p50_s, "cpu_us_per_request": s.cpu_us}
-        for name, s in measured.items()
-    }
+    values = {name: series.to_json() for name, series in measured.items()}
     return Part("peer", rows, (), notes, values)

@@ -6,6 +6,7 @@ The parts themselves start servers and take minutes: `make bench ARGS=--quick` s
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -18,11 +19,10 @@ import pytest
 
 from loadtest.bench.surfaces import __main__ as surfaces
 from loadtest.bench.surfaces import items, json_image, peer
-from loadtest.bench.surfaces import json_image as pixels
 from loadtest.bench.surfaces.items import Compared, Side
-from loadtest.bench.surfaces.json_image import Series
-from loadtest.bench.surfaces.part import Part, told
-from loadtest.bench.verdicts import Outcome
+from loadtest.bench.surfaces.part import QUICK, Part, Setting
+from loadtest.bench.verdicts import Outcome, spread_text
+from loadtest.bench.wrk import Series
 from loadtest.errors import CannotMeasure
 from loadtest.processes import Process, family, running, still_there
 from loadtest.stack import answers
@@ -69,7 +69,7 @@ def test_an_image_is_judged_by_throughput_and_by_latency() -> None:
     fast, slow = Series([20.0, 30.0], [0.02, 0.02], [9.0, 9.0]), Series([10.0, 10.0], [0.01, 0.01], [9.0, 9.0])
     measured = {(body, target): made for body in json_image.BODIES for target, made in
                 (("gateway", fast), ("Triton direct", slow))}  # fmt: skip
-    part = json_image._part(measured, {"JSON": pixels.json_body()})
+    part = json_image._part(measured, {"JSON": json_image.json_body()})
     values = {verdict.name: (verdict.value, verdict.outcome) for verdict in part.verdicts}
     assert values["gateway ÷ direct throughput, image as JSON"] == (2.5, Outcome.MET)
     assert values["gateway ÷ direct p50, image as nested JSON"] == (2.0, Outcome.MISSED)
@@ -77,8 +77,8 @@ def test_an_image_is_judged_by_throughput_and_by_latency() -> None:
 
 
 def test_figures_are_told_with_their_ends() -> None:
-    assert told(Spread(1234.5, 1000.0, 2000.0), 0) == "1,234 (1,000..2,000)"
-    assert told(Spread(0.00123, 0.001, 0.002), 2, 1000) == "1.23 (1.00..2.00)"
+    assert spread_text(Spread(1234.5, 1000.0, 2000.0), 0) == "1,234 (1,000..2,000)"
+    assert spread_text(Spread(0.00123, 0.001, 0.002), 2, 1000) == "1.23 (1.00..2.00)"
 
 
 @pytest.mark.parametrize("name", ["embeddings", "classify"])
@@ -142,7 +142,7 @@ def test_the_peers_wheels_are_pinned() -> None:
 
 
 def test_the_net_of_three_means_is_a_model_like_any_other(tmp_path: Path) -> None:
-    pixels.write(tmp_path)
+    json_image.write(tmp_path)
     (variant,) = Repository(tmp_path).variants()
     variant.verify()
     assert variant.loadable_pools == ("cpu", "gpu")
@@ -150,9 +150,20 @@ def test_the_net_of_three_means_is_a_model_like_any_other(tmp_path: Path) -> Non
 
 
 def test_an_image_is_the_same_numbers_in_every_body() -> None:
-    flat, nested = (orjson.loads(make().data)["inputs"][0] for make in (pixels.json_body, pixels.nested_json_body))
-    binary = pixels.binary_body()
+    flat, nested = (
+        orjson.loads(make().data)["inputs"][0] for make in (json_image.json_body, json_image.nested_json_body)
+    )
+    binary = json_image.binary_body()
     raw = np.frombuffer(binary.data[binary.header_length :], np.float32)
     assert np.array_equal(np.array(flat["data"], np.float32), raw)
     assert np.array_equal(np.array(nested["data"], np.float32).ravel(), raw)
     assert raw.size == 3 * 224 * 224
+
+
+@pytest.mark.triton
+@pytest.mark.campaigns
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk: apt-get install wrk")
+def test_the_image_is_measured_through_gateway_and_triton(tmp_path: Path) -> None:
+    part = json_image.measure(Setting(QUICK, tmp_path, tmp_path))
+    assert len(part.verdicts) == 4
+    assert set(part.values) == {f"{body}, {at}" for body in json_image.BODIES for at in ("gateway", "Triton direct")}

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.variants import Plan, Result, report
+from loadtest.bench.variants import Plan, Result
 from loadtest.bench.verdicts import Outcome, Reach, Verdict
-from serving.measure.machine import Machine
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 def result(*sets: str, net: str = "resnet50", int8: float = 31.0, bf16: float = 52.0) -> Result:
     rates = {("fp32", "cpu"): [10.0, 10.0], ("int8", "cpu"): [int8, int8], ("bf16", "openvino"): [bf16, bf16]}
     plan = Plan(net, batch_size=8, num_rounds=2, round_s=1.0, export_s=0.1)
-    return Result(Machine("A processor", sets, 2, "Linux"), "the command", "2026-11-21", plan, rates, {}, 0.1)
+    return Result(sets, plan, rates, {})
 
 
 @pytest.mark.parametrize(
@@ -46,13 +45,11 @@ def test_aims_hold_where_the_processor_has_the_instructions_that_they_are_about(
     assert [verdict.value for verdict in result(*sets, net=net).verdicts] == pytest.approx(values)
 
 
-def test_the_report_names_machine_command_date_and_the_losers_too() -> None:
-    made = result("avx512_vnni", int8=8.0)
-    text = report(made)
-    for said in ("A processor (avx512_vnni), 2 cores", "2026-11-21, the command", "speed only", "other work took 10%"):
-        assert said in text
-    assert "0.80 (0.80..0.80)" in text
-    assert "beyond twice the aim" in text
+def test_the_report_shows_variants_that_lost_and_says_that_the_weights_are_random() -> None:
+    found = result("avx512_vnni", int8=8.0).findings()
+    assert "speed only" in found.conditions[0]
+    assert "0.80 (0.80..0.80)" in found.parts[0]
+    assert [verdict.outcome for verdict in found.verdicts] == [Outcome.FAILED]
 
 
 @pytest.mark.models
