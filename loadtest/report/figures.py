@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from loadtest.report.summaries import ArmSummary, number
 from loadtest.report.wording import label
-from serving.documents.figures import BAR, NARROW, ROW, Drawing, Figure, Key, Plot, Scale, figure
+from serving.documents.figures import BAR, NARROW, ROW, Drawing, Figure, LegendEntry, Plot, Scale, figure
 
 Curve = Sequence[tuple[float, float]]  # (seconds, share of requests at or below)
 EDGE = 0.001  # the fastest and the slowest requests beyond would squeeze the rest
@@ -50,7 +50,7 @@ def distribution(title: str, caption: str, curves: Mapping[str, Curve], objectiv
     kept = [
         [(s * 1000, share) for s, share in curve if EDGE <= share <= 1 - EDGE and s > 0] for curve in curves.values()
     ]
-    keys = [Key(index, name) for index, name in enumerate(curves)]
+    keys = [LegendEntry(index, name) for index, name in enumerate(curves)]
     return figure(title, caption, lambda width: _distribution(title, kept, objective_s, width), keys)
 
 
@@ -72,7 +72,7 @@ def _distribution(title: str, curves: Sequence[Curve], objective_s: float | None
 def latency_against_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str) -> Figure:
     """Of each arm, by name, its points in rising order of the load."""
     caption = f"Median (lower line) and 99th percentile (upper line, where enough requests tell it) against {unit}, on a logarithmic scale."
-    keys = [Key(index, label(points[0])) for index, points in enumerate(arms.values())]
+    keys = [LegendEntry(index, label(points[0])) for index, points in enumerate(arms.values())]
     return figure("Latency against load", caption, lambda width: _against_load(arms, unit, width), keys)
 
 

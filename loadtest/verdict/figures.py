@@ -25,7 +25,7 @@ from serving.documents.figures import (
     TOP,
     Drawing,
     Figure,
-    Key,
+    LegendEntry,
     Plot,
     Scale,
     figure,
@@ -61,7 +61,7 @@ def latency(servers: Sequence[ServerReport], objective_s: float) -> Figure | Non
         "Filled: within the objective; hollow: missed. A cross on the upper edge: void. A square on the lower edge: too few answers "
         "to tell a p99, met or missed by their count. The line joins the medians of each rate."
     )
-    keys = [Key(index, f"{s.label}, {s.device_name}") for index, s in enumerate(drawn)]
+    keys = [LegendEntry(index, f"{s.label}, {s.device_name}") for index, s in enumerate(drawn)]
     return (
         figure("Latency against rate", caption, lambda width: _latency(drawn, objective_s, width), keys)
         if drawn
@@ -122,7 +122,7 @@ def cost(report: VerdictReport, names: dict[str, str]) -> Figure | None:
     )
     if report.verdict.break_even_rps:
         caption += " The mark: from there on the GPU is cheaper for good."
-    keys = [Key(KINDS.index(kind), names[kind]) for kind in kinds]
+    keys = [LegendEntry(KINDS.index(kind), names[kind]) for kind in kinds]
     return figure("Cost against rate", caption, lambda width: _cost(report, width), keys)
 
 
@@ -209,7 +209,7 @@ def ladder(servers: Sequence[Laddered]) -> Figure | None:
         "Milliseconds of one request alone, medians, from the net to what a client of the gateway sees. "
         "Parts are differences between ways of asking; one without a number is too short to write into, or within noise."
     )
-    keys = [Key(SERIES[name], PARTS[name], is_area=True) for name in used]
+    keys = [LegendEntry(SERIES[name], PARTS[name], is_area=True) for name in used]
     return figure("Where the time goes", caption, lambda width: _ladder(bars, width), keys) if bars else None
 
 

@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ClusterSnapshot:
     """Lists that were not asked for are empty."""
 
     namespace: str
@@ -136,16 +136,16 @@ LISTINGS = {
 }
 
 
-def look(client: Client, *fields: str, **queries: Query) -> Snapshot:
+def look(client: Client, *fields: str, **queries: Query) -> ClusterSnapshot:
     """The lists that `fields` names; `queries` by field, in place of the usual one. Raises ApiError, Unreachable."""
     lists: dict[str, Any] = {}
     for name in (*fields, *queries):
         it = LISTINGS[name]
         lists[name] = client.items(it.path.format(client.namespace), it.title, it.parse, queries.get(name, it.query))
-    return Snapshot(client.namespace, **lists)
+    return ClusterSnapshot(client.namespace, **lists)
 
 
-def with_nodes_of(client: Client, snapshot: Snapshot) -> Snapshot:
+def with_nodes_of(client: Client, snapshot: ClusterSnapshot) -> ClusterSnapshot:
     """And the nodes of its pods, one by one: an account may get nodes and not list them, and one may be gone by now."""
     names: Collection[str] = dict.fromkeys(it.node for it in snapshot.pods or () if it.node)
     nodes = (client.find(f"/api/v1/nodes/{name}", f"node {name}", Node.parse, (403, 404)) for name in names)

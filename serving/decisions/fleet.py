@@ -185,7 +185,7 @@ class PricedFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CheapestFleets:
     """The cheapest without a GPU and the cheapest with one, by one reading of what was measured; None where there is none."""
 
     cpu: PricedFleet | None
@@ -213,7 +213,7 @@ def is_stricter(priced: PricedServer, objective: Objective) -> bool:
 
 def choices(
     cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective
-) -> tuple[Choice, Choice, Choice]:
+) -> tuple[CheapestFleets, CheapestFleets, CheapestFleets]:
     """At the GPU's best, in the middle, and at its worst: nothing within what was measured is beyond the first or the last.
 
     A CPU server stands in both sides, alone and beside GPUs, and a faster one makes both cheaper, by whole servers: so that either end
@@ -223,17 +223,19 @@ def choices(
         choice([at_end(p, end, objective) for p in cpu], [at_end(p, end, objective) for p in gpu], rate_rps, objective)
         for end in SPEEDS
     )
-    return Choice(slow.cpu, fast.gpu), middle, Choice(fast.cpu, slow.gpu)
+    return CheapestFleets(slow.cpu, fast.gpu), middle, CheapestFleets(fast.cpu, slow.gpu)
 
 
-def choice(cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective) -> Choice:
+def choice(
+    cpu: Sequence[PricedServer], gpu: Sequence[PricedServer], rate_rps: float, objective: Objective
+) -> CheapestFleets:
     cpu, gpu = ([p for p in side if p.max_rate.rate_rps > 0] for side in (cpu, gpu))
     without = [_priced(one, None, carrying(one, None, rate_rps, objective)) for one in cpu]
     with_one = [_priced(None, one, carrying(None, one, rate_rps, objective)) for one in gpu]
     with_one += [
         _priced(base, peak, carrying(base, peak, rate_rps, objective, min_gpus=1)) for base in cpu for peak in gpu
     ]
-    return Choice(
+    return CheapestFleets(
         *(min((it for it in side if it), key=lambda it: it.price, default=None) for side in (without, with_one))
     )
 

@@ -63,7 +63,7 @@ def _pair(steady: list[str], coming: list[str], supplies: Mapping[str, Supply]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ScalingInput:
     """What one reconciliation found. `there`: servers that the cluster was last told to run, by pool; None where that cannot be known.
 
     `is_there_known` False: somebody is still asking the cluster, and it is worth waiting for.
@@ -91,7 +91,7 @@ class Scaling:
 
 
 def step(
-    old: Scaling, now: float, snapshot: Snapshot, groups: tuple[PoolGroup, ...], rules: WakeRules = WAKE_RULES
+    old: Scaling, now: float, snapshot: ScalingInput, groups: tuple[PoolGroup, ...], rules: WakeRules = WAKE_RULES
 ) -> Scaling:
     """To be asked every second or so. A clock that goes back is taken to stand still."""
     now = max(now, old.at)
@@ -122,7 +122,7 @@ def step(
     return Scaling(now, gateways, tuple(after), replicas, total.demands, "", keeps, tuple(said))
 
 
-def _holds(gateways: Gateways, total: Total, now: float, snapshot: Snapshot, is_new: bool) -> str:
+def _holds(gateways: Gateways, total: Total, now: float, snapshot: ScalingInput, is_new: bool) -> str:
     if total.demands is None:
         if not snapshot.addresses:
             return (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from serving.decisions.break_even import break_evens
-from serving.decisions.fleet import Choice, PricedFleet, choices, is_stricter
+from serving.decisions.fleet import CheapestFleets, PricedFleet, choices, is_stricter
 from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
@@ -136,7 +136,7 @@ def judge(plan: Plan, profiles: Sequence[Profile]) -> Verdict:
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _at_rate(hours: float, rate_rps: float, read: tuple[Choice, Choice, Choice]) -> AtRate:
+def _at_rate(hours: float, rate_rps: float, read: tuple[CheapestFleets, CheapestFleets, CheapestFleets]) -> AtRate:
     """An answer holds by all three readings; servers are whole, so that the middle need not lie between both ends."""
     words = {_word(choice) for choice in read}
     cpu, gpu = _side([choice.cpu for choice in read]), _side([choice.gpu for choice in read])
@@ -154,7 +154,7 @@ def _side(fleets: Sequence[PricedFleet | None]) -> Side | None:
     return Side(servers, told.per_hour, min(prices), max(prices) if len(known) == len(fleets) else None)
 
 
-def _word(choice: Choice) -> Word:
+def _word(choice: CheapestFleets) -> Word:
     """By one reading of what was measured."""
     if choice.gpu is None:
         return "does_not_pay"
@@ -210,7 +210,7 @@ def _unsure(at: AtRate) -> Reason:
 # -- may it be told? ---------------------------------------------------------------------------------------------------
 
 
-def _deciding(choices: Sequence[tuple[Choice, Choice, Choice]]) -> list[PricedServer]:
+def _deciding(choices: Sequence[tuple[CheapestFleets, CheapestFleets, CheapestFleets]]) -> list[PricedServer]:
     """Servers that are in the cheapest fleet of either kind somewhere within what was measured, at a rate that was asked for."""
     fleets = [fleet for three in choices for one in three for fleet in (one.cpu, one.gpu) if fleet is not None]
     found = {id(priced.server): priced for fleet in fleets for priced, count in fleet.servers if count}

@@ -217,7 +217,7 @@ def timeline(
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LegendEntry:
     """What a line, or with `is_area` a bar, of a series stands for."""
 
     series: int
@@ -244,9 +244,9 @@ class Figure:
     caption: str
     wide: Markup
     narrow: Markup
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendEntry, ...] = ()
 
 
-def figure(title: str, caption: str, draw: Callable[[int], Drawing], keys: Iterable[Key] = ()) -> Figure:
+def figure(title: str, caption: str, draw: Callable[[int], Drawing], keys: Iterable[LegendEntry] = ()) -> Figure:
     """`draw` gets the width in pixels."""
     return Figure(title, caption, draw(WIDE).svg(), draw(NARROW).svg(), tuple(keys))

@@ -35,7 +35,7 @@ Key = tuple[str, str]  # variant, engine
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MeasurementSite:
     """Where a measurement holds: a speed measured elsewhere says nothing here. `engines` are the pool's that are installed."""
 
     pool: str
@@ -62,12 +62,14 @@ class Place:
         return [engine for engine in self.engines if record.variant == BASELINE or engine in proven]
 
 
-def place_here(pool: str, engines: Mapping[str, EnginePython], num_threads: int) -> Place:
+def place_here(pool: str, engines: Mapping[str, EnginePython], num_threads: int) -> MeasurementSite:
     processor = processor_key() if pool == "cpu" else gpu_name() or "unknown card"
-    return Place(pool, processor, engines, num_threads)
+    return MeasurementSite(pool, processor, engines, num_threads)
 
 
-def speeds(model: Mapping[str, Variant], place: Place, *, may_measure: bool, say: Say) -> dict[Key, tuple[Speed, ...]]:
+def speeds(
+    model: Mapping[str, Variant], place: MeasurementSite, *, may_measure: bool, say: Say
+) -> dict[Key, tuple[Speed, ...]]:
     """Of one model's variants, on every engine that could run them: from the gate records, else from the cache, else
     measured now. What is not known is not there.
     """
@@ -89,7 +91,7 @@ def speeds(model: Mapping[str, Variant], place: Place, *, may_measure: bool, say
     return {key: rows for key, rows in known.items() if rows}
 
 
-def recorded(variants: Iterable[Variant], place: Place) -> dict[Key, tuple[Speed, ...]]:
+def recorded(variants: Iterable[Variant], place: MeasurementSite) -> dict[Key, tuple[Speed, ...]]:
     """What the gate records know of this place; the number of threads is not compared."""
     return {
         (variant.record.variant, engine): rows
@@ -99,7 +101,7 @@ def recorded(variants: Iterable[Variant], place: Place) -> dict[Key, tuple[Speed
 
 
 def _measured(
-    model: Mapping[str, Variant], missing: Sequence[Key], place: Place, say: Say
+    model: Mapping[str, Variant], missing: Sequence[Key], place: MeasurementSite, say: Say
 ) -> dict[Key, tuple[Speed, ...]]:
     baseline = model[BASELINE]
     names = ", ".join(f"{model[variant].name} on {engine}" for variant, engine in missing)
@@ -118,7 +120,7 @@ def _measured(
     return rows
 
 
-def _contest(model: Mapping[str, Variant], missing: Sequence[Key], place: Place) -> Results:
+def _contest(model: Mapping[str, Variant], missing: Sequence[Key], place: MeasurementSite) -> Results:
     """FP32 on the plain engine, and what is missing beside it, on the rows that FP32's gate ran on where they are kept."""
     from serving.export.speed import (
         Entrant,
@@ -145,7 +147,7 @@ def _contest(model: Mapping[str, Variant], missing: Sequence[Key], place: Place)
 # -- the cache --------------------------------------------------------------------------------------------------------
 
 
-def cache_file(variant: Variant, engine: str, baseline: Variant, place: Place) -> Path:
+def cache_file(variant: Variant, engine: str, baseline: Variant, place: MeasurementSite) -> Path:
     """Named by all that decides the answer. A variant's name counts too: BF16's file is FP32's."""
     versions = [place.versions.get(name) for name in (place.plain, engine)]
     what = [variant.digest, variant.record.variant, engine, baseline.digest]

@@ -17,7 +17,7 @@ from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name, of_pool
 from serving.local.environments import ENGINES, Say, find
-from serving.local.measure import Place
+from serving.local.measure import MeasurementSite
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.measure.machine import has, has_bf16
 from serving.repository import DigestMismatch, Repository, Speed, Variant
@@ -53,7 +53,7 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EngineChoice:
     """The engine that a variant runs on here, and how many times as fast as FP32 on its best engine it clearly is then."""
 
     engine: str
@@ -176,7 +176,7 @@ def plan_pool(
         for variant in members.values():
             choice = choose(variant, known, place, say)
             if engine is not None and engine != choice.engine:
-                choice = Choice(engine, choice.ratio if variant.record.variant == BASELINE else UNMEASURED)
+                choice = EngineChoice(engine, choice.ratio if variant.record.variant == BASELINE else UNMEASURED)
             config = batched(
                 variant.config(
                     pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
@@ -251,7 +251,7 @@ def _some(variants: list[Variant], repository: Repository, pool: str) -> list[Va
     return variants
 
 
-def runnable(variants: Iterable[Variant], place: Place, say: Say) -> list[Variant]:
+def runnable(variants: Iterable[Variant], place: MeasurementSite, say: Say) -> list[Variant]:
     """Those that this machine computes as what they are. Says why others are left out."""
     good = []
     for variant in variants:
@@ -262,7 +262,7 @@ def runnable(variants: Iterable[Variant], place: Place, say: Say) -> list[Varian
     return good
 
 
-def _cannot_run(variant: Variant, place: Place) -> str | None:
+def _cannot_run(variant: Variant, place: MeasurementSite) -> str | None:
     only = ONLY_ENGINE.get((place.pool, variant.record.variant))
     if only is not None and only not in place.engines:
         return f"is computed by {only} alone, which is not installed here{HOW_TO_INSTALL.get(only, '')}"
@@ -275,7 +275,9 @@ def _cannot_run(variant: Variant, place: Place) -> str | None:
     return None
 
 
-def choose(variant: Variant, known: Mapping[measure.Key, tuple[Speed, ...]], place: Place, say: Say) -> Choice:
+def choose(
+    variant: Variant, known: Mapping[measure.Key, tuple[Speed, ...]], place: MeasurementSite, say: Say
+) -> EngineChoice:
     """The engine that is fastest here, else the one that the record names if it is installed, else the plain one."""
     fp32 = _of(BASELINE, known)
     mine = _of(variant.record.variant, known)
@@ -288,9 +290,9 @@ def choose(variant: Variant, known: Mapping[measure.Key, tuple[Speed, ...]], pla
         how = HOW_TO_INSTALL.get(named, "")
         say(f"{variant.name} runs on {engine}: its record names {named}, which is not installed here{how}")
     if is_baseline:
-        return Choice(engine or named, "1.00")
+        return EngineChoice(engine or named, "1.00")
     ratio = clear_ratio(gains(mine.get(engine or named, ()), fp32, place.plain))
-    return Choice(engine or named, UNMEASURED if ratio is None else f"{ratio:.2f}")
+    return EngineChoice(engine or named, UNMEASURED if ratio is None else f"{ratio:.2f}")
 
 
 def _of(variant: str, known: Mapping[measure.Key, tuple[Speed, ...]]) -> dict[str, tuple[Speed, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from serving.cluster.snapshot import LISTINGS, Snapshot
+from serving.cluster.snapshot import LISTINGS, ClusterSnapshot
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 SINCE = "2026-11-20T11:59:18Z"  # 42 s before
@@ -159,7 +159,7 @@ def parsed(field: str, objects: Any) -> Any:
     return None if objects is None else tuple(map(LISTINGS[field].parse, objects))
 
 
-def snapshot(deployments: list[Object], pods: list[Object], **more: list[Object] | None) -> Snapshot:
+def snapshot(deployments: list[Object], pods: list[Object], **more: list[Object] | None) -> ClusterSnapshot:
     """Pods that are ready are behind their Services unless `endpoint_slices` says otherwise; `more` by field of the snapshot."""
     ready = [
         it["metadata"]["name"]
@@ -168,4 +168,4 @@ def snapshot(deployments: list[Object], pods: list[Object], **more: list[Object]
     ]
     lists = {"endpoint_slices": [endpoints(*ready)], "nodes": [node("cpu-0")], **more}
     lists |= {"deployments": deployments, "pods": pods}
-    return Snapshot("serve", **{field: parsed(field, it) for field, it in lists.items()})
+    return ClusterSnapshot("serve", **{field: parsed(field, it) for field, it in lists.items()})

@@ -35,7 +35,7 @@ from serving.cluster.preflight.requirements import (
     requirements,
     with_gpu_pool,
 )
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"
@@ -47,7 +47,7 @@ GOOD = Facts(
     server_version="v1.35.0",
     has_namespace=True,
     enforced="restricted",
-    cluster=Snapshot(
+    cluster=ClusterSnapshot(
         "tandem",
         nodes=(CPU_NODE, GPU_NODE),
         storage_classes=(StorageClass("fast", is_default=True, provisioner="ebs.csi.aws.com"),),
@@ -55,7 +55,7 @@ GOOD = Facts(
     kinds=dict.fromkeys((NODE_POOL, SCALED_OBJECT, SERVICE_MONITOR, HTTP_ROUTE), Api.SERVED),
     metrics=dict.fromkeys(METRICS, SERVED),
 )
-IN_SNAPSHOT = {it.name for it in fields(Snapshot)}
+IN_SNAPSHOT = {it.name for it in fields(ClusterSnapshot)}
 OK, MISSING, UNKNOWN = State.OK, State.MISSING, State.UNKNOWN
 GPU = with_gpu_pool(DEFAULT, "nvidia.com/gpu")
 MIG = with_gpu_pool(DEFAULT, "nvidia.com/mig-1g.10gb")

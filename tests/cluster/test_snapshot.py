@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.decisions.cold_start import Server
 from tests.cluster.objects import parsed
 
@@ -43,7 +43,7 @@ CLAIMS = [
 
 def server(it: Any, node: Any | None, claims: Any) -> Server:
     lists = {"pods": [it], "nodes": [node] if node else [], "node_claims": claims}
-    found = Snapshot("serve", **{name: parsed(name, each) for name, each in lists.items()})
+    found = ClusterSnapshot("serve", **{name: parsed(name, each) for name, each in lists.items()})
     assert found.pods is not None
     return found.server(found.pods[0])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.cluster.status.command import as_text
 from serving.cluster.status.judge import Release, Standing, Status, judge
 from serving.cluster.status.scheduling import duration
@@ -142,7 +142,7 @@ def test_every_release_of_a_namespace_is_told_of_and_one_that_fails_is_enough() 
 
 
 def test_nothing_installed_does_not_serve() -> None:
-    assert not judge(Snapshot("serve"), NOW).is_serving
+    assert not judge(ClusterSnapshot("serve"), NOW).is_serving
 
 
 # -- what may not be seen ---------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_nothing_installed_does_not_serve() -> None:
 
 def test_without_a_look_at_pods_the_deployments_numbers_count() -> None:
     deployments = snapshot(*BRIDGED).deployments
-    whole = Snapshot("serve", deployments, pods=None, endpoint_slices=None, nodes=None, node_claims=None)
+    whole = ClusterSnapshot("serve", deployments, pods=None, endpoint_slices=None, nodes=None, node_claims=None)
     found = judge(whole, NOW)
     assert found.is_serving
     assert found.unseen == ("pods", "endpoint slices", "nodes", "Karpenter's node claims")

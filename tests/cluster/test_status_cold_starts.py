@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.cluster.status.cold_starts import ColdLine, of_pool, parse_report
 from serving.cluster.status.command import as_text
 from serving.cluster.status.judge import judge
@@ -54,7 +54,7 @@ def bought_node() -> tuple[Object, Object]:
     return machine, claim
 
 
-def cluster(pods: list[Object] | None = None, *, sees_nodes: bool = True) -> Snapshot:
+def cluster(pods: list[Object] | None = None, *, sees_nodes: bool = True) -> ClusterSnapshot:
     deployments = [deployment(), deployment("cpu"), deployment("gpu", gpus=1)]
     machine, claim = bought_node()
     nodes = {"nodes": [machine], "node_claims": [claim]} if sees_nodes else {"nodes": None, "node_claims": None}

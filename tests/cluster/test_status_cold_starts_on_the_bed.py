@@ -14,7 +14,7 @@ from serving.cluster.api import connect
 from serving.cluster.objects.pods import Deployment
 from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.state import Result, ScalerState
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.cluster.status.command import scaler_reports
 from serving.decisions.cold_start import ColdStart, Server
 from tests.cluster.bed.api import Object, until
@@ -81,7 +81,7 @@ def asked(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NO_PROXY", "*")
     connection = connect(None, namespace)
     with connection.api:
-        return scaler_reports(connection, Snapshot(connection.namespace, deployments=(SCALER,))).get("tandem")
+        return scaler_reports(connection, ClusterSnapshot(connection.namespace, deployments=(SCALER,))).get("tandem")
 
 
 def comes(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

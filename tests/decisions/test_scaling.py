@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.decisions.demand import Demand
-from serving.decisions.scaling import PoolGroup, Scaling, Snapshot, pool_groups, step
+from serving.decisions.scaling import PoolGroup, Scaling, ScalingInput, pool_groups, step
 from serving.decisions.total_demand import FRESH_S, GONE_S
 from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import WINDOW_S
@@ -36,7 +36,7 @@ class Bed:
 
     def __init__(self, pools: Mapping[str, PoolSettings] = POOLS, rules: WakeRules = EAGER, **look: Any) -> None:
         self.groups, self.rules = pool_groups(pools), rules
-        self.said = replace(Snapshot(("A",), {}), **look)
+        self.said = replace(ScalingInput(("A",), {}), **look)
         self.state = Scaling()
         self.now = 1000.0
         self.lines: list[tuple[str, int, int, str]] = []

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import jinja2
 import pytest
 
-from serving.documents.figures import DASHES, Drawing, Key, Plot, Scale, figure
+from serving.documents.figures import DASHES, Drawing, LegendEntry, Plot, Scale, figure
 from serving.documents.pages import Pages
 from serving.documents.tables import Cell, Table, columns, markdown
 from tests.documents.tags import Tags
@@ -33,7 +33,7 @@ def curve(width: int) -> Drawing:
 def render(folder: Path, **values: object) -> str:
     (folder / "page.html").write_text(PAGE)
     table = Table(HOSTILE, ("name", "value"), ((Cell(HOSTILE, (HOSTILE,), HOSTILE), HOSTILE), (HOSTILE, "1")), HOSTILE)
-    drawn = figure(HOSTILE, HOSTILE, curve, [Key(0, HOSTILE), Key(1, HOSTILE, is_area=True)])
+    drawn = figure(HOSTILE, HOSTILE, curve, [LegendEntry(0, HOSTILE), LegendEntry(1, HOSTILE, is_area=True)])
     return Pages(folder).render("page.html", **{"title": HOSTILE, "table": table, "figure": drawn, **values})
 
 
@@ -81,7 +81,7 @@ def test_ticks_are_round_inside_and_not_too_many(low: float, high: float) -> Non
 
 
 def test_series_differ_by_dashes() -> None:
-    assert len({*DASHES}) == len(DASHES) == len({Key(n, "x").sample for n in range(len(DASHES))})
+    assert len({*DASHES}) == len(DASHES) == len({LegendEntry(n, "x").sample for n in range(len(DASHES))})
 
 
 def test_columns_stand_under_each_other() -> None:

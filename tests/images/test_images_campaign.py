@@ -17,7 +17,7 @@ from loadtest.report import build as report
 from serving.cluster.campaign.ending import bring_home
 from serving.cluster.campaign.framing import Frames
 from serving.cluster.campaign.manifests import GRACE_S, USER, CampaignFile
-from serving.cluster.campaign.target import Key, Target
+from serving.cluster.campaign.target import KeyReference, Target
 
 from .conftest import TIMEOUT_S
 from .installs import Install, install
@@ -46,7 +46,7 @@ def given(load: dict[str, Any], *fail_if: str) -> CampaignFile:
     return CampaignFile("short", "short.yaml", files, int(load.get("processes", 1)), 5.0, 2, fail_if)
 
 
-def target(image: Image, key: Key | None) -> Target:
+def target(image: Image, key: KeyReference | None) -> Target:
     return Target("tandem", "tandem", "http://127.0.0.1:8080", image.name, "IfNotPresent", (), key, False)
 
 
@@ -65,7 +65,7 @@ def frames(log: Path) -> Frames:
 def test_a_campaign_runs_as_its_job_says_and_its_results_come_out_of_the_log(
     running: Install, loadtest: Image, load: dict[str, Any], fail_if: tuple[str, ...], code: int, tmp_path: Path
 ) -> None:
-    secrets, of = {"client": {"api-key": running.key}}, target(loadtest, Key("client", "api-key"))
+    secrets, of = {"client": {"api-key": running.key}}, target(loadtest, KeyReference("client", "api-key"))
     with campaign(running.pod, loadtest, of, given(load, *fail_if), secrets, tmp_path) as started:
         assert started.container.process.wait(timeout=END_S) == code, (tmp_path / "log").read_text()
     home = tmp_path / "home"
@@ -79,7 +79,7 @@ def test_a_campaign_runs_as_its_job_says_and_its_results_come_out_of_the_log(
 def test_it_runs_as_the_jobs_user_without_rights_and_sigterm_brings_what_ran(
     running: Install, loadtest: Image, tmp_path: Path
 ) -> None:
-    secrets, of = {"client": {"api-key": running.key}}, target(loadtest, Key("client", "api-key"))
+    secrets, of = {"client": {"api-key": running.key}}, target(loadtest, KeyReference("client", "api-key"))
     long = given({**LOAD, "users": 2, "duration_s": 60.0})
     with campaign(running.pod, loadtest, of, long, secrets, tmp_path) as started:
         it = started.container

@@ -16,13 +16,13 @@ from serving.decisions.engines import EnginePython
 from serving.export.speed import Results
 from serving.local import measure
 from serving.local.environments import Environment
-from serving.local.measure import Key, Place
+from serving.local.measure import Key, MeasurementSite
 from serving.repository import Repository, Speed, Variant
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
 PLAIN = EnginePython("cpu", Path(sys.executable), "9.9")
 OPENVINO = EnginePython("openvino", Path("/o/bin/python3"), "2.2")
-PLACE = Place("cpu", "x86_64-made-up", {"cpu": PLAIN, "openvino": OPENVINO}, 2)
+PLACE = MeasurementSite("cpu", "x86_64-made-up", {"cpu": PLAIN, "openvino": OPENVINO}, 2)
 ONE_ENGINE = replace(PLACE, engines={"cpu": PLAIN})
 Asked = list[list[Key]]
 
@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What contests are asked for; each entrant takes as many milliseconds as its name has letters."""
     every: Asked = []
 
-    def contest(model: Any, missing: Any, place: Place) -> Results:
+    def contest(model: Any, missing: Any, place: MeasurementSite) -> Results:
         every.append(list(missing))
         keys = [("fp32", place.plain), *missing]
         times = {1: [{key: np.full(10, len("".join(key)) * 1e-3) for key in keys} for _ in range(3)]}
@@ -72,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def speeds(
-    model: dict[str, Variant], said: list[str], place: Place = PLACE, *, may_measure: bool = True
+    model: dict[str, Variant], said: list[str], place: MeasurementSite = PLACE, *, may_measure: bool = True
 ) -> dict[Key, tuple[Speed, ...]]:
     return measure.speeds(model, place, may_measure=may_measure, say=said.append)
 

@@ -24,12 +24,12 @@ STRAY = AtMost(0.01)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RoutedRequest:
     rows: int
     pool: str
 
 
-def observed(sent: Sequence[Choice], many: str) -> float | None:
+def observed(sent: Sequence[RoutedRequest], many: str) -> float | None:
     """The point that parts best the requests that went to the pool for few rows from those that went to `many`.
 
     None: there is none, because all went to the same one.
@@ -41,12 +41,12 @@ def observed(sent: Sequence[Choice], many: str) -> float | None:
     return min(points, key=lambda point: num_stray(sent, many, point), default=None)
 
 
-def num_stray(sent: Sequence[Choice], many: str, point: float) -> int:
+def num_stray(sent: Sequence[RoutedRequest], many: str, point: float) -> int:
     """Requests on the wrong side of a point."""
     return sum((one.pool == many) != (one.rows > point) for one in sent)
 
 
-def verdicts(name: str, sent: Sequence[Choice], many: str, planted: float) -> list[Verdict]:
+def verdicts(name: str, sent: Sequence[RoutedRequest], many: str, planted: float) -> list[Verdict]:
     found = observed(sent, many)
     if found is None:
         return [Verdict(f"{name}: distance", None, OFF, "all went to one pool")]
@@ -81,5 +81,5 @@ def crossovers(folder: Path) -> Iterator[Verdict]:
                 shots = one_by_one(requests)
             if any(not shot.is_answered for shot in shots):
                 raise CannotMeasure("requests without a deadline failed; see the log of the gateway")
-            sent = [Choice(shot.kind, shot.pool) for shot in shots]
+            sent = [RoutedRequest(shot.kind, shot.pool) for shot in shots]
             yield from verdicts(f"crossover planted at {planted:g} rows", sent, FAST.name, planted)

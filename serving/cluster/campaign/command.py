@@ -22,7 +22,7 @@ from serving.cluster.campaign import manifests
 from serving.cluster.campaign.ending import Delivery, JobCommands, delete, line_of_the_pod, say, to_the_end
 from serving.cluster.campaign.follow import AWAY_S, JobFollower
 from serving.cluster.campaign.manifests import KEPT_S, MANAGER, CampaignFile
-from serving.cluster.campaign.target import Key, Target, target
+from serving.cluster.campaign.target import KeyReference, Target, target
 from serving.cluster.client import ApiError
 from serving.cluster.objects.fields import COMPONENT, LOADTEST, MANAGED_BY, Object
 from serving.cluster.objects.pods import Job
@@ -177,7 +177,7 @@ def _undo(connection: Connection, commands: JobCommands) -> None:
         say(f"Job {commands.job} may be there without its files; to delete it: {commands.to_delete}")
 
 
-def _target(connection: Connection, options: Options, key: Key | None) -> Target:
+def _target(connection: Connection, options: Options, key: KeyReference | None) -> Target:
     found = look(connection, "deployments", "services", "jobs", "network_policies")
     if found.deployments is None:
         raise ApiError(connection.server, 403, f"the deployments of namespace '{connection.namespace}'")
@@ -194,13 +194,13 @@ def _check_rights(connection: Connection, needed: tuple[Right, ...]) -> None:
         )
 
 
-def _key(text: str | None) -> Key | None:
+def _key(text: str | None) -> KeyReference | None:
     if text is None:
         return None
     name, _, key = text.partition("/")
     if not name or not key:
         raise UserError(f"--key-secret {text} is not NAME/KEY: a secret's name, and the key in it")
-    return Key(name, key)
+    return KeyReference(name, key)
 
 
 def _default_folder(name: str) -> Path:

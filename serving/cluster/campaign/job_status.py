@@ -15,7 +15,7 @@ from serving.cluster.campaign.manifests import CONTAINER
 from serving.cluster.objects.fields import Condition, condition, is_true
 from serving.cluster.objects.namespace import Event
 from serving.cluster.objects.pods import Container, Job, Pod
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.cluster.status.pod_problems import PULL, reason
 
 BY_ITS_NODE = ("Evicted", "NodeShutdown", "Terminated", "Preempting", "NodeAffinity", "UnexpectedAdmissionError")
@@ -40,7 +40,7 @@ class JobStatus:
     is_deleted: bool = False  # nor is the Job
 
 
-def job_status(job: Job | None, snapshot: Snapshot, now: datetime) -> JobStatus:
+def job_status(job: Job | None, snapshot: ClusterSnapshot, now: datetime) -> JobStatus:
     """The snapshot's events are of the pod or, without one, of the Job."""
     failure = _failure(job)
     pod = max(reversed(snapshot.pods or ()), key=lambda it: it.created_at or LONG_AGO, default=None)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from serving.cluster.objects.fields import COMPONENT, GATEWAY, LOADTEST, RELEASE
 from serving.cluster.objects.namespace import NetworkPolicy, Service
 from serving.cluster.objects.pods import Deployment, Job
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.errors import EnvironmentFault, UserError
 
 VARIABLE = "TANDEM_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyReference:
     """Where an API key lies: never its value."""
 
     secret: str
@@ -35,11 +35,11 @@ class Target:
     image: str
     pull_policy: str
     pull_secrets: tuple[str, ...]
-    key: Key | None
+    key: KeyReference | None
     needs_policy: bool  # a NetworkPolicy of the release keeps all of its pods from sending, and none lets this one
 
 
-def target(snapshot: Snapshot, release: str | None, image: str | None, key: Key | None) -> Target:
+def target(snapshot: ClusterSnapshot, release: str | None, image: str | None, key: KeyReference | None) -> Target:
     """Raises UserError, EnvironmentFault."""
     namespace = snapshot.namespace
     gateway = _gateway(snapshot.deployments or (), namespace, release)
@@ -106,10 +106,10 @@ def _image(jobs: Iterable[Job], gateway: Deployment) -> str:
     return f"{folder}{slash}{re.sub(r'gateway', LOADTEST, name)}:{tag}"
 
 
-def _client_key(gateway: Deployment) -> Key | None:
+def _client_key(gateway: Deployment) -> KeyReference | None:
     """The one of the chart's own clients (auth.client)."""
     secret, _, key = gateway.client_key.partition("/")
-    return Key(secret, key) if secret and key else None
+    return KeyReference(secret, key) if secret and key else None
 
 
 def _needs_policy(policies: Iterable[NetworkPolicy], release: str) -> bool:

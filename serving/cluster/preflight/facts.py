@@ -14,7 +14,7 @@ from serving.cluster.api import METADATA_ONLY, Connection, Right
 from serving.cluster.client import ApiError
 from serving.cluster.objects.fields import at, condition, conditions, label, name_of
 from serving.cluster.preflight.requirements import OPTIONAL, Kind, Requirements, Resource
-from serving.cluster.snapshot import Snapshot, look
+from serving.cluster.snapshot import ClusterSnapshot, look
 
 NODE_POOL = Kind("karpenter.sh", "v1", "NodePool")
 SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject")
@@ -49,7 +49,7 @@ class Facts:
     server_version: str  # as the server writes it: v1.35.0, v1.31.4-gke.1256000
     has_namespace: bool | None
     enforced: str | None  # label pod-security.kubernetes.io/enforce, empty without one
-    cluster: Snapshot
+    cluster: ClusterSnapshot
     kinds: Mapping[Kind, Api]
     metrics: Mapping[str, MetricsApi]
     denied: tuple[str, ...] = ()  # resources that the installation makes and this user may not

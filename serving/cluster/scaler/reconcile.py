@@ -24,7 +24,7 @@ from serving.cluster.scaler.gateways import (
 )
 from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
-from serving.decisions.scaling import PoolGroup, Scaling, Snapshot, step
+from serving.decisions.scaling import PoolGroup, Scaling, ScalingInput, step
 from serving.decisions.wake import WAKE_RULES, WakeRules
 
 Good = Mapping[str, float]  # by pool: requests answered well since it began
@@ -140,7 +140,7 @@ class Reconciler:
         named = self._names.look(time.monotonic())
         places = tuple(place.text for place in named.places)
         now = self._by_restart(places, await read_all(named.places, self._state.pools, self._key()))
-        look = Snapshot(
+        look = ScalingInput(
             addresses=tuple(map(self._restarts.name, places)),
             heard={address: it.demands for address, it in now.reports.items()},
             are_named=named.are_known,

@@ -13,7 +13,7 @@ from typing import Any
 
 from serving.cluster.objects.fields import Object
 from serving.cluster.objects.pods import Pod
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.decisions.cold_start import PHASES, ColdStart, Server
 
 STEPS = PHASES[:-1]  # without their total
@@ -53,7 +53,7 @@ def _cold_start(it: Mapping[str, Any]) -> ColdStart:
 
 
 def of_pool(
-    pool: str, report: Report | None, pods: Iterable[Pod], snapshot: Snapshot, now: datetime
+    pool: str, report: Report | None, pods: Iterable[Pod], snapshot: ClusterSnapshot, now: datetime
 ) -> tuple[ColdLine, ...]:
     """The last that is over and the one that goes on. `report` None: there is no scaler.
 
@@ -69,7 +69,7 @@ def of_pool(
     return (*silent, *(() if newest is None else _of_pod(newest, pool, now)))
 
 
-def _server(pod: Pod, snapshot: Snapshot) -> Server:
+def _server(pod: Pod, snapshot: ClusterSnapshot) -> Server:
     """A container that was started again tells of its last start only, which is no cold start's."""
     found = snapshot.server(pod)
     has_restarted = any(it.num_restarts for it in pod.containers if not it.is_init)

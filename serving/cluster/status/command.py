@@ -18,9 +18,9 @@ from serving.cluster.api import CONNECT_TIMEOUT_S, Connection, connect
 from serving.cluster.client import ApiError, Unreachable
 from serving.cluster.objects.fields import COMPONENT, OURS, SCALER, text
 from serving.cluster.objects.gpus import listed
-from serving.cluster.snapshot import Snapshot, look
+from serving.cluster.snapshot import ClusterSnapshot, look
 from serving.cluster.status.cold_starts import ColdLine, Report, parse_report
-from serving.cluster.status.judge import NodeLine, Part, Release, Status, Waiting, judge
+from serving.cluster.status.judge import NodeLine, Release, ReleasePart, Status, Waiting, judge
 from serving.cluster.status.scheduling import duration
 from serving.errors import UserError
 
@@ -34,7 +34,7 @@ RIGHT = "get services/proxy"
 LET_IN = "does networkPolicy.metricsFrom let the API server in?"
 
 
-def collect(connection: Connection) -> Snapshot:
+def collect(connection: Connection) -> ClusterSnapshot:
     """Without Deployments nothing else is asked for. Raises ApiError, Unreachable where not even these can be listed."""
     found = look(connection, "deployments")
     if found.deployments is None:
@@ -51,7 +51,7 @@ def elsewhere(connection: Connection) -> tuple[str, ...]:
     return tuple(sorted(set(found or ())))
 
 
-def scaler_reports(connection: Connection, snapshot: Snapshot) -> dict[str, Report]:
+def scaler_reports(connection: Connection, snapshot: ClusterSnapshot) -> dict[str, Report]:
     """By release. Raises ApiError, Unreachable as any other question does."""
     releases = {it.release for it in snapshot.deployments or () if it.component == SCALER}
     if not releases:
@@ -121,7 +121,7 @@ def _release(it: Release) -> Iterator[str]:
         yield f"  {'warning':<{COLUMN}}{warning}"
 
 
-def _part(it: Part) -> Iterator[str]:
+def _part(it: ReleasePart) -> Iterator[str]:
     name = f"pool {it.name} ({it.device})" if it.is_pool else it.name
     facts = [f"{it.num_ready} of {it.num_wanted} ready", it.image]
     if it.is_pool:

@@ -1,4 +1,4 @@
-"""What serves, what waits, and is anything answered at all? Pure: Snapshot in, Status out.
+"""What serves, what waits, and is anything answered at all? Pure: ClusterSnapshot in, Status out.
 
 A pool serves if a Service sends to at least one of its pods; that is what the API knows. Which variants really loaded, and where a request
 goes, only the gateway knows, so that is not told here.
@@ -15,7 +15,7 @@ from serving.cluster.objects.fields import GATEWAY, TRITON
 from serving.cluster.objects.gpus import unweighed
 from serving.cluster.objects.nodes import NodeClaim
 from serving.cluster.objects.pods import Deployment, Pod
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.cluster.status.cold_starts import ColdLine, Report, of_pool
 from serving.cluster.status.pod_problems import reason, refused
 from serving.cluster.status.scheduling import Reason, step
@@ -39,7 +39,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReleasePart:
     """The gateway, one pool, or what helps them (the scaler), without which requests are still answered."""
 
     name: str  # a pool's own, else the component's
@@ -70,7 +70,7 @@ class Release:
     version: str
     is_serving: bool
     now: str  # the sentence that says what is answered, and by what
-    parts: tuple[Part, ...]  # the gateway first, then the pools by name
+    parts: tuple[ReleasePart, ...]  # the gateway first, then the pools by name
     warnings: tuple[str, ...] = ()  # of what is set up so that it does not do what is meant
 
 
@@ -96,7 +96,7 @@ class Status:
 
 
 def judge(
-    snapshot: Snapshot, now: datetime, release: str | None = None, reports: Mapping[str, Report] | None = None
+    snapshot: ClusterSnapshot, now: datetime, release: str | None = None, reports: Mapping[str, Report] | None = None
 ) -> Status:
     """Of one release, or of all. `reports`: by release, of its scaler."""
     names = sorted({it.release for it in snapshot.deployments or ()})
@@ -108,7 +108,7 @@ def judge(
     )
 
 
-def _release(name: str, snapshot: Snapshot, now: datetime, report: Report | None) -> Release:
+def _release(name: str, snapshot: ClusterSnapshot, now: datetime, report: Report | None) -> Release:
     deployments = sorted(
         (it for it in snapshot.deployments or () if it.release == name),
         key=lambda it: (_ORDER.get(it.component, len(_ORDER)), it.pool),
@@ -125,14 +125,14 @@ def _release(name: str, snapshot: Snapshot, now: datetime, report: Report | None
     )
 
 
-def _warnings(deployments: Iterable[Deployment], snapshot: Snapshot) -> Iterator[str]:
+def _warnings(deployments: Iterable[Deployment], snapshot: ClusterSnapshot) -> Iterator[str]:
     following = {each.target for each in snapshot.scaled_objects or () if each.follows_scaler}
     following |= {each.target for each in snapshot.autoscalers or () if each.follows_scaler}
     if it := unweighed({each.pool: each.name in following for each in deployments if each.pool and each.spec.gpus}):
         yield f"{it.found}; {it.fix}"
 
 
-def _now(parts: tuple[Part, ...]) -> str:
+def _now(parts: tuple[ReleasePart, ...]) -> str:
     serving = [it for it in parts if it.standing is Standing.SERVES and it.is_pool]
     waiting = [it for it in parts if it.standing is Standing.WAITS and it.is_pool]
     if not any(it.is_gateway for it in parts):
@@ -148,13 +148,13 @@ def _now(parts: tuple[Part, ...]) -> str:
     return f"{told}; {' and '.join(it.name for it in waiting)} is not ready" if waiting else told
 
 
-def _part(it: Deployment, snapshot: Snapshot, now: datetime, report: Report | None) -> Part:
+def _part(it: Deployment, snapshot: ClusterSnapshot, now: datetime, report: Report | None) -> ReleasePart:
     pods = [pod for pod in snapshot.pods or () if _is_of(pod, it)]
     num_ready = it.num_ready
     if snapshot.pods is not None and snapshot.answering is not None:
         num_ready = sum(pod.name in snapshot.answering for pod in pods)
     waiting = tuple(_waiting(it, pods, snapshot, now))
-    return Part(
+    return ReleasePart(
         name=it.pool or it.component,
         component=it.component,
         standing=Standing.SERVES if num_ready else Standing.WAITS if it.replicas else Standing.OFF,
@@ -174,7 +174,7 @@ def _is_of(pod: Pod, it: Deployment) -> bool:
     return (pod.release, pod.component, pod.pool) == (it.release, it.component, it.pool)
 
 
-def _waiting(it: Deployment, pods: list[Pod], snapshot: Snapshot, now: datetime) -> Iterable[Waiting]:
+def _waiting(it: Deployment, pods: list[Pod], snapshot: ClusterSnapshot, now: datetime) -> Iterable[Waiting]:
     if found := refused(it, snapshot):
         yield Waiting(None, found.why, found.way_out)
     for pod in pods:
@@ -185,7 +185,7 @@ def _waiting(it: Deployment, pods: list[Pod], snapshot: Snapshot, now: datetime)
             yield Waiting(pod.name, found.why, found.way_out)
 
 
-def _autoscaler(it: Deployment, snapshot: Snapshot) -> str | None:
+def _autoscaler(it: Deployment, snapshot: ClusterSnapshot) -> str | None:
     """Who decides how many there are; None if nobody does, as far as the snapshot tells."""
     scaled = next((each for each in snapshot.scaled_objects or () if each.target == it.name), None)
     hpa = next((each for each in snapshot.autoscalers or () if each.target == it.name), None)
@@ -206,7 +206,7 @@ def _autoscaler(it: Deployment, snapshot: Snapshot) -> str | None:
     return f"{by}, {told}" if by else told
 
 
-def _nodes(snapshot: Snapshot, releases: set[str], now: datetime) -> tuple[NodeLine, ...]:
+def _nodes(snapshot: ClusterSnapshot, releases: set[str], now: datetime) -> tuple[NodeLine, ...]:
     """Those with our pods, those with cards, and those that are being bought."""
     on: dict[str, int] = {}
     for pod in snapshot.pods or ():

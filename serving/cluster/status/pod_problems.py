@@ -1,4 +1,4 @@
-"""Why does this pod not serve, in one sentence, and what is the way out? Pure: a Pod and its Snapshot in, a Reason out.
+"""Why does this pod not serve, in one sentence, and what is the way out? Pure: a Pod and its ClusterSnapshot in, a Reason out.
 
 Judged in the order in which a pod comes up: made (`refused`), scheduled (`scheduling`), then its containers one by one. The first that
 fails is the reason.
@@ -11,11 +11,11 @@ from datetime import datetime
 
 from serving.cluster.objects.fields import GATEWAY, TRITON, condition
 from serving.cluster.objects.pods import Container, Deployment, Pod
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.cluster.status.scheduling import Reason, unscheduled, values_of
 
 
-def reason(pod: Pod, snapshot: Snapshot, now: datetime) -> Reason | None:
+def reason(pod: Pod, snapshot: ClusterSnapshot, now: datetime) -> Reason | None:
     """None for a pod that is ready."""
     if pod.is_leaving:
         return Reason("it is leaving: requests in flight end")
@@ -42,7 +42,7 @@ def reason(pod: Pod, snapshot: Snapshot, now: datetime) -> Reason | None:
     )
 
 
-def refused(deployment: Deployment, snapshot: Snapshot) -> Reason | None:
+def refused(deployment: Deployment, snapshot: ClusterSnapshot) -> Reason | None:
     """Why a Deployment has fewer pods than it wants, where the API server refuses to make them."""
     failure = condition(deployment.conditions, "ReplicaFailure")
     if failure and failure.is_true:
@@ -57,7 +57,7 @@ def refused(deployment: Deployment, snapshot: Snapshot) -> Reason | None:
     return None
 
 
-def _refusal(message: str, deployment: Deployment, snapshot: Snapshot) -> Reason:
+def _refusal(message: str, deployment: Deployment, snapshot: ClusterSnapshot) -> Reason:
     said = re.sub(r'^pods "[^"]*" is forbidden: ', "", message)
     if "exceeded quota" in message:
         return Reason(
@@ -87,7 +87,7 @@ NOT_ALLOWED = 126  # a shell's, and the runtime's, exit code for a program that 
 KILLED = 137  # 128 + SIGKILL: out of memory, or longer in stopping than its grace period
 
 
-def of_container(it: Container, pod: Pod, snapshot: Snapshot) -> Reason | None:
+def of_container(it: Container, pod: Pod, snapshot: ClusterSnapshot) -> Reason | None:
     logs = f"kubectl --namespace {snapshot.namespace} logs {pod.name} -c {it.name}"
     has_failed = it.exit_code not in (None, 0)
     if it.waits in PULL:
@@ -117,7 +117,7 @@ def of_container(it: Container, pod: Pod, snapshot: Snapshot) -> Reason | None:
     return None
 
 
-def _creating(pod: Pod, snapshot: Snapshot) -> Reason:
+def _creating(pod: Pod, snapshot: ClusterSnapshot) -> Reason:
     mounts = [it for it in snapshot.events or () if it.about == pod.name and it.reason == "FailedMount"]
     if mounts:
         newest = max(mounts, key=lambda it: it.at_s)

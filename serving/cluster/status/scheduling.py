@@ -10,7 +10,7 @@ from serving.cluster.objects.fields import condition
 from serving.cluster.objects.gpus import listed
 from serving.cluster.objects.nodes import Node, NodeClaim, closed
 from serving.cluster.objects.pods import Deployment, Pod
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def values_of(it: Pod | Deployment) -> str:
     return f"pools.{it.pool}" if it.pool else it.component
 
 
-def unscheduled(pod: Pod, reason: str, message: str, snapshot: Snapshot, now: datetime) -> Reason:
+def unscheduled(pod: Pod, reason: str, message: str, snapshot: ClusterSnapshot, now: datetime) -> Reason:
     if reason == "SchedulingGated":
         return Reason(
             "it is held back by a scheduling gate", "whatever set the gate must lift it: a queue such as Kueue?"
@@ -40,7 +40,7 @@ def unscheduled(pod: Pod, reason: str, message: str, snapshot: Snapshot, now: da
     return Reason(why, "; ".join([*_ways_to_a_node(pod, message, snapshot), *_autoscaler_says(pod, snapshot)]))
 
 
-def _claim(pod: Pod, message: str, snapshot: Snapshot) -> Reason | None:
+def _claim(pod: Pod, message: str, snapshot: ClusterSnapshot) -> Reason | None:
     there = {it.name: it for it in snapshot.volume_claims or ()}
     for name in pod.spec.volume_claims:
         if snapshot.volume_claims is not None and name not in there:
@@ -56,7 +56,7 @@ def _claim(pod: Pod, message: str, snapshot: Snapshot) -> Reason | None:
     return None
 
 
-def _ways_to_a_node(pod: Pod, message: str, snapshot: Snapshot) -> list[str]:
+def _ways_to_a_node(pod: Pod, message: str, snapshot: ClusterSnapshot) -> list[str]:
     ways = []
     values = values_of(pod)
     if "untolerated taint" in message or "taints that the pod didn't tolerate" in message:
@@ -71,7 +71,7 @@ def _ways_to_a_node(pod: Pod, message: str, snapshot: Snapshot) -> list[str]:
     return ways or [f"kubectl --namespace {snapshot.namespace} describe pod {pod.name} says more"]
 
 
-def _barring(pod: Pod, snapshot: Snapshot) -> list[str]:
+def _barring(pod: Pod, snapshot: ClusterSnapshot) -> list[str]:
     """Tolerations that would let it onto nodes with what it asks for; the scheduler of newer servers names no taint."""
     meant = [it for it in snapshot.nodes or () if not pod.spec.gpus or _can_hold(it, pod)]
     barring = [taint for it in meant for taint in closed(it.taints, pod.spec.tolerations)]
@@ -82,7 +82,7 @@ def _can_hold(node: Node, pod: Pod) -> bool:
     return all(node.allocatable.get(resource, 0) >= count for resource, count in pod.spec.gpus.items())
 
 
-def _way_to_a_card(pod: Pod, snapshot: Snapshot) -> str:
+def _way_to_a_card(pod: Pod, snapshot: ClusterSnapshot) -> str:
     asked = listed(pod.spec.gpus)
     if snapshot.nodes is None:
         return f"it asks for {asked}; this user may not see nodes"
@@ -97,7 +97,7 @@ def _way_to_a_card(pod: Pod, snapshot: Snapshot) -> str:
     return f"it asks for {asked} and no node carries that: `tandem cluster preflight --gpu` says what lacks"
 
 
-def _autoscaler_says(pod: Pod, snapshot: Snapshot) -> list[str]:
+def _autoscaler_says(pod: Pod, snapshot: ClusterSnapshot) -> list[str]:
     """What Karpenter or Cluster Autoscaler last said about it; the scheduler's own FailedScheduling is known already."""
     said = [
         it
@@ -117,7 +117,7 @@ PHASES = (
 )
 
 
-def node_on_its_way(pod: Pod, snapshot: Snapshot, now: datetime) -> str | None:
+def node_on_its_way(pod: Pod, snapshot: ClusterSnapshot, now: datetime) -> str | None:
     """What completes "waits: …"; None if no node is known to come for it."""
     if coming := _claim_for(pod, snapshot):
         return f"node {coming.node or coming.name} is on its way: it {step(coming, now)}"
@@ -150,7 +150,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
 
 
-def _claim_for(pod: Pod, snapshot: Snapshot) -> NodeClaim | None:
+def _claim_for(pod: Pod, snapshot: ClusterSnapshot) -> NodeClaim | None:
     """The NodeClaim that Karpenter named for it; failing that, for a GPU pod, one with such a card."""
     coming = [it for it in snapshot.node_claims or () if it.is_coming]
     said = [

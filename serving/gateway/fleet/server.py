@@ -28,7 +28,7 @@ SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then req
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ServerSnapshot:
     """What a Triton said when it was polled; everything by Triton's name of the model."""
 
     served: Mapping[str, Variant] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Server:
     replica: Replica  # what was sent there, as scheduling sees it
     alive: bool = False
     is_known: bool = False  # it was polled, and answered or did not
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: ServerSnapshot = field(default_factory=ServerSnapshot)
     variants: dict[str, Variant] = field(default_factory=dict)  # served, with the digest that requests go to
     differing: dict[str, Variant] = field(
         default_factory=dict
@@ -82,7 +82,7 @@ class Server:
     def drain(self) -> None:
         """It gets nothing new, and what was just booked there goes elsewhere."""
         self.alive = self.replica.is_up = False
-        self.snapshot, self.variants = Snapshot(), {}
+        self.snapshot, self.variants = ServerSnapshot(), {}
 
     async def poll(self, device: str) -> bool:
         """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost."""
@@ -98,7 +98,7 @@ class Server:
         self.alive, self.snapshot = True, snapshot
         return is_news
 
-    async def _look(self, index: list[dict[str, Any]], device: str) -> Snapshot:
+    async def _look(self, index: list[dict[str, Any]], device: str) -> ServerSnapshot:
         """Configurations are asked for where a model is new, and of all at every tenth poll."""
         old = self.snapshot
         ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
@@ -121,7 +121,7 @@ class Server:
                     self.kept[name] = answer.body
             except NotRoutable as reason:
                 refused[name] = str(reason)
-        return Snapshot(
+        return ServerSnapshot(
             served,
             facts,
             refused,

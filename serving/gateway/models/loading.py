@@ -29,7 +29,7 @@ PATIENCE_S = 600.0  # a large model from a slow disk, with an engine to be built
 UNLOAD_POLL_S = 0.05  # an idle model of the embedded Triton is gone after about so long; a guess, not measured
 
 
-class Place(NamedTuple):
+class ModelOnServer(NamedTuple):
     """One Triton's model on one server."""
 
     pool: str
@@ -62,7 +62,7 @@ class Loading:
             if isinstance(failure, BaseException):
                 raise failure
 
-    def _is_another(self, place: Place, exported: Mapping[str, Exported]) -> bool:
+    def _is_another(self, place: ModelOnServer, exported: Mapping[str, Exported]) -> bool:
         """Whether the gateway's repository has another file of it than its server was ever seen to serve, which Tandem keeps."""
         server, here = place.server, exported.get(place.name)
         if not server.kept or here is None or self._catalogue.device(place.pool) not in here.pools:
@@ -70,7 +70,7 @@ class Loading:
         config = server.kept.get(place.name)
         return config is None or orjson.loads(config)["parameters"]["tandem_digest"]["string_value"] != here.digest
 
-    async def _until_taken(self, place: Place, digest: str) -> None:
+    async def _until_taken(self, place: ModelOnServer, digest: str) -> None:
         """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files and loads them."""
         _, server, name = place
         await self._threads.run(partial(self._assets.prove, name, digest))
@@ -93,7 +93,7 @@ class Loading:
                     f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
                 ) from None
 
-    async def _load_of(self, place: Place) -> bytes:
+    async def _load_of(self, place: ModelOnServer) -> bytes:
         """What Triton is told. Its own configuration of a kept model is not the file's: it says how many instances this machine has."""
         kept = place.server.kept
         if not kept:
@@ -137,7 +137,7 @@ def _check(model: str, body: bytes, action: Action) -> None:
             )
 
 
-async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Exported]) -> list[Place]:
+async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Exported]) -> list[ModelOnServer]:
     """Where it is, was, or could be. A name that was never served is looked for in the repositories."""
     variants = {
         (pool.name, name)
@@ -153,7 +153,7 @@ async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Expor
         raise errors.NotReady("no Triton answers; try again", retry_after_s=1.0)
     held = await asyncio.gather(*(_held(server) for _, server in alive))
     places = [
-        Place(pool, server, name)
+        ModelOnServer(pool, server, name)
         for (pool, server), names in zip(alive, held, strict=True)
         for name in sorted(names)
         if (pool, name) in variants
@@ -173,7 +173,7 @@ async def _held(server: Server) -> set[str]:
     return {entry["name"] for entry in index}
 
 
-async def _change(catalogue: Catalogue, place: Place, body: bytes, action: Action) -> None:
+async def _change(catalogue: Catalogue, place: ModelOnServer, body: bytes, action: Action) -> None:
     path, server = f"/v2/repository/models/{place.name}/{action}", place.server
     try:
         # Of its own connection: Triton answers nothing else on it, and on those that share its thread, until it is done.
@@ -189,7 +189,7 @@ async def _change(catalogue: Catalogue, place: Place, body: bytes, action: Actio
         raise errors.Internal(f"Triton could not {action} '{place.name}': {_reason(answer.body)}")
 
 
-async def _until_done(place: Place, action: Action) -> None:
+async def _until_done(place: ModelOnServer, action: Action) -> None:
     """Triton answers an unload when it begins; what is in flight is still worked on."""
     if action == "load":
         return

@@ -22,7 +22,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Answer
 from serving.gateway.metrics import Series
-from serving.gateway.request.route import Choice, Route
+from serving.gateway.request.route import Destination, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
@@ -86,7 +86,7 @@ class Lease:
 
     __slots__ = ("_outlives", "answered_at", "choice", "is_open", "reason", "server", "ticket", "wrong")
 
-    choice: Choice
+    choice: Destination
     ticket: Ticket
     reason: str
     server: Server

@@ -19,7 +19,7 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease
 from serving.gateway.request.query_of_death import QueriesOfDeath
 from serving.gateway.request.request_headers import Headers
-from serving.gateway.request.route import Choice, Routes, as_on
+from serving.gateway.request.route import Destination, Routes, as_on
 from serving.gateway.request.triton_response import error_of, has_died
 from serving.gateway.triton_words import worded
 from serving.settings import LimitSettings
@@ -30,7 +30,7 @@ MAX_PLACES = 4  # that are looked at for one request: two may lose it, the other
 class Reply(NamedTuple):
     """What Triton answered with 200, who did (`choice` has the receipt of the very server), and when (perf_counter)."""
 
-    choice: Choice
+    choice: Destination
     reason: bytes
     answer: Answer
     began: float  # sent to Triton

@@ -24,7 +24,7 @@ MAX_ROUTES = 4096  # names and pins come from clients: past this many the kept r
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Destination:
     """One place a request may go, with the bytes that are the same for every request sent there."""
 
     decision: Decision
@@ -46,9 +46,9 @@ class Route:
     model: str  # the public name that it belongs to
     versioned: bool
     is_pinned: bool
-    choices: list[Choice]
+    choices: list[Destination]
     candidates: list[Candidate]  # of the choices
-    by_candidate: dict[Candidate, Choice]
+    by_candidate: dict[Candidate, Destination]
     max_rows: int  # that any of them takes at once
     objective_s: float  # infinite where there is none
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
@@ -125,7 +125,7 @@ class Routes:
             usual_length=max(self._candidates.usual_length(choice.pool, choice.name) for choice in choices),
         )
 
-    def _max_body_bytes(self, choices: list[Choice]) -> float:
+    def _max_body_bytes(self, choices: list[Destination]) -> float:
         elements = [self._candidates.max_elements(choice.pool, choice.name) for choice in choices]
         return max(inf if number is None else most_bytes(number) for number in elements)
 
@@ -142,11 +142,11 @@ class Routes:
         taken = {decision.pool for decision in decisions}
         return [d for d in decide(Fleet(pools, fleet.known), name, pins) if d.pool not in taken]
 
-    def _choice(self, name: str, version: str | None, decision: Decision) -> Choice:
+    def _choice(self, name: str, version: str | None, decision: Decision) -> Destination:
         variant = decision.variant
         path = f"/v2/models/{variant.name}" + (f"/versions/{version}" if version else "") + "/infer"
         receipt = receipt_headers(decision)
-        return Choice(
+        return Destination(
             decision=decision,
             pool=decision.pool,
             name=variant.name,
@@ -159,7 +159,7 @@ class Routes:
         )
 
 
-def as_on(choice: Choice, server: Server) -> Choice:
+def as_on(choice: Destination, server: Server) -> Destination:
     """With the receipt of this very server, which may have another processor, engine or digest than the others of its pool."""
     variant = server.differing.get(choice.name)
     if variant is None:

@@ -13,7 +13,7 @@ import orjson
 from serving import errors
 from serving.gateway.fleet.upstream import Answer
 from serving.gateway.request.dispatch import InferRequest
-from serving.gateway.request.route import Choice
+from serving.gateway.request.route import Destination
 from serving.protocol import v2
 
 REQUEST_ID = re.compile(rb"\[request id: [^\]]*\]")  # the client's words in Triton's text
@@ -34,7 +34,7 @@ def has_died(answer: Answer) -> bool:
     return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
 
 
-def error_of(answer: Answer, request: InferRequest, choice: Choice) -> errors.RequestError:
+def error_of(answer: Answer, request: InferRequest, choice: Destination) -> errors.RequestError:
     """What a status other than 200 stands for, with a text of ours. A model that is away is told by `infer.py`."""
     name = request.route.name
     text = _text(answer.body, choice.name, name)

@@ -11,7 +11,7 @@ from serving.cluster.campaign.follow import stamped
 from serving.cluster.campaign.job_status import JobStatus, Phase, job_status
 from serving.cluster.objects.fields import Object
 from serving.cluster.objects.pods import Job
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from tests.cluster.objects import parsed
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -58,7 +58,7 @@ UNSCHEDULED = {
 
 
 def look(*pods: Object, job: Object | None = JOB, events: list[Object] | None = None) -> JobStatus:
-    found = Snapshot("serve", pods=parsed("pods", pods), events=parsed("events", events or []))
+    found = ClusterSnapshot("serve", pods=parsed("pods", pods), events=parsed("events", events or []))
     return job_status(job and Job.parse(job), found, NOW)
 
 

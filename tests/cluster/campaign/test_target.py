@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from serving.cluster.campaign.manifests import CampaignFile, command, config_map, job, job_name, network_policy
-from serving.cluster.campaign.target import Key, Target, target
+from serving.cluster.campaign.target import KeyReference, Target, target
 from serving.cluster.objects.fields import Object
-from serving.cluster.snapshot import Snapshot
+from serving.cluster.snapshot import ClusterSnapshot
 from serving.errors import EnvironmentFault, UserError
 from tests.cluster.objects import parsed
 
@@ -40,11 +40,17 @@ def service(release: str = "tandem", port: str = "http") -> Object:
 
 
 def found(
-    *gateways: Object, release: str | None = None, image: str | None = None, key: Key | None = None, **more: Any
+    *gateways: Object,
+    release: str | None = None,
+    image: str | None = None,
+    key: KeyReference | None = None,
+    **more: Any,
 ) -> Target:
     lists = {"services": [service(name) for name in ("tandem", "other")], **more}
     lists["deployments"] = gateways or (gateway(),)
-    return target(Snapshot("serve", **{name: parsed(name, it) for name, it in lists.items()}), release, image, key)
+    return target(
+        ClusterSnapshot("serve", **{name: parsed(name, it) for name, it in lists.items()}), release, image, key
+    )
 
 
 def test_all_is_read_off_the_gateway() -> None:
@@ -80,8 +86,8 @@ def test_an_image_that_cannot_be_told_is_asked_for() -> None:
 
 def test_a_key_is_taken_where_one_is_asked_for() -> None:
     assert found(gateway(client="client/api-key")).key is None
-    assert found(gateway(keys=True, client="client/api-key")).key == Key("client", "api-key")
-    assert found(gateway(keys=True), key=Key("mine", "k")).key == Key("mine", "k")
+    assert found(gateway(keys=True, client="client/api-key")).key == KeyReference("client", "api-key")
+    assert found(gateway(keys=True), key=KeyReference("mine", "k")).key == KeyReference("mine", "k")
     with pytest.raises(UserError, match="give --key-secret NAME/KEY"):
         found(gateway(keys=True))
 

@@ -14,7 +14,7 @@ from serving.gateway.fleet.upstream import Target
 from serving.gateway.metrics import Series
 from serving.gateway.request.dispatch import InferRequest, Lease
 from serving.gateway.request.query_of_death import SAME_DEATH_S, QueriesOfDeath
-from serving.gateway.request.route import Choice, Route
+from serving.gateway.request.route import Destination, Route
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
 from serving.scheduling.curve import Curve
@@ -26,7 +26,7 @@ from serving.scheduling.routing import Decision, Variant
 ROUTE = Route("m", "m", False, False, [], [], {}, 1, inf, True)
 CANDIDATE = Candidate(PoolQueue("cpu"), Service(Curve(((1, 0.01),))), 1.0)
 VARIANT = Variant("m-fp32", "m", "fp32", "cpu", "00", "cpu")
-CHOICE = Choice(
+CHOICE = Destination(
     Decision("cpu", VARIANT, "only_pool"), "cpu", "m-fp32", b"", CANDIDATE, [], b"", Series(("m", "fp32", "cpu")), None
 )
 SERVICE = Service(Curve(((1, 0.01),)))

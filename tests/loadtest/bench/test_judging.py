@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.bench.prove import cold_gpu, crossover, overload, pool_death, promise, simulated
 from loadtest.bench.prove.cold_gpu import Times
-from loadtest.bench.prove.crossover import Choice
+from loadtest.bench.prove.crossover import RoutedRequest
 from loadtest.bench.prove.promise import Promise
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
@@ -358,8 +358,10 @@ def test_a_pool_whose_coming_is_felt_does_not_pass(spoil: object, index: int, ou
 # -- crossover --------------------------------------------------------------------------------------------------------
 
 
-def switch(at: float, *stray: Choice) -> list[Choice]:
-    return [Choice(rows, "fast" if rows > at else "slow") for rows in range(1, 33) for _ in range(3)] + list(stray)
+def switch(at: float, *stray: RoutedRequest) -> list[RoutedRequest]:
+    return [RoutedRequest(rows, "fast" if rows > at else "slow") for rows in range(1, 33) for _ in range(3)] + list(
+        stray
+    )
 
 
 @pytest.mark.parametrize(
@@ -373,19 +375,21 @@ def test_a_switch_is_held_to_where_it_was_planted(at: float, planted: float, out
 
 
 def test_one_that_strays_does_not_move_the_switch_and_is_counted() -> None:
-    distance, stray = crossover.verdicts("x", switch(12.5, Choice(30, "slow"), Choice(31, "slow")), "fast", 12.5)
+    distance, stray = crossover.verdicts(
+        "x", switch(12.5, RoutedRequest(30, "slow"), RoutedRequest(31, "slow")), "fast", 12.5
+    )
     assert distance.value == 0
     assert stray.outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize("pool", ["slow", "fast"])
 def test_without_a_switch_nothing_was_followed(pool: str) -> None:
-    [verdict] = crossover.verdicts("x", [Choice(rows, pool) for rows in range(1, 33)], "fast", 12.5)
+    [verdict] = crossover.verdicts("x", [RoutedRequest(rows, pool) for rows in range(1, 33)], "fast", 12.5)
     assert verdict.outcome is Outcome.FAILED
 
 
 def test_chance_is_no_switch() -> None:
-    sent = [Choice(rows, "fast" if rows % 2 else "slow") for rows in range(1, 33)]
+    sent = [RoutedRequest(rows, "fast" if rows % 2 else "slow") for rows in range(1, 33)]
     assert crossover.verdicts("x", sent, "fast", 12.5)[1].outcome is Outcome.FAILED
 
 
