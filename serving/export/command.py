@@ -120,7 +120,7 @@ def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
 
 def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
     """Raises UserError for options that this model does not read."""
-    given = checks.said(options)
+    given = checks.non_defaults(options)
     is_int8 = "int8" in exported.precisions
     unread = {
         "max_batch_size": (not exported.max_batch_size, "it is served without batches"),
@@ -131,7 +131,7 @@ def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
     }
     for name, (is_unread, why) in unread.items():
         if is_unread and name in given:
-            raise UserError(f"{checks.APPLIES[name][0]} does not apply to {exported.source}: {why}; leave it off")
+            raise UserError(f"{checks.OPTIONS[name][0]} does not apply to {exported.source}: {why}; leave it off")
 
 
 def _spec(options: ExportOptions, model: str) -> ExportSpec:

@@ -160,8 +160,10 @@ def _check_together(options: ExportOptions) -> None:
     """Raises UserError for options that need another one, or exclude each other."""
     kind = options.kind
     has_data = options.data is not None or kind in (*recipes.TRAINED, checks.READY_MADE)
-    if not has_data and (useless := [name for name in ("keeps_data", "payload") if name in checks.said(options)]):
-        raise UserError(f"{checks.APPLIES[useless[0]][0]} is about the data, and there is none: give some with --data")
+    if not has_data and (
+        useless := [name for name in ("keeps_data", "payload") if name in checks.non_defaults(options)]
+    ):
+        raise UserError(f"{checks.OPTIONS[useless[0]][0]} is about the data, and there is none: give some with --data")
     if not has_data or kind == recipes.SPEED:
         judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
         judging += ["--metric"] if options.metric else []
@@ -171,11 +173,11 @@ def _check_together(options: ExportOptions) -> None:
     if options.accepts_ungated and options.data is not None:
         raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
     if options.example is not None and (sizes := [name for name in SIZES if getattr(options, name) is not None]):
-        raise UserError(f"{checks.APPLIES[sizes[0]][0]} is for inputs that are made up, and --example gives them")
+        raise UserError(f"{checks.OPTIONS[sizes[0]][0]} is for inputs that are made up, and --example gives them")
     if options.precisions and "int8" not in options.precisions:
         for name in ("calibration", "int8_range"):
-            if name in checks.said(options):
-                raise UserError(f"{checks.APPLIES[name][0]} is for INT8, which --precision leaves out")
+            if name in checks.non_defaults(options):
+                raise UserError(f"{checks.OPTIONS[name][0]} is for INT8, which --precision leaves out")
     folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]
     if options.max_bad_ratio is not None and not folders:
         raise UserError("--max-bad-images is for a folder of images, as --data or --calibration")

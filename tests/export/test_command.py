@@ -408,8 +408,8 @@ def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> N
 
 def test_every_field_stands_in_the_table_of_what_reads_it_and_every_kind_is_in_it() -> None:
     fields = set(command.ExportOptions.__dataclass_fields__)
-    assert fields - {"source", "repository", "model", "kind"} == {*checks.APPLIES}
-    assert {*SourceOptions.__dataclass_fields__} - {"example_name"} <= {*checks.APPLIES}
+    assert fields - {"source", "repository", "model", "kind"} == {*checks.OPTIONS}
+    assert {*SourceOptions.__dataclass_fields__} - {"example_name"} <= {*checks.OPTIONS}
     kinds = {kind for kind in sources.KINDS if kind not in checks.FINER} | {*checks.HF, *recipes.TRAINED}
     assert kinds | {checks.SPEED, checks.READY_MADE} == {*checks.KINDS}
 

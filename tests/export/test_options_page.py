@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from serving.export.sources.checks import APPLIES, EVERY, KINDS
+from serving.export.sources.checks import EVERY, KINDS, OPTIONS
 
 from .conftest import ROOT
 
@@ -38,10 +38,10 @@ def table() -> dict[str, frozenset[str]]:
 
 
 def test_the_table_of_options_is_that_of_the_code() -> None:
-    narrow = {spelled: kinds for spelled, kinds in APPLIES.values() if kinds != EVERY and spelled != "--variant"}
+    narrow = {spelled: kinds for spelled, kinds in OPTIONS.values() if kinds != EVERY and spelled != "--variant"}
     assert table() == narrow
 
 
-@pytest.mark.parametrize("option", sorted(spelled for spelled, _ in APPLIES.values() if spelled.startswith("--")))
+@pytest.mark.parametrize("option", sorted(spelled for spelled, _ in OPTIONS.values() if spelled.startswith("--")))
 def test_every_option_is_in_the_guide(option: str) -> None:
     assert re.search(rf"`[^`]*{option}\b[^`]*`", PAGE) or f" {option} " in PAGE

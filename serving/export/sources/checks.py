@@ -14,8 +14,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import SourceOptions
+from serving.repository.record import TASKS
 
 EMBEDDING, IMAGES, TEXTS = "hf embedding", "hf images", "hf texts"
 READY_MADE, SPEED = "ready-made", "speed"
@@ -42,7 +44,7 @@ _FILES = frozenset({"module", "onnx", "sklearn", "keras"})  # that do not say al
 _TRAINED = EVERY - {SPEED}
 _QUANTISED = _MODELS - {"sklearn"}  # trees stay FP32
 
-APPLIES: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spelled, the kinds that read it)
+OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spelled, the kinds that read it)
     "variant": ("--variant", frozenset({READY_MADE})),
     "precisions": ("--precision", _MODELS),
     "data": ("--data", EVERY),
@@ -74,20 +76,25 @@ APPLIES: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
 
 
 def refuse(kind: str, options: Any) -> None:
-    """`options`: a dataclass whose defaults mean that nothing was said. Raises UserError for the first that is passed over."""
+    """Raises UserError for the first option that the kind ignores, and for a task that nobody knows.
+
+    `options`: a dataclass whose defaults mean that nothing was chosen.
+    """
     kinds = FINER.get(kind, (kind,))
-    for name in said(options):
-        spelled, readers = APPLIES.get(name, ("", EVERY))
+    for name in non_defaults(options):
+        spelled, readers = OPTIONS.get(name, ("", EVERY))
         if readers.isdisjoint(kinds):
-            raise UserError(f"{spelled} does not apply to {_called(kinds)}; leave it off")
+            raise UserError(f"{spelled} does not apply to {_title(kinds)}; leave it off")
+    if (task := getattr(options, "task", None)) is not None and task not in TASKS:
+        raise UserError(f"unknown task {task!r}{nearest(task, TASKS)}")
 
 
-def said(options: Any) -> list[str]:
-    """The fields that are not as they are by default."""
+def non_defaults(options: Any) -> list[str]:
+    """The fields that differ from their defaults."""
     return [field.name for field in fields(options) if field.init and getattr(options, field.name) != field.default]
 
 
-def _called(kinds: Collection[str]) -> str:
+def _title(kinds: Collection[str]) -> str:
     return KINDS[next(iter(kinds))] if len(kinds) == 1 else "a folder of transformers"
 
 

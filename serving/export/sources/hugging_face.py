@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
 from serving.export.sources import checks, hf_folder
 from serving.export.sources.hf_folder import CONFIG, Folder, Sentences
-from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 
 IMAGES = "ForImageClassification"
 TEXTS = "ForSequenceClassification"
@@ -70,8 +69,6 @@ def _checked(folder: Folder, options: SourceOptions) -> tuple[str, Sentences | N
 
 def _kind(folder: Folder, task: str | None) -> str:
     """EMBEDDING, or the ending of a classifier's class."""
-    if task is not None and task not in TASKS:
-        raise UserError(f"unknown task {task!r}{nearest(task, TASKS)}")
     if task == EMBEDDING or (task is None and hf_folder.has_sentence_modules(folder)):
         return EMBEDDING
     saved = hf_folder.architecture(folder.json(CONFIG))

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import InconsistentVersionWarning, NotFittedError  # type: ignore[import-untyped, unused-ignore]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped, unused-ignore]
 
-from serving.documents.nearest import nearest
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.onnx_session import first_line
@@ -44,7 +43,7 @@ from serving.export.sources.sklearn_estimator import (
 )
 from serving.export.sources.sklearn_graph import to_onnx
 from serving.repository import Tensor
-from serving.repository.record import CLASSIFICATION, OTHER, TASKS
+from serving.repository.record import CLASSIFICATION, OTHER
 
 COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the model was fitted on a data frame
 
@@ -102,8 +101,6 @@ def _framework(estimator: Estimator, rows: Arrays) -> list[NDArray[Any]]:
 
 
 def _task(estimator: Estimator, options: SourceOptions) -> str:
-    if options.task is not None and options.task not in TASKS:
-        raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
     if options.task == CLASSIFICATION and estimator.classes is None:
         raise UserError(f"{estimator.name} is no classification: it holds a regressor")
     return options.task or (OTHER if estimator.classes is None else CLASSIFICATION)

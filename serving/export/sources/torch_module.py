@@ -18,7 +18,6 @@ from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources import checks
 from serving.installation import how_to_add
-from serving.repository.record import TASKS
 
 _MAKES_ANY_NAME = {"globals", "locals", "vars", "exec", "eval", "setattr"}
 SPELLING = "module:PKG.MOD:CALLABLE or module:FILE.py:CALLABLE"
@@ -35,8 +34,6 @@ def check(rest: str, options: SourceOptions) -> None:
         raise UserError(f"'{place}' is no name of a Python module; want {SPELLING}")
     if not options.is_trusted:
         raise UserError(f"module:{rest} runs the code in {place}: add --trust if you trust who wrote it")
-    if options.task is not None and options.task not in TASKS:
-        raise UserError(f"unknown task {options.task!r}{nearest(options.task, TASKS)}")
     checks.refuse("module", options)
     if (file := _file(place)) is not None:
         _check_file(file, name)

@@ -14,7 +14,6 @@ import onnx
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
-from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.onnx_parts import operators
@@ -23,7 +22,7 @@ from serving.export.sources.graphs.onnx_model import Port, finished, ports
 from serving.export.sources.graphs.runnable import MAX_BYTES, RunnableGraph
 from serving.repository import Tensor
 from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
-from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER, TASKS
+from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 
 # The length of what they give depends on the values that they get.
 _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "If", "Loop", "Scan", "StringSplit"}
@@ -103,8 +102,6 @@ def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], asked: str | None,
     scores = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
     if asked is None:
         return CLASSIFICATION if _probabilities(graph, outputs) else OTHER
-    if asked not in TASKS:
-        raise UserError(f"unknown task {asked!r}{nearest(asked, TASKS)}")
     if asked in (CLASSIFICATION, EMBEDDING) and not scores:
         raise UserError(f"{name} is no {asked}: no output is float [batch, n], it gives {_listed(outputs)}")
     return asked
