@@ -5,7 +5,7 @@ Made by `sources/` and `recipes/`, used by everything after them. Rule: nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,11 @@ DATATYPES = {numpy: datatype for datatype, numpy in NUMPY_TYPES.items()}
 def num_rows(arrays: Arrays) -> int:
     """Of arrays [n, …]; 0 where there are none."""
     return len(next(iter(arrays.values()))) if arrays else 0
+
+
+def fits(wanted: Sequence[int], dims: Sequence[int]) -> bool:
+    """Whether an array's dimensions are as a shape says, where -1 is any length."""
+    return len(wanted) == len(dims) and all(size in (-1, got) for size, got in zip(wanted, dims, strict=True))
 
 
 def spread(arrays: Arrays, most: int) -> dict[str, NDArray[Any]]:

@@ -23,6 +23,7 @@ from serving.export.data.npz import LABELS, check_labels, read_arrays
 from serving.export.data.reading import KINDS
 from serving.export.exported_model import DEFAULT_OPSET, SourceOptions
 from serving.export.gates.custom import check_metric
+from serving.export.gates.limits import option
 from serving.export.sources import checks
 from serving.repository import PRECISIONS, Repository, check_model_name
 from serving.repository.preprocessing import Preprocessing
@@ -97,9 +98,9 @@ def check(options: ExportOptions) -> None:
     if options.variant is not None and options.model is None:
         raise UserError("a file needs --model and --variant: which model's fp16 or int8 is it?")
     model = check_model_name(default_name(options.source) if options.model is None else options.model)
-    for option, path in (("--data", options.data), ("--calibration", options.calibration)):
+    for spelled, path in (("--data", options.data), ("--calibration", options.calibration)):
         if path is not None and (path == "" or not (Path(path).exists() or str(path) == digits.DIGITS)):
-            raise UserError(f"there is nothing at {option} '{path}'")
+            raise UserError(f"there is nothing at {spelled} '{path}'")
     if options.payload is not None and not _is_writable(options.payload):
         raise UserError(f"--payload {options.payload} cannot be written")
     checks.refuse(options.kind, options)
@@ -165,7 +166,7 @@ def _check_together(options: ExportOptions) -> None:
     ):
         raise UserError(f"{checks.OPTIONS[useless[0]][0]} is about the data, and there is none: give some with --data")
     if not has_data or kind == recipes.SPEED:
-        judging = [f"--{limit.replace('_', '-')}" for limit in options.limits or {} if limit != ALWAYS_JUDGED]
+        judging = [option(limit) for limit in options.limits or {} if limit != ALWAYS_JUDGED]
         judging += ["--metric"] if options.metric else []
         if judging:
             why = "random weights are not judged" if kind == recipes.SPEED else "without --data nothing is judged"
@@ -219,11 +220,11 @@ def _read_preprocessing(path: Path) -> Preprocessing:
     return preprocessing_from_json(_read_text(path, "--preprocessing"), f"--preprocessing {path}")
 
 
-def _read_text(path: Path, option: str) -> str:
+def _read_text(path: Path, spelled: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{option} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{spelled} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def default_name(source: str) -> str:

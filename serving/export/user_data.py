@@ -15,8 +15,8 @@ from serving.errors import GateRefused, UserError
 from serving.export.data import reading
 from serving.export.data import reading as digits
 from serving.export.data.dataset import Dataset
-from serving.export.exported_model import Arrays, ExportedModel
-from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits
+from serving.export.exported_model import Arrays, ExportedModel, fits
+from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits, option
 from serving.export.gates.metrics import measure
 from serving.export.onnx_session import answers
 from serving.export.progress import Progress, silent
@@ -81,16 +81,12 @@ def check_limits(limits: Limits, exported: ExportedModel, data: Dataset) -> None
         measured = measure(exported.task, found, found, labels)
     except GateRefused:
         return  # FP32's own gate says what is wrong
-    known = {*(RULES[one.metric][0] for one in measured), RULES[ROW_DIFFERENCE][0]}
+    known = {*(RULES[one.metric].limit for one in measured), RULES[ROW_DIFFERENCE].limit}
     if missing := [name for name in chosen if name not in known]:
-        options = ", ".join(sorted(map(_option, known)))
+        options = ", ".join(sorted(map(option, known)))
         raise UserError(
-            f"{_option(missing[0])} does not apply: that is not measured on this model and data; limits are {options}"
+            f"{option(missing[0])} does not apply: that is not measured on this model and data; limits are {options}"
         )
-
-
-def _option(limit: str) -> str:
-    return f"--{limit.replace('_', '-')}"
 
 
 def _digits(exported: ExportedModel) -> tuple[Dataset, Dataset]:
@@ -98,11 +94,7 @@ def _digits(exported: ExportedModel) -> tuple[Dataset, Dataset]:
     both = digits.digits()
     wanted = {name: values.shape[1:] for name, values in both[1].inputs.items()}
     taken = {tensor.name: tensor.shape for tensor in exported.inputs}
-    fits = taken.keys() == wanted.keys() and all(
-        len(shape) == len(taken[name]) and all(size in (-1, got) for size, got in zip(taken[name], shape, strict=True))
-        for name, shape in wanted.items()
-    )
-    if not fits:
+    if taken.keys() != wanted.keys() or not all(fits(taken[name], shape) for name, shape in wanted.items()):
         raise UserError(
             f"the data 'digits' is {_shapes_text(wanted)}, and this model takes {_shapes_text(taken)}: give its own"
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from serving.errors import UserError
 from serving.export.data.dataset import IMAGES, MAX_BYTES, ClassNames, Dataset
 from serving.export.data.texts import csv_rows
-from serving.export.exported_model import NUMPY_TYPES
+from serving.export.exported_model import NUMPY_TYPES, fits
 from serving.export.progress import Progress, Warn
 from serving.preprocessing import images
 from serving.preprocessing.containers import BadImage
@@ -76,8 +76,7 @@ def _the_input(folder: Path, inputs: tuple[Tensor, ...], preprocessing: ImagePre
             f"{folder} gives {preprocessing.input} alone, but the model takes {names}; give its inputs as .npz"
         )
     tensor, shape = inputs[0], preprocessing.shape
-    fits = len(tensor.shape) == 3 and all(size in (-1, got) for size, got in zip(tensor.shape, shape, strict=True))
-    if not fits or tensor.datatype not in ("FP32", "FP16"):
+    if not fits(tensor.shape, shape) or tensor.datatype not in ("FP32", "FP16"):
         raise UserError(
             f"{folder}: images become float {list(shape)}, but {tensor.name} is {tensor.datatype} "
             f"{list(tensor.shape)}; give its inputs as .npz"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.dataset import Dataset
-from serving.export.exported_model import NUMPY_TYPES
+from serving.export.exported_model import NUMPY_TYPES, fits
 from serving.repository import Tensor
 
 LABELS = "labels"
@@ -83,10 +83,13 @@ def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: 
     elif want != got:
         told = "text" if values.dtype.kind in "US" else got
         raise UserError(f"{path}: {tensor.name}: want {want}, got {told}{_cast(tensor.name, want, values)}")
-    fits = len(values.shape) == len(tensor.shape) + 1 and all(
-        size in (-1, length) for size, length in zip(tensor.shape, values.shape[1:], strict=True)
-    )
-    if not fits or len(values) != num_samples or num_samples < 1 or values.size == 0:
+    if (
+        not values.ndim
+        or not fits(tensor.shape, values.shape[1:])
+        or len(values) != num_samples
+        or num_samples < 1
+        or values.size == 0
+    ):
         rows = [str(num_samples) if num_samples else "n at least 1"]
         shape = ", ".join([*rows, *("any" if size == -1 else str(size) for size in tensor.shape)])
         raise UserError(

@@ -6,8 +6,7 @@ with NaN in it refuses, and the first number beyond its limit is the refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from serving.export.gates.custom import Metric, custom_checks
 from serving.export.gates.file import row_limit
 from serving.export.gates.limits import (
     ROUGH_ROWS,
-    ROW_DIFFERENCE,
     TOP1,
     AccuracyLost,
     AnswersDiffer,
@@ -56,17 +54,16 @@ def judge(
     `reference`: all outputs of FP32, or of the framework, on the same data, [n, …] each. `run` stands in for the plain CPU
     provider where another engine computes the variant (BF16): one batch of inputs -> all outputs.
     """
-    limits = limits or Limits()
-    runner = run or Session(name, model).run
-    found = _answers(name, runner, data.inputs, max_batch_size)
+    limits, candidate = limits or Limits(), _Candidate(name, model, max_batch_size, run)
+    found = candidate.answers(data.inputs)
     _check_comparable(name, found, reference, reference_name)
     checks = custom_checks(metric, reference, found, data.labels) if metric else []
     measured = measure(task, found, reference, data.labels, f"{data.name}: labels")
     checks += [limits.check(m.metric, m.value, m.reference, is_judged=m.is_judged) for m in measured]
     for check in checks:
-        _pass(name, check, reference_name)
-    default = ROUGH_ROWS if run else row_limit(model)
-    checks += _row_checks(name, runner, data.inputs, max_batch_size, partial(limits.row_check, default=default))
+        if problem := refusal(name, check, reference_name):
+            raise problem
+    checks += candidate.row_checks(data.inputs, limits)
     return Gate(
         basis=LABELS if any(m.metric == TOP1 for m in measured) else AGREEMENT,
         reference=reference_name,
@@ -80,10 +77,9 @@ def judge(
 
 def ungated(name: str, model: bytes, inputs: Arrays, max_batch_size: int, run: Run | None = None) -> Gate:
     """The record of a variant that nobody gave data for. It still has to answer, finitely and each row for itself."""
-    runner = run or Session(name, model).run
-    _check_finite(name, _answers(name, runner, inputs, max_batch_size), "its answers on made-up inputs")
-    default = ROUGH_ROWS if run else row_limit(model)
-    _row_checks(name, runner, inputs, max_batch_size, partial(Limits().row_check, default=default))
+    candidate = _Candidate(name, model, max_batch_size, run)
+    _check_finite(name, candidate.answers(inputs), "its answers on made-up inputs")
+    candidate.row_checks(inputs, Limits())
     return Gate(NOTHING, FP32, (), 0, "none", "", rows.batch_sizes(max_batch_size))
 
 
@@ -91,12 +87,11 @@ def untrained(
     name: str, model: bytes, reference: Outputs, inputs: Arrays, max_batch_size: int, run: Run | None = None
 ) -> Gate:
     """The record of random weights: how far from FP32, told without a limit, because nothing is right about them."""
-    runner = run or Session(name, model).run
-    found = _answers(name, runner, inputs, max_batch_size)
+    candidate = _Candidate(name, model, max_batch_size, run)
+    found = candidate.answers(inputs)
     _check_comparable(name, found, reference, FP32)
     checks = [Limits().check(m.metric, m.value, is_judged=False) for m in measure(OTHER, found, reference, None)]
-    default = ROUGH_ROWS if run else row_limit(model)
-    checks += _row_checks(name, runner, inputs, max_batch_size, partial(Limits().row_check, default=default))
+    checks += candidate.row_checks(inputs, Limits())
     data = Dataset("made-up inputs", inputs, None)
     sizes = rows.batch_sizes(max_batch_size)
     return Gate(UNTRAINED, FP32, tuple(checks), data.num_samples, data.name, data.digest, sizes)
@@ -104,7 +99,7 @@ def untrained(
 
 def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
     """What a check that did not pass is called; None where it passed."""
-    if check.has_passed and _is_finite(check):
+    if check.has_passed and abs(check.value) < float("inf"):  # a number that is only told has to be one all the same
         return None
     if check.metric == TOP1 and check.reference is not None and check.limit is not None:
         drop = round(check.reference - check.limit, 6)
@@ -114,25 +109,33 @@ def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
     return AnswersDiffer(name, check, reference_name)
 
 
-def _is_finite(check: Check) -> bool:
-    """A number that is only told has to be one all the same."""
-    return abs(check.value) < float("inf")
+class _Candidate:
+    """A variant as it will run. `run` None: on the plain CPU provider."""
 
+    def __init__(self, name: str, model: bytes, max_batch_size: int, run: Run | None) -> None:
+        self._name, self._max_batch_size = name, max_batch_size
+        self._run = run or Session(name, model).run
+        self._row_limit = ROUGH_ROWS if run else row_limit(model)
 
-def _pass(name: str, check: Check, reference_name: str) -> None:
-    if problem := refusal(name, check, reference_name):
-        raise problem
+    def answers(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """RowsDiffer where a batch fails whose first row alone does not."""
+        try:
+            return in_batches(self._run, inputs, self._max_batch_size, self._name)
+        except CannotRun as problem:
+            if problem.num_rows > 1:
+                in_batches(self._run, {key: values[:1] for key, values in inputs.items()}, 1, self._name)
+                raise RowsDiffer(self._name, problem.num_rows, f"it fails: {problem.reason}") from None
+            raise
 
-
-def _answers(name: str, run: Run, inputs: Arrays, max_batch_size: int) -> list[NDArray[Any]]:
-    """RowsDiffer where a batch fails whose first row alone does not."""
-    try:
-        return in_batches(run, inputs, max_batch_size, name)
-    except CannotRun as problem:
-        if problem.num_rows > 1:
-            in_batches(run, {key: values[:1] for key, values in inputs.items()}, 1, name)
-            raise RowsDiffer(name, problem.num_rows, f"it fails: {problem.reason}") from None
-        raise
+    def row_checks(self, inputs: Arrays, limits: Limits) -> list[Check]:
+        """RowsDiffer where a row depends on its batch by more than the limit; nothing where there are no batches."""
+        if not self._max_batch_size:
+            return []
+        difference, size = rows.largest_row_difference(self._name, self._run, inputs, self._max_batch_size)
+        check = limits.row_check(difference, self._row_limit)
+        if not check.has_passed:
+            raise RowsDiffer(self._name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
+        return [check]
 
 
 def _check_comparable(name: str, found: Outputs, reference: Outputs, reference_name: str) -> None:
@@ -147,16 +150,3 @@ def _check_comparable(name: str, found: Outputs, reference: Outputs, reference_n
 def _check_finite(name: str, outputs: Outputs, where: str) -> None:
     if count := sum(count_non_finite(values) for values in outputs):
         raise NonFinite(name, where, count)
-
-
-def _row_checks(
-    name: str, run: Run, inputs: Arrays, max_batch_size: int, judged: Callable[[float], Check]
-) -> list[Check]:
-    if not max_batch_size:
-        return []
-    difference, size = rows.largest_row_difference(name, run, inputs, max_batch_size)
-    check = judged(difference)
-    if not check.has_passed:
-        raise RowsDiffer(name, size, f"a row changes by {difference:.2g} (at most {check.limit:g})")
-    assert check.metric == ROW_DIFFERENCE
-    return [check]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import NamedTuple, Self
 
 from serving.documents.nearest import nearest
 from serving.errors import GateRefused, UserError
@@ -19,17 +19,25 @@ from serving.repository import Check
 TOP1 = "top1"
 ROW_DIFFERENCE = "row_difference"
 
-# metric -> (the limit's name, whether the metric has to be at least that)
-RULES: Mapping[str, tuple[str, bool]] = {
-    TOP1: ("max_drop", True),
-    "agreement": ("min_agreement", True),
-    "cosine_mean": ("min_cosine_mean", True),
-    "cosine_worst": ("min_cosine_worst", True),
-    "recall_at_10": ("min_recall_at_10", True),
-    "absolute_error": ("max_absolute_error", False),
-    "relative_error": ("max_relative_error", False),
-    "probability_difference": ("max_probability_difference", False),
-    ROW_DIFFERENCE: ("max_row_difference", False),
+
+class Rule(NamedTuple):
+    """`limit`: the name of a metric's limit, which the metric has to be at least where `is_minimum`, else at most."""
+
+    limit: str
+    is_minimum: bool
+    title: str  # of the metric, in a refusal
+
+
+RULES: Mapping[str, Rule] = {
+    TOP1: Rule("max_drop", True, TOP1),
+    "agreement": Rule("min_agreement", True, "the share of answers that agree"),
+    "cosine_mean": Rule("min_cosine_mean", True, "the mean cosine"),
+    "cosine_worst": Rule("min_cosine_worst", True, "the worst cosine"),
+    "recall_at_10": Rule("min_recall_at_10", True, "the share of the ten nearest neighbours that stayed"),
+    "absolute_error": Rule("max_absolute_error", False, "the largest difference"),
+    "relative_error": Rule("max_relative_error", False, "the largest relative difference"),
+    "probability_difference": Rule("max_probability_difference", False, "the largest change of a probability"),
+    ROW_DIFFERENCE: Rule("max_row_difference", False, "a row's dependence on its batch"),
 }
 
 # The measurements below are of all-MiniLM-L6-v2 with dynamic INT8 on 120 sentences, AVX-512 without VNNI (2026-11-21):
@@ -89,7 +97,7 @@ class Limits:
 
     def check(self, metric: str, value: float, reference: float | None = None, *, is_judged: bool = True) -> Check:
         """`is_judged` False: the number is told, without a limit, unless the user chose one."""
-        name, is_minimum = RULES[metric]
+        name, is_minimum, _ = RULES[metric]
         chosen: float | None = getattr(self, name)
         limit = DEFAULTS.get(name) if chosen is None else chosen
         if limit is not None and metric == TOP1 and reference is not None:
@@ -120,15 +128,12 @@ def _names() -> list[str]:
     return [field.name for field in fields(Limits)]
 
 
-# metric -> (what it is in words, the option that allows more or less)
-WORDS = {
-    "agreement": ("the share of answers that agree", "--min-agreement"),
-    "cosine_mean": ("the mean cosine", "--min-cosine-mean"),
-    "cosine_worst": ("the worst cosine", "--min-cosine-worst"),
-    "recall_at_10": ("the share of the ten nearest neighbours that stayed", "--min-recall-at-10"),
-    "absolute_error": ("the largest difference", "--max-absolute-error"),
-    "relative_error": ("the largest relative difference", "--max-relative-error"),
-}
+def option(limit: str) -> str:
+    return f"--{limit.replace('_', '-')}"
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
 
 _BETTER = "or give INT8 more and other rows to calibrate on"
 
@@ -169,12 +174,13 @@ class AnswersDiffer(GateRefused):
     """Answers further from the reference's than one of the limits allows. `check` has the numbers."""
 
     def __init__(self, name: str, check: Check, reference: str = "fp32") -> None:
-        words, option = WORDS.get(check.metric, (check.metric, ""))
+        rule = RULES.get(check.metric)
         side = "below" if check.is_minimum else "above"
-        told = f", {side} {check.limit:g}" if check.limit is not None else ", which is no number"
-        way_out = f"allow it with {option}" if option else "change the metric's limit"
+        beyond = f", {side} {check.limit:g}" if check.limit is not None else ", which is no number"
+        way_out = f"allow it with {option(rule.limit)}" if rule else "change the metric's limit"
         super().__init__(
-            f"{name} refused: {words} beside {spoken(reference)} is {check.value:.4g}{told}; {way_out}, {_BETTER}"
+            f"{name} refused: {rule.title if rule else check.metric} beside {spoken(reference)} is "
+            f"{check.value:.4g}{beyond}; {way_out}, {_BETTER}"
         )
         self.name, self.check, self.reference = name, check, reference
 

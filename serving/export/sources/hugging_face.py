@@ -49,6 +49,7 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
 
 def _checked(folder: Folder, options: SourceOptions) -> tuple[str, Sentences | None]:
     """What it is for, and how its sentences become vectors. Raises UserError for settings, weights or a tokenizer that lack."""
+    checks.refuse("hf", options)
     kind = _kind(folder, options.task)
     checks.refuse(_FINER[kind], options)
     sentences = hf_folder.read_sentences(folder, options.pooling, options.is_normalised) if kind == EMBEDDING else None

@@ -89,9 +89,7 @@ def _rows(module: Any, takes: Sequence[Port], options: SourceOptions, name: str)
         return examples.given(options.example, takes)
     reason: Exception | None = None
     examples.check_sizes(takes, options.image_size, options.max_length, name)
-    is_fixed = all(-1 not in port.dims for port in takes)
-    for attempt in range(1 if is_fixed else examples.NUM_ATTEMPTS):
-        rows = examples.made_up(takes, attempt, 3, options.image_size, options.max_length)
+    for rows in examples.attempts(takes, options, image_dims=3):
         try:
             _answers(module, rows, [port.name for port in takes])
         except Exception as error:  # whatever a layer's code raises

@@ -15,12 +15,12 @@ from pathlib import Path
 import onnx
 
 from serving.errors import UserError
-from serving.export.exported_model import ExportedModel, SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions, fits
 from serving.export.progress import Progress
 from serving.export.sources.checks import check_onnx
 from serving.export.sources.graphs.external_data import read_whole
 from serving.export.sources.graphs.onnx_model import Port, checked, opset_of, ports, upgraded
-from serving.export.sources.graphs.outputs import settled
+from serving.export.sources.graphs.outputs import listed, settled
 from serving.export.sources.graphs.runnable import RunnableGraph, runnable
 from serving.repository import CLASSIFICATION, Tensor
 from serving.repository.preprocessing import LAYOUTS, NCHW, NHWC, ImagePreprocessing, Preprocessing
@@ -34,7 +34,7 @@ def described(exported: ExportedModel, options: SourceOptions, name: str) -> Exp
     images = {tensor.name: dims for tensor in exported.inputs if (dims := _image(tensor, has_batch)) is not None}
     layouts = {input_name: _layout(input_name, dims, options, name) for input_name, dims in images.items()}
     if options.layout is not None and not images:
-        raise UserError(f"--layout does not apply to {name}: no input is an image, it takes {_listed(exported.inputs)}")
+        raise UserError(f"--layout does not apply to {name}: no input is an image, it takes {listed(exported.inputs)}")
     inputs = tuple(
         replace(tensor, layout=layouts.get(tensor.name) if len(tensor.shape) == 3 else None)
         for tensor in exported.inputs
@@ -42,7 +42,7 @@ def described(exported: ExportedModel, options: SourceOptions, name: str) -> Exp
     labels = options.labels
     if labels is not None and (exported.task != CLASSIFICATION or exported.outputs[0].shape[-1] != len(labels)):
         raise UserError(
-            f"--labels names {len(labels)} classes, and {name} gives {_listed(exported.outputs)}, task {exported.task}"
+            f"--labels names {len(labels)} classes, and {name} gives {listed(exported.outputs)}, task {exported.task}"
         )
     preprocessing = options.preprocessing
     if isinstance(preprocessing, ImagePreprocessing):
@@ -60,19 +60,19 @@ def check_preprocessing(how: Preprocessing | None, takes: Sequence[Port], name: 
     whole = [Tensor(port.name, port.datatype, port.dims) for port in takes]
     if dims is None:
         raise _of_another_input(how, whole, name)
-    if len(dims) not in (3, 4) or not any(_fits(replace(how, layout=layout), dims[-3:]) for layout in LAYOUTS):
+    if len(dims) not in (3, 4) or not any(fits(dims[-3:], replace(how, layout=layout).shape) for layout in LAYOUTS):
         raise _of_another_shape(how, whole, name)
 
 
 def _of_another_input(how: ImagePreprocessing, inputs: Sequence[Tensor], name: str) -> UserError:
     return UserError(
-        f"--preprocessing is for the input {how.input!r}, and {name} takes {_listed(inputs)}: "
+        f"--preprocessing is for the input {how.input!r}, and {name} takes {listed(inputs)}: "
         "images are three dimensions of FP32"
     )
 
 
 def _of_another_shape(how: ImagePreprocessing, inputs: Sequence[Tensor], name: str) -> UserError:
-    return UserError(f"--preprocessing makes {how.layout} images {list(how.shape)}, and {name} takes {_listed(inputs)}")
+    return UserError(f"--preprocessing makes {how.layout} images {list(how.shape)}, and {name} takes {listed(inputs)}")
 
 
 def _image(tensor: Tensor, has_batch: bool) -> tuple[int, ...] | None:
@@ -88,7 +88,7 @@ def _layout(input_name: str, dims: Sequence[int], options: SourceOptions, name: 
     """None where it is neither told nor certain."""
     how = options.preprocessing
     if isinstance(how, ImagePreprocessing) and how.input == input_name:
-        may_be = [layout for layout in LAYOUTS if _fits(replace(how, layout=layout), dims)]
+        may_be = [layout for layout in LAYOUTS if fits(dims, replace(how, layout=layout).shape)]
     else:
         how, may_be = None, [layout for layout, place in ((NCHW, 0), (NHWC, 2)) if dims[place] in _CHANNELS]
     if len(may_be) != 1:
@@ -98,10 +98,6 @@ def _layout(input_name: str, dims: Sequence[int], options: SourceOptions, name: 
             f"--layout {options.layout} does not fit {name}: an image is {list(dims)}, which is {may_be[0]}"
         )
     return may_be[0]
-
-
-def _fits(how: ImagePreprocessing, dims: Sequence[int]) -> bool:
-    return all(size in (-1, got) for size, got in zip(dims, how.shape, strict=True))
 
 
 def _fitting(
@@ -115,13 +111,9 @@ def _fitting(
         raise _of_another_input(preprocessing, inputs, name)
     dims = images[preprocessing.input]
     fitting = replace(preprocessing, layout=layouts[preprocessing.input] or preprocessing.layout)
-    if not _fits(fitting, dims):
+    if not fits(dims, fitting.shape):
         raise _of_another_shape(fitting, inputs, name)
     return fitting
-
-
-def _listed(tensors: Sequence[Tensor]) -> str:
-    return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors)
 
 
 _STEPS = 4

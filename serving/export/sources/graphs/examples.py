@@ -6,7 +6,7 @@ such inputs mean anything is not asked here. Rule: rows differ, so that a graph 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.npz import LABELS
-from serving.export.exported_model import NUMPY_TYPES, Arrays
+from serving.export.exported_model import NUMPY_TYPES, Arrays, SourceOptions, fits
 from serving.export.sources.graphs.onnx_model import Port
 
 NUM_ROWS = 8
@@ -54,6 +54,16 @@ def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | Non
             "--data or --example"
         )
     return {port.name: _values(port, (num_rows, *shapes[port.name]), random) for port in rows}
+
+
+def attempts(rows: Sequence[Port], options: SourceOptions, image_dims: int) -> Iterator[Arrays]:
+    """What a model is tried on, one after another: the user's rows alone, else made-up ones of other and other lengths."""
+    if options.example is not None:
+        yield given(options.example, rows, options.example_name)
+        return
+    is_fixed = all(-1 not in port.dims for port in rows)
+    for attempt in range(1 if is_fixed else NUM_ATTEMPTS):
+        yield made_up(rows, attempt, image_dims, options.image_size, options.max_length)
 
 
 def check_sizes(rows: Sequence[Port], edge: int | None, length: int | None, name: str) -> None:
@@ -129,12 +139,10 @@ def _fitting(port: Port, example: Arrays, where: str) -> NDArray[Any]:
     dims = port.dims
     if dims == (1,) and values.ndim == 1:  # one number per row
         values = values[:, np.newaxis]
-    if values.ndim != len(dims) + 1 or any(
-        size not in (-1, got) for size, got in zip(dims, values.shape[1:], strict=True)
-    ):
-        got = str(["n", *values.shape[1:]] if values.ndim else []).replace(
-            "'", ""
-        )  # how many rows is not what is wrong
+    if not values.ndim or not fits(dims, values.shape[1:]):
+        got = (
+            f"[{', '.join(map(str, ('n', *values.shape[1:])))}]" if values.ndim else "[]"
+        )  # any number of rows would do
         raise ShapeMismatch(f"input {port.name!r} of {where} has shape {got}, want {_wanted(port)}")
     dtype = dtype_of(port.datatype)
     if (port.datatype == "BYTES") != (values.dtype.kind in "OUS"):

@@ -103,7 +103,7 @@ def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], asked: str | None,
     if asked is None:
         return CLASSIFICATION if _probabilities(graph, outputs) else OTHER
     if asked in (CLASSIFICATION, EMBEDDING) and not scores:
-        raise UserError(f"{name} is no {asked}: no output is float [batch, n], it gives {_listed(outputs)}")
+        raise UserError(f"{name} is no {asked}: no output is float [batch, n], it gives {listed(outputs)}")
     return asked
 
 
@@ -165,5 +165,5 @@ def _declare(model: onnx.ModelProto, outputs: Sequence[Tensor], *, has_batch: bo
     model.graph.output.extend(ordered)
 
 
-def _listed(outputs: Sequence[Tensor]) -> str:
-    return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in outputs)
+def listed(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors)

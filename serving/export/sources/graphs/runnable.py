@@ -21,7 +21,7 @@ import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import Arrays, SourceOptions
+from serving.export.exported_model import Arrays, SourceOptions, fits
 from serving.export.gates.file import row_limit
 from serving.export.onnx_parts import nodes_of, tensors
 from serving.export.onnx_session import is_out_of_memory, opened, why_not_loaded, why_not_run
@@ -245,10 +245,7 @@ def _in_layout(options: SourceOptions, takes: Sequence[Port]) -> SourceOptions:
         return options
     images, dims = options.example[how.input], next((port.dims[-3:] for port in takes if port.name == how.input), ())
     last = np.moveaxis(images, 1, -1) if images.ndim == 4 else images
-    is_first, is_last = (
-        len(dims) == 3 and all(size in (-1, got) for size, got in zip(dims, values.shape[1:], strict=False))
-        for values in (images, last)
-    )
+    is_first, is_last = (len(dims) == 3 and fits(dims, values.shape[1:]) for values in (images, last))
     return replace(options, example={**options.example, how.input: last}) if is_last and not is_first else options
 
 
@@ -261,7 +258,7 @@ def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: 
     holds, tolerance = contents(graph), row_limit(content)
     inputs = tuple(replace(port, dims=port.dims[1:]) for port in ports(graph.graph.input, "input", name))
     reason: str | None = None
-    for rows in _rows(inputs, options, image_dims=3):
+    for rows in examples.attempts(inputs, options, image_dims=3):
         reason = trial.mixing(rows, tolerance)
         if reason is None or random_operators(graph):
             _check_repeats(trial, rows, graph, name)
@@ -281,7 +278,8 @@ def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, 
         model = batching.without_scalars(model)
     inputs, trial = ports(model.graph.input, "input", name), _trial(finished(model, name), options, name)
     reason: RunFailed | None = None
-    for rows in _rows(inputs, replace(options, example=_as_whole_inputs(options.example, inputs)), image_dims=4):
+    whole = replace(options, example=_as_whole_inputs(options.example, inputs))
+    for rows in examples.attempts(inputs, whole, image_dims=4):
         try:
             _check_repeats(trial, next(_each(rows)), model, name)
             alone = [trial.run(row) for row in _each(rows)]
@@ -307,15 +305,6 @@ def _check_repeats(trial: Trial, inputs: Arrays, model: onnx.ModelProto, name: s
 def _each(rows: Arrays) -> Iterator[Arrays]:
     for row in range(len(next(iter(rows.values())))):
         yield {name: np.asarray(values[row]) for name, values in rows.items()}
-
-
-def _rows(inputs: Sequence[Port], options: SourceOptions, *, image_dims: int) -> Iterator[Arrays]:
-    if options.example is not None:
-        yield examples.given(options.example, inputs, options.example_name)
-        return
-    is_fixed = all(-1 not in port.dims for port in inputs)
-    for attempt in range(1 if is_fixed else examples.NUM_ATTEMPTS):
-        yield examples.made_up(inputs, attempt, image_dims, options.image_size, options.max_length)
 
 
 def _is_of_whole_inputs(example: Arrays | None, takes: Sequence[Port]) -> bool:
