@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The reference pages that are made from the code: docs/settings.md, docs/cli.md and docs/endpoints.md.
+"""The reference pages that are made from the code: docs/settings.md, docs/cli.md, docs/endpoints.md
+and docs/limits.md.
 
     scripts/reference.py write      makes them anew
     scripts/reference.py check      exits 1 and names what is stale; writes nothing
 
-Rule: nobody edits what this writes; edit `serving/settings.py`, `serving/cli/` or `serving/gateway/endpoints.py`.
+Rule: nobody edits what this writes; edit `serving/settings.py`, `serving/cli/`, `serving/gateway/endpoints.py` or
+`serving/protocol/budget.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from serving import environment, settings  # noqa: E402
 from serving.cli import cli  # noqa: E402
 from serving.gateway.app import Gateway  # noqa: E402
 from serving.gateway.http.endpoint import Endpoint  # noqa: E402
+from serving.protocol.budget import LIMITS  # noqa: E402
 
 MADE = "<!-- Made by scripts/reference.py; edit the code instead. -->"
 
@@ -122,7 +125,28 @@ def _rows(endpoints: Sequence[Endpoint]) -> Iterator[str]:
         yield f"| `{method} {row.path}` | {what} | {f'`{row.scope}`' if row.scope else 'no key'} | {row.listener} |"
 
 
-PAGES = {"docs/settings.md": settings_page, "docs/cli.md": cli_page, "docs/endpoints.md": endpoints_page}
+def limits_page() -> str:
+    lines = [
+        MADE,
+        "# What one request may hold",
+        "",
+        "Counted before anything is made of its bytes, over HTTP and gRPC. More is 400, or 413 where it is a size; the error",
+        "names the limit and its value. None is a setting, because no model needs more; bounds on bodies, memory, connections",
+        "and times are [settings](settings.md). Data of JSON tensors is bounded by their shapes and by `limits.max_body_bytes`.",
+        "",
+        "| at most | of | because |",
+        "| --- | --- | --- |",
+        *(f"| {limit.most:,} | {limit.what} | {limit.reason} |" for limit in LIMITS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "docs/settings.md": settings_page,
+    "docs/cli.md": cli_page,
+    "docs/endpoints.md": endpoints_page,
+    "docs/limits.md": limits_page,
+}
 
 
 def stale() -> list[str]:

@@ -3,7 +3,7 @@
     python -m loadtest.bench.json_tensors --url 127.0.0.1:8000 --model digits-fp32 --shape 1,8,8 --max-rows 32
 
 asks a Triton that runs already for the same rows in JSON and in binary, and times the turning beside the look that JSON gets otherwise.
-`BINARY_FROM_BYTES` in `serving/gateway/http/infer.py` is what came of it. Nothing is judged here.
+`BINARY_FROM_BYTES` in `serving/gateway/http/body.py` is what came of it. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from serving.http_client import Connection, request_bytes
 from serving.measure.rounds import times
 from serving.protocol import v2
 
+MOST_BYTES = 64 * 2**20  # of tensors, as a gateway has it
 SECONDS = 0.5  # for each of the four times of a size
 
 
@@ -41,18 +42,19 @@ def main() -> int:
             raise SystemExit(f"{options.model} answered {answer.status}: {answer.body[:200].decode(errors='replace')}")
 
     print("      bytes   JSON ms  binary ms  turning ms  looking ms")
-    rows, tensors = 1, v2.JsonTensors()
+    rows = 1
     while rows <= options.max_rows:
         data = [random.gauss(0, 1) for _ in range(rows * prod(shape))]
         entry = {"name": options.input, "shape": [rows, *shape], "datatype": "FP32", "data": data}
         body = json.dumps({"inputs": [entry]}).encode()
-        binary = tensors.to_binary(body)
-        assert binary is not None
-        whole, length = b"".join((binary.head, *binary.tensors)), len(binary.head)
+        binary = v2.to_binary(body, len(body), MOST_BYTES)
+        [tensor] = binary.tensors
+        assert not isinstance(tensor, int)
+        whole, length = b"".join((binary.head, *tensor)), len(binary.head)
         found = [
             _ms(lambda body=body: ask(body, None)),  # type: ignore[misc]
             _ms(lambda body=whole, length=length: ask(body, length)),  # type: ignore[misc]
-            _ms(lambda body=body: tensors.to_binary(body)),  # type: ignore[misc]
+            _ms(lambda body=body: v2.to_binary(body, len(body), MOST_BYTES)),  # type: ignore[misc]
             _ms(lambda body=body: v2.check_head(body)),  # type: ignore[misc]
         ]
         print(f"{len(body):11}" + "".join(f"{ms:10.3f} " for ms in found))

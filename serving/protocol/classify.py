@@ -23,7 +23,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from serving.documents.nearest import nearest
 from serving.errors import BadRequest
 from serving.preprocessing.containers import BadImage
-from serving.protocol.json_values import require_few_values
+from serving.protocol.budget import require_few_values
 
 DEFAULT_TOP_K = 5
 IMAGE, TOP_K = "image", "top_k"

@@ -17,19 +17,14 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
-from serving.protocol import bounds
+from serving.protocol import budget
 from serving.protocol import protobuf_wire as wire
 from serving.protocol.v2 import BINARY_ONLY, DATATYPES, check_shape
-from serving.protocol.v2.datatypes import MAX_DIMENSIONS
 
 Chunk = bytes | memoryview
 INPUTS, RAW_INPUTS, RAW_OUTPUTS, CONTENTS, STREAMED = 5, 7, 6, 5, 2  # numbers of fields
 # What is left of a request once its tensors are taken out: names, shapes, parameters. Parsed, it takes up to thirty times as much memory;
 # the bound on it is a guess at what nobody needs.
-MAX_DESCRIPTION_BYTES = 2**20
-MAX_TEXTS = (
-    2**16
-)  # of a tensor that comes element by element: looking through them takes 0.02 s. A guess at what nobody needs
 FIELD_BYTES = 12  # of one number in a message, at most: a tag, and a varint of ten
 NUM_AT_ONCE = 65_536  # elements that become an array without a pause in which others get a turn
 # datatype -> (its field of InferTensorContents, how NumPy writes an element, in bytes)
@@ -82,17 +77,14 @@ def opened(message: bytes) -> Envelope:
     except wire.Malformed as error:
         raise errors.BadRequest(f"the message is not a ModelInferRequest: {error}") from None
     inputs = taken[INPUTS]
-    bounds.require_few_entries("inputs", len(inputs), bounds.MAX_INPUTS)
+    budget.INPUTS.check(len(inputs))
     described = len(rest) + sum(map(len, inputs))
     return Envelope(parsed(pb.ModelInferRequest, rest), inputs, taken[RAW_INPUTS], len(message), described)
 
 
 def parsed(kind: Any, message: bytes) -> Any:
     """A message of this kind. Raises BadRequest."""
-    if len(message) > MAX_DESCRIPTION_BYTES:
-        raise errors.BadRequest(
-            f"{kind.DESCRIPTOR.name} has more than {MAX_DESCRIPTION_BYTES} bytes beside its tensors"
-        )
+    budget.GRPC_DESCRIPTION_BYTES.check(len(message), kind.DESCRIPTOR.name)
     try:
         return kind.FromString(message)
     except DecodeError:
@@ -110,7 +102,7 @@ def translated(envelope: Envelope, *, is_streamed: bool = False) -> tuple[bytes,
             f"raw_input_contents has {len(raw)} tensors and there are {len(envelope.inputs)} inputs; it holds all of them or none"
         )
     inputs, blobs = [], []
-    bounds.require_few_entries("outputs", len(request.outputs), bounds.MAX_OUTPUTS)
+    budget.OUTPUTS.check(len(request.outputs))
     for index, message in enumerate(envelope.inputs):
         described, blob = _input(message, raw[index] if raw else None, envelope.size, f"inputs[{index}]")
         inputs.append(described)
@@ -213,10 +205,7 @@ def _input(message: memoryview, raw: memoryview | None, body_size: int, where: s
 
 def _count(tensor: Any, body_size: int, where: str) -> int:
     """How many elements its shape says."""
-    if len(tensor.shape) > MAX_DIMENSIONS:  # before they become a list
-        raise errors.BadRequest(
-            f"{where}: 'shape' has {len(tensor.shape)} dimensions; at most {MAX_DIMENSIONS} are taken here"
-        )
+    budget.DIMENSIONS.check(len(tensor.shape), f"{where}: 'shape'")  # before they become a list
     if tensor.datatype not in DATATYPES:
         raise errors.BadRequest(
             f"{where}: 'datatype' must be one of {', '.join(sorted(DATATYPES))}, not {tensor.datatype[:40]!r}"
@@ -235,7 +224,7 @@ def _typed(message: Chunk, tensor: Any, count: int, where: str) -> Chunk:
     if packed is not None and len(packed) == count * size:
         return packed
     if datatype == "BYTES":
-        bounds.require_few_entries(f"texts in {where}, which raw_input_contents may have", count, MAX_TEXTS)
+        budget.GRPC_TEXTS.check(count, where, "send them in raw_input_contents")
         try:
             wire.require_few_fields(message, count)
         except wire.Malformed as error:
@@ -275,7 +264,7 @@ def _packed(elements: Any, code: str, datatype: str, where: str) -> Iterator[byt
 
 def _parameters(given: Any, where: str) -> dict[str, Any]:
     """InferParameters as JSON has them."""
-    bounds.require_few_entries("parameters, over all levels", len(given), bounds.MAX_PARAMETERS + len(ONLY_HTTP))
+    budget.PARAMETERS.check(len(given) - len(ONLY_HTTP))
     made: dict[str, Any] = {}
     for name, parameter in given.items():
         kind = parameter.WhichOneof("parameter_choice")

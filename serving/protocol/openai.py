@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving import errors
 from serving.documents.nearest import nearest
-from serving.protocol.json_values import require_few_values
+from serving.protocol.budget import require_few_values
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"

@@ -26,7 +26,6 @@ Target = Callable[[bytes], None]
 MAX_TEXTS = MAX_IMAGES = 8
 MAX_TOKENS = 100
 FEW_ELEMENTS = 10**6  # for which Triton can make room whatever the body is
-TENSORS = v2.JsonTensors()
 
 
 class Finding(AssertionError):
@@ -54,6 +53,13 @@ def every(pairs: object, key: str) -> list[Any]:
     return [value for name, value in pairs if name == key] if isinstance(pairs, Pairs) else []
 
 
+def has_twice(value: object) -> bool:
+    """Whether an object in it has a key twice."""
+    if isinstance(value, Pairs):
+        return len({key for key, _ in value}) < len(value) or any(has_twice(one) for _, one in value)
+    return isinstance(value, list) and any(map(has_twice, value))
+
+
 def entries_of(request: object, key: str) -> list[Any]:
     return [entry for value in every(request, key) if isinstance(value, list) for entry in value]
 
@@ -67,12 +73,9 @@ def v2_head(data: bytes) -> None:
         checked = v2.check_head(data, size)
     except errors.RequestError:
         return
-    sent = data if checked.rewritten is None else checked.rewritten
-    if checked.rewritten is not None:
-        require(orjson.loads(data) == orjson.loads(sent), "what is sent on is another request")
-        again = v2.check_head(sent, max(size, len(sent)))
-        require(again.timeout_us == checked.timeout_us, "the time-out is another the second time")
-    request = read_independently(sent)
+    request = read_independently(data)
+    require(not data or request is not None, "what is no JSON is sent on")
+    require(not has_twice(request), "one key stands twice in an object")
     parameters = every(request, "parameters")
     for entry in entries_of(request, "inputs") + entries_of(request, "outputs"):
         parameters += every(entry, "parameters")
@@ -81,7 +84,7 @@ def v2_head(data: bytes) -> None:
     for entry in entries_of(request, "inputs"):
         for shape in every(entry, "shape"):
             if isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape):
-                room = max(size, len(sent), FEW_ELEMENTS)
+                room = max(size, FEW_ELEMENTS)
                 require(prod(shape) <= room, f"Triton makes room for {prod(shape)} elements")
     for own in every(request, "parameters"):
         for timeout in every(own, "timeout"):
@@ -93,32 +96,37 @@ def v2_explain(data: bytes) -> None:
         error = v2.explain(data, binary=binary)
         require(error is None or str(error), "a mistake without words")
     with suppress(errors.RequestError):
-        v2.require_json_outputs(data, {"y", "z"})
+        v2.require_json_outputs(v2.check_head(data).request, {"y", "z"})
 
 
 def v2_json_tensors(data: bytes) -> None:
     """Large JSON that becomes binary: the numbers are those that were sent, and nothing passes that `check_head` refuses."""
     try:
-        binary = TENSORS.to_binary(data)
+        binary = v2.to_binary(data, len(data), 16 * max(1, len(data)))
     except errors.RequestError:
         return
-    if binary is None:
-        return
-    checked = v2.check_head(data)
-    require(checked.timeout_us == binary.timeout_us, "the time-out is another in binary")
+    request = read_independently(data)
+    require(request is not None, "what is no JSON is sent on")
+    require(not has_twice(request), "one key stands twice in an object")
+    require(v2.check_head(data).timeout_us == binary.checked.timeout_us, "the time-out is another in binary")
     inputs = orjson.loads(data)["inputs"]
     described = orjson.loads(binary.head)["inputs"]
     tensors = iter(binary.tensors)
     for said, made in zip(inputs, described, strict=True):
-        if "binary_data_size" not in made.get("parameters", {}):
-            require(made["data"] == said["data"], "what stays JSON is another")
+        tensor = next(tensors)
+        if isinstance(tensor, int):
+            require("data" not in said, "data are taken for a binary tensor")
             continue
-        blob = next(tensors)
+        blob = b"".join(tensor)
         require(len(blob) == made["parameters"]["binary_data_size"], "a size is wrong")
-        kind = {"FP32": "<f4", "FP64": "<f8"}.get(said["datatype"]) or _integer(said["datatype"])
+        if said["datatype"] == "BYTES":
+            texts = [text.encode() for text in _flat(said["data"])]
+            require(blob == b"".join(len(text).to_bytes(4, "little") + text for text in texts), "the texts are others")
+            continue
+        kind = {"BOOL": "|b1", "FP32": "<f4", "FP64": "<f8"}.get(said["datatype"]) or _integer(said["datatype"])
         numbers = list(_flat(said["data"]))
         with np.errstate(over="ignore"):
-            wide = np.array(numbers, np.float64 if kind[1] == "f" else object)
+            wide = np.array(numbers, np.float64 if kind[-2] == "f" else object)
             require(wide.astype(kind).tobytes() == blob, "the numbers are others")
     require(next(tensors, None) is None, "a tensor too many")
 

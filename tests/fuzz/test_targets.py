@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving.protocol import v2
-from serving.protocol.v2 import Binary, JsonTensors
+from serving.protocol.v2 import Binary, Head
 from tests.fuzz.seeds import WORDS, seeds
 from tests.fuzz.targets import TARGETS, Finding, v2_head, v2_json_tensors
 
@@ -89,7 +89,7 @@ def test_what_was_once_found_is_found_no_more(file: Path) -> None:
 
 def test_the_targets_would_find_something(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that looks at nothing lets these pass, and each is seen."""
-    monkeypatch.setattr("serving.protocol.v2.check_head", lambda head, size=None: v2.Head())
+    monkeypatch.setattr("serving.protocol.v2.check_head", lambda head, size=None: v2.Head({}))
     for bad in (
         b'{"inputs":[{"parameters":{"\\u0053hared_memory_region":"r"}}]}',
         b'{"inputs":[{"shape":[100000,100000]}]}',
@@ -102,7 +102,7 @@ def test_the_targets_would_find_something(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_target_of_json_tensors_would_find_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     head = b'{"inputs":[{"name":"x","parameters":{"binary_data_size":4}}]}'
-    wrong = Binary(head, [bytes(4)], None)
-    monkeypatch.setattr(JsonTensors, "to_binary", lambda self, body: wrong)
+    wrong = Binary(head, Head({}), [[bytes(4)]])
+    monkeypatch.setattr("serving.protocol.v2.to_binary", lambda *_: wrong)
     with pytest.raises(Finding, match="the numbers are others"):
         v2_json_tensors(b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}')

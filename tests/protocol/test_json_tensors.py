@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -11,16 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.errors import BadRequest, RequestError, Unsupported
-from serving.protocol import v2
+from serving.errors import BadRequest, RequestError, TooLarge, Unsupported
+from serving.protocol import json_arrays, v2
 
 
 def request(**entry: Any) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2.5], **entry}]}
 
 
-def converted(value: object) -> v2.Binary | None:
-    return v2.JsonTensors().to_binary(value if isinstance(value, bytes) else json.dumps(value).encode())
+def converted(value: object, most_bytes: int = 2**26) -> tuple[v2.Binary, list[bytes]]:
+    """And its tensors, each in one."""
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    binary = v2.to_binary(body, len(body), most_bytes)
+    return binary, [b"".join(tensor) for tensor in binary.tensors if not isinstance(tensor, int)]
 
 
 DTYPES = {
@@ -35,15 +39,14 @@ def test_numbers_become_the_bytes_that_numpy_makes_of_them(datatype: str, is_nes
     low, high = v2.INTEGER_RANGES.get(datatype, (-3.25e38, 3.25e38))
     numbers = [low, high, 0, 1, 7, 100]
     data = [numbers[:3], numbers[3:]] if is_nested else numbers
-    binary = converted(request(datatype=datatype, shape=[2, 3], data=data))
-    assert binary is not None
-    assert binary.tensors == [np.array(numbers, DTYPES[datatype]).tobytes()]
+    binary, tensors = converted(request(datatype=datatype, shape=[2, 3], data=data))
+    assert tensors == [np.array(numbers, DTYPES[datatype]).tobytes()]
     [entry] = orjson.loads(binary.head)["inputs"]
     assert entry == {
         "name": "x",
         "shape": [2, 3],
         "datatype": datatype,
-        "parameters": {"binary_data_size": len(binary.tensors[0])},
+        "parameters": {"binary_data_size": len(tensors[0])},
     }
 
 
@@ -53,33 +56,65 @@ def test_numbers_become_the_bytes_that_numpy_makes_of_them(datatype: str, is_nes
     )
 )
 def test_fp32_is_rounded_once_from_double(numbers: list[float]) -> None:
-    binary = converted(request(shape=[len(numbers)], data=numbers))
-    assert binary is not None
+    _, tensors = converted(request(shape=[len(numbers)], data=numbers))
     with np.errstate(over="ignore"):
-        assert binary.tensors == [np.array(numbers, np.float64).astype(np.float32).tobytes()]
+        assert tensors == [np.array(numbers, np.float64).astype(np.float32).tobytes()]
 
 
 def test_everything_else_of_the_request_is_kept() -> None:
     body = {
         "id": "é",
         "parameters": {"timeout": 9, "mine": [1]},
-        **request(parameters={"mine": 2}),
+        **request(),
         "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
         "other": {"a": None},
     }
     body["inputs"].append({"name": "t", "shape": [1], "datatype": "BYTES", "data": ["ü"]})
-    binary = converted(body)
-    assert binary is not None
-    assert binary.timeout_us == 9
-    assert len(binary.tensors) == 1
+    binary, tensors = converted(body)
+    assert binary.checked.timeout_us == 9
+    assert tensors == [np.array([1, 2.5], "<f4").tobytes(), b"\2\0\0\0" + "ü".encode()]
     sent = orjson.loads(binary.head)
-    assert sent["inputs"][0]["parameters"] == {"mine": 2, "binary_data_size": 8}
-    assert sent["inputs"][1] == body["inputs"][1]
+    assert [entry["parameters"] for entry in sent["inputs"]] == [{"binary_data_size": 8}, {"binary_data_size": 6}]
     assert {k: v for k, v in sent.items() if k != "inputs"} == {k: v for k, v in body.items() if k != "inputs"}
 
 
 @pytest.mark.parametrize(
-    "stays",
+    ("elements", "expected"),
+    [
+        ('["a","ü\\n","\\u00e9"]', ["a", "ü\n", "é"]),
+        (' [ "a" , [ "b\\"]" ] , ["[,"] ] ', ["a", 'b"]', "[,"]),
+        ("[]", []),
+        ('["","\\\\"]', ["", "\\"]),
+    ],
+)
+@pytest.mark.parametrize("piece", [4, 5, 7, 2**17])
+def test_texts_become_their_bytes_behind_their_lengths(
+    monkeypatch: pytest.MonkeyPatch, elements: str, expected: list[str], piece: int
+) -> None:
+    monkeypatch.setattr(json_arrays, "PIECE_BYTES", piece)
+    body = f'{{"inputs":[{{"data":{elements},"name":"t","shape":[{len(expected)}],"datatype":"BYTES"}}]}}'
+    _, tensors = converted(body.encode())
+    assert tensors == [b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for text in expected)]
+
+
+def test_truth_values_become_bytes() -> None:
+    _, tensors = converted(request(datatype="BOOL", shape=[4], data=[True, [False], 1, 0]))
+    assert tensors == [b"\1\0\1\0"]
+
+
+def test_tensors_that_came_in_binary_keep_their_place() -> None:
+    there = {"name": "b", "shape": [1], "datatype": "FP16", "parameters": {"binary_data_size": 2}}
+    body = {"inputs": [there, *request()["inputs"], there | {"name": "c"}]}
+    binary, tensors = converted(b" \n" + json.dumps(body).encode() + b" " * 100)
+    assert [tensor if isinstance(tensor, int) else "made" for tensor in binary.tensors] == [2, "made", 2]
+    assert tensors == [np.array([1, 2.5], "<f4").tobytes()]
+
+
+ENTRY = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":%b}]}'
+
+
+@pytest.mark.parametrize(
+    "bad",
     [
         b"",
         b"no",
@@ -87,31 +122,50 @@ def test_everything_else_of_the_request_is_kept() -> None:
         b"{}",
         b'{"inputs":3}',
         b'{"inputs":[3]}',
-        b'{"inputs":[]}',
-        b'\xef\xbb\xbf{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}',
-        b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[NaN]}]}',
+        b"\xef\xbb\xbf" + ENTRY % b"[1]",
+        ENTRY % b"[NaN]",
+        ENTRY % b"[1" + b"0" * 400 + b"]",
+        ENTRY % b"[1]]",
+        ENTRY % b"[1,]",
+        ENTRY % b"[,1]",
+        ENTRY % b"[[1]",
+        ENTRY % b"[1",
+        ENTRY % b'["a"',
+        ENTRY % b'["a',
         b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}],"inputs":[]}',
         b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1],"data":[2]}]}',
         b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}],"id":"\xff"}',
-        request(data=[True, 1]),
+        b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}],"data":[1]}',
         request(data=["1", 2]),
         request(data=[None, 2]),
+        request(data=[{"a": [1]}, 2]),
         request(data=3),
-        request(data=[1e400, 2]),
         request(datatype="INT32", data=[1.0, 2]),
         request(datatype="UINT8", data=[-1, 2]),
         request(datatype="UINT64", data=[2**64, 2]),
-        request(datatype="BYTES", data=["a", "b"]),
-        request(datatype="BOOL", data=[True, False]),
+        request(datatype="BYTES", data=["a", 1]),
+        request(datatype="BYTES", data=["a"]),
+        request(datatype="BYTES", data=["a", "b", "c"]),
+        request(datatype="BOOL", data=[True, 2]),
+        request(datatype="BOOL", data=[True, None]),
         request(datatype="FP16"),
         request(datatype=["FP32"]),
         request(parameters={"binary_data_size": 8}),
         {"inputs": request()["inputs"] * 300},
-        b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":' + b"[" * 3000 + b"]" * 3000 + b"}]}",
+        ENTRY % (b"[" * 3000 + b"]" * 3000),
+        ENTRY % (b"[" * 200 + b"1" + b"]" * 200),
     ],
 )
-def test_what_is_no_tensor_of_numbers_or_has_to_be_explained_stays_json(stays: object) -> None:
-    assert converted(stays) is None
+@pytest.mark.parametrize("piece", [3, 2**17])
+def test_what_is_no_request_is_the_clients_mistake(monkeypatch: pytest.MonkeyPatch, bad: object, piece: int) -> None:
+    monkeypatch.setattr(json_arrays, "PIECE_BYTES", piece)
+    with pytest.raises(BadRequest):
+        converted(bad)
+
+
+def test_tensors_of_more_bytes_than_a_body_may_have_are_not_made() -> None:
+    with pytest.raises(TooLarge, match="more than 15 bytes"):
+        converted(request(datatype="FP64"), 15)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +177,7 @@ def test_what_is_no_tensor_of_numbers_or_has_to_be_explained_stays_json(stays: o
         (request(shape=[-1, 2]), BadRequest, "0 or more"),
         (request(shape=[9999, 9999]), BadRequest, "more than a body of"),
         (request(shape=[9] * 1_000), BadRequest, "1000 dimensions"),
-        (request(shape=[9] * 1_000_000), BadRequest, "more than 65536 values"),
+        (request(shape=[9] * 300_000), BadRequest, "more than 65536 JSON values"),
         (request(datatype="UINT8", data=[1, 256]), BadRequest, "256 is outside UINT8's 0…255"),
         (request(datatype="INT16", data=[-(2**15) - 1, 0]), BadRequest, "outside INT16"),
         (request(parameters={"shared_memory_region": "r"}), BadRequest, "shared memory"),
@@ -138,25 +192,41 @@ def test_what_must_not_reach_triton_is_refused_on_this_way_too(bad: object, kind
     assert said in str(error.value)
 
 
-def test_after_a_refusal_that_somebody_still_holds_the_next_request_is_converted() -> None:
-    """A parser serves nobody while anything of its last document is alive, and an error holds the frames that it passed."""
-    tensors = v2.JsonTensors()
-    with pytest.raises(BadRequest) as held:
-        tensors.to_binary(json.dumps(request(data=[1])).encode())
-    assert tensors.to_binary(json.dumps(request()).encode()) is not None
-    assert held.value
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(alphabet='a"[],\\{}:é', max_size=4),
+    st.lists,
+    max_leaves=12,
+)
 
 
-VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False), st.lists, max_leaves=12)
-
-
-@given(VALUES, st.sampled_from([*DTYPES, "BOOL", "BYTES"]), st.lists(st.integers(-1, 5), max_size=3))
-def test_what_is_converted_would_have_been_in_order_as_json(data: object, datatype: str, shape: list[int]) -> None:
-    body = json.dumps(request(data=data, datatype=datatype, shape=shape)).encode()
-    try:
-        binary = v2.JsonTensors().to_binary(body)
-    except RequestError:
-        binary = None
-    if binary is not None:
+@given(
+    VALUES,
+    st.sampled_from([*DTYPES, "BOOL", "BYTES"]),
+    st.lists(st.integers(-1, 5), max_size=3),
+    st.sampled_from([3, 8, 2**17]),
+    st.sampled_from([None, 1]),
+)
+def test_what_is_converted_would_have_been_in_order_as_json(
+    data: object, datatype: str, shape: list[int], piece: int, indent: int | None
+) -> None:
+    body = json.dumps(request(data=data, datatype=datatype, shape=shape), indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(RequestError):
+        patch.setattr(json_arrays, "PIECE_BYTES", piece)
+        converted(body)
         v2.check_head(body)
         assert v2.explain(body, binary=False) is None
+
+
+@given(st.lists(st.integers(-128, 127), max_size=20), st.integers(1, 40), st.booleans(), st.sampled_from([None, 1]))
+def test_wherever_pieces_end_the_numbers_are_the_same(
+    numbers: list[int], piece: int, is_nested: bool, indent: int | None
+) -> None:
+    data: Any = [[[number]] for number in numbers] if is_nested else numbers
+    body = json.dumps(request(datatype="INT8", shape=[len(numbers)], data=data), indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_arrays, "PIECE_BYTES", piece)
+        assert b"".join(converted(body)[1]) == np.array(numbers, "i1").tobytes()

@@ -114,7 +114,7 @@ class GrpcInfer:
         else:
             head, blobs = grpc_v2.translated(envelope, is_streamed=is_streamed)
         checked = v2.check_head(head, envelope.size)
-        return head if checked.rewritten is None else checked.rewritten, blobs, checked.timeout_us
+        return head, blobs, checked.timeout_us
 
 
 async def _shielded(inferring: Coroutine[Any, Any, Reply], exchange: Exchange, context: Any) -> Reply:

@@ -26,7 +26,7 @@ from serving.gateway.grpc.streams import Streams
 from serving.gateway.models import metadata, statistics
 from serving.gateway.models.loading import Action, Loading
 from serving.gateway.triton_words import worded
-from serving.protocol.bounds import MAX_PARAMETERS, require_few_entries
+from serving.protocol.budget import PARAMETERS
 from serving.protocol.grpc_descriptors import HEALTH
 from serving.protocol.grpc_v2 import parsed
 
@@ -223,7 +223,7 @@ class Service:
         require_name(self._caller(context, ADMIN), request.model_name, self._catalogue.fleet)
         if not self._admin_here:
             metadata.refuse_load(request.model_name)
-        require_few_entries("parameters", len(request.parameters), MAX_PARAMETERS)
+        PARAMETERS.check(len(request.parameters))
         given = {name: _value(parameter) for name, parameter in request.parameters.items()}
         await self._loading.change(request.model_name, action, orjson.dumps({"parameters": given}))
 

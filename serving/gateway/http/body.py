@@ -6,6 +6,7 @@ What v2 allows is in `serving/protocol/v2/`. Rule: a size is looked at before wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.responses import Receive
 from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.request.request_headers import wait_s
+from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import v2
 
@@ -66,47 +68,64 @@ async def _read_rest(chunks: Chunks, receive: Receive, limit: int) -> None:
 
 
 # JSON of this size or more goes on as binary tensors: at 10 kB that takes the gateway 0.01 ms longer than looking through it, from 20 kB on
-# no longer, and spares Triton 5 µs per kB (python -m loadtest.bench.json_tensors, float32, 2-core x86-64). Not on a thread: Python's lock
-# would be held there just as long.
+# no longer, and spares Triton 5 µs per kB (python -m loadtest.bench.json_tensors, float32, 2-core x86-64).
 BINARY_FROM_BYTES = 8 * 1024
+READ_HERE_BYTES = (
+    256 * 1024
+)  # of JSON: takes 1.5 ms; more is read on a thread, in pieces between which others have their turn
 
 
 class Checked(NamedTuple):
-    """The JSON part, all chunks, the length of the JSON part where tensors follow, and `timeout` in microseconds."""
+    """The JSON part, all chunks, the length of the JSON part where tensors follow, and what is known of the request."""
 
     head: bytes
-    chunks: Chunks
+    chunks: Sequence[bytes | memoryview]
     header_length: int | None
-    timeout_us: int | None
+    known: v2.Head
 
 
 class V2Body:
-    def __init__(self) -> None:
-        self._json_tensors = v2.JsonTensors()
+    """`most_bytes`: of the tensors of one request."""
 
-    def check(self, chunks: Chunks, length: bytes | None, binary_only: frozenset[str]) -> Checked:
-        """`length`: of the header Inference-Header-Content-Length; `binary_only`: outputs that JSON cannot hold. Raises RequestError."""
+    def __init__(self, threads: Threads, most_bytes: int) -> None:
+        self._threads = threads
+        self._most_bytes = most_bytes
+
+    async def check(self, chunks: Chunks, length: bytes | None, route: Route) -> Checked:
+        """`length`: of the header Inference-Header-Content-Length. Raises RequestError."""
         size = sum(map(len, chunks))
         header_length = None if length is None else v2.inference_header_length(length, size)
         if size == 0:
             raise errors.BadRequest("the request has no body; send a v2 inference request in JSON")
-        if header_length is None and len(chunks) > 1:
-            chunks = [b"".join(chunks)]
-        if header_length is None and size >= BINARY_FROM_BYTES:
-            binary = self._json_tensors.to_binary(chunks[0])
-            if binary is not None:
-                if binary_only:
-                    v2.require_json_outputs(binary.head, binary_only)
-                return Checked(binary.head, [binary.head, *binary.tensors], len(binary.head), binary.timeout_us)
-        head = chunks[0] if header_length is None else _first(chunks, header_length)
-        checked = v2.check_head(head, size)
-        if checked.rewritten is not None:
-            rest = [] if header_length is None else [b"".join(chunks)[len(head) :]]
-            head, chunks = checked.rewritten, [checked.rewritten, *rest]
-            header_length = None if header_length is None else len(head)
-        if binary_only and head:
-            v2.require_json_outputs(head, binary_only)
-        return Checked(head, chunks, header_length, checked.timeout_us)
+        head_size = size if header_length is None else header_length
+        if head_size < BINARY_FROM_BYTES:
+            head = _first(chunks, head_size)
+            checked = Checked(
+                head, [head] if header_length is None else chunks, header_length, v2.check_head(head, size)
+            )
+        else:
+            read = partial(self._in_binary, chunks, head_size, size)
+            checked = read() if head_size <= READ_HERE_BYTES else await self._threads.run(read)
+        if route.binary_only and checked.head:
+            v2.require_json_outputs(checked.known.request, route.binary_only)
+        return checked
+
+    def _in_binary(self, chunks: Chunks, head_size: int, size: int) -> Checked:
+        head = _first(chunks, head_size)
+        binary = v2.to_binary(head, size, self._most_bytes)
+        rest, at = memoryview(b"".join(chunks)[head_size:]), 0
+        made: list[bytes | memoryview] = [binary.head]
+        for tensor in binary.tensors:
+            if isinstance(tensor, int):
+                made.append(rest[at : at + tensor])
+                at += tensor
+            else:
+                made += tensor
+        if at != len(rest):
+            raise errors.BadRequest(
+                f"the inputs say that {at} bytes of tensors follow the JSON part, and {len(rest)} do"
+            )
+        return Checked(binary.head, made, len(binary.head), binary.checked)
 
 
 def _first(chunks: Chunks, length: int) -> bytes:

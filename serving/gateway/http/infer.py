@@ -25,18 +25,18 @@ class Infer(Surface):
         super().__init__(inference)
         self._max_body_bytes = limits.max_body_bytes
         self._threads = threads
-        self._body = V2Body()
+        self._body = V2Body(threads, limits.max_body_bytes)
 
     async def handle(self, exchange: HttpExchange) -> Response:
         headers = exchange.headers
         route = exchange.route = self.inference.routes.find(exchange.scope["path"], headers, exchange.caller)
         limit = int(min(self._max_body_bytes, route.max_body_bytes))
         chunks = await read_body(headers, exchange.receive, limit, self._threads)
-        head, chunks, header_length, timeout_us = self._body.check(
-            chunks, headers.get(b"inference-header-content-length"), route.binary_only
+        head, content, header_length, known = await self._body.check(
+            chunks, headers.get(b"inference-header-content-length"), route
         )
-        longest_s = inf if timeout_us is None else timeout_us / 1e6
-        choice, _, answer, _, _ = await exchange.infer(route, head, chunks, header_length, longest_s)
+        longest_s = inf if known.timeout_us is None else known.timeout_us / 1e6
+        choice, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
         body, length = client_body(answer, choice.rename)
         more = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
         if len(body) >= MIN_BYTES and b"accept-encoding" in headers:

@@ -15,7 +15,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.metrics import Metrics, Series
 from serving.gateway.request.request_headers import Headers
-from serving.protocol.bounds import most_bytes
+from serving.protocol.budget import most_bytes
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
 

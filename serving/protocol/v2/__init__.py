@@ -1,7 +1,7 @@
 """The Open Inference Protocol v2 over HTTP, without I/O: bytes in, values and errors out.
 
-What must be known of a request before Triton sees it is in `head.py`, which runs on every request; `json_tensors.py` turns large JSON
-into the binary extension; `explain.py` finds what was wrong once Triton gave up. Tensors in binary form are never looked into.
+What must be known of a request before Triton sees it is in `head.py`, which runs on every request; `json_tensors.py` turns large
+JSON into the binary extension; `explain.py` finds what was wrong once Triton gave up. Tensors in binary form are never looked into.
 """
 
 from serving.protocol.v2.datatypes import BINARY_ONLY, DATATYPES, INTEGER_RANGES, check_shape
@@ -15,7 +15,7 @@ from serving.protocol.v2.head import (
     require_json_outputs,
     rows_and_length,
 )
-from serving.protocol.v2.json_tensors import Binary, JsonTensors
+from serving.protocol.v2.json_tensors import Binary, to_binary
 from serving.protocol.v2.parameters import SEQUENCE_PARAMETERS, check_parameters, json_type
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "SEQUENCE_PARAMETERS",
     "Binary",
     "Head",
-    "JsonTensors",
     "check_head",
     "check_parameters",
     "check_shape",
@@ -36,4 +35,5 @@ __all__ = [
     "parse",
     "require_json_outputs",
     "rows_and_length",
+    "to_binary",
 ]

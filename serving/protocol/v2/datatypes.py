@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from serving.errors import BadRequest
+from serving.protocol.budget import DIMENSIONS
 
 # Triton 2.51 narrows these silently when they come as JSON (UINT8 300 becomes 44); wider ones it refuses itself.
 INTEGER_RANGES: dict[str, tuple[int, int]] = {
@@ -27,7 +28,6 @@ DATATYPES = frozenset({*INTEGER_RANGES, "BOOL", "FP16", "FP32", "FP64", "BF16", 
 HOLDS: dict[str, set[type]] = {"BOOL": {bool, int}, "BYTES": {str}, "FP32": {int, float}, "FP64": {int, float}}
 BINARY_ONLY = frozenset({"FP16", "BF16"})  # Triton carries them in the binary extension only
 MAX_DIMENSION = 2**31 - 1  # Triton's own configurations hold no larger one
-MAX_DIMENSIONS = 64  # twice what NumPy 1 holds, in which the embedded backend hands tensors over; the product of millions takes minutes
 
 
 def check_shape(shape: object, body_size: int, where: str) -> list[int]:
@@ -36,8 +36,8 @@ def check_shape(shape: object, body_size: int, where: str) -> list[int]:
     Triton 2.51 makes room for a JSON tensor by its shape before it looks at the data: `[4294967297, 4]` in a request of 90 bytes
     kills it. Every element takes a byte at least, in JSON and in binary. Raises BadRequest.
     """
-    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
-        raise BadRequest(f"{where}: 'shape' has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are taken here")
+    if isinstance(shape, list) and len(shape) > DIMENSIONS.most:
+        DIMENSIONS.check(len(shape), f"{where}: 'shape'")
     if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
         raise BadRequest(f"{where}: 'shape' must be an array of whole numbers, 0 or more, not {str(shape)[:80]}")
     if max(shape, default=0) > MAX_DIMENSION:

@@ -1,161 +1,165 @@
-"""Turns the numbers of a large JSON request into the binary extension, because Triton reads JSON slowly.
+"""Turns JSON tensors of a large request into the binary extension, because Triton reads JSON slowly and parsers hold everybody up.
 
-simdjson hands arrays of numbers over as buffers, without an object per element. FP32 is rounded from double, as Triton does it. BYTES
-and BOOL stay JSON, and so does a request that has something to explain: `check_head` and `explain` say what. Rule: what this lets
-pass must be what those let pass.
+Numbers, truth values and texts go piece by piece (`json_arrays.py`), never as objects all at once; FP32 is rounded from double, as Triton
+does it. What is left of the JSON is read as that of a small request (`head.py`). Rule: what this lets pass must be what `check_head` and
+`explain` let pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
 import orjson
-import simdjson
 
-from serving.errors import BadRequest, RequestError
-from serving.protocol.bounds import MAX_MEMBERS, MAX_OUTPUTS, require_bounded, require_parsable
-from serving.protocol.v2.datatypes import INTEGER_RANGES, check_shape
-from serving.protocol.v2.explain import wrong_count
-from serving.protocol.v2.head import check_names, check_numbers
-from serving.protocol.v2.parameters import check_parameters
+from serving.errors import BadRequest, RequestError, TooLarge
+from serving.protocol import json_arrays
+from serving.protocol.budget import TEXTS, require_few
+from serving.protocol.json_arrays import Array, Kind, Text, Unreadable
+from serving.protocol.v2.datatypes import HOLDS, INTEGER_RANGES
+from serving.protocol.v2.explain import described, mistake_in, wrong_count
+from serving.protocol.v2.head import Head, check_request, parse
+from serving.protocol.v2.parameters import json_type
 
-KEPT_BYTES = 4 * 2**20  # a parser keeps room for the largest body it has read, about three times its size
-MAX_FOUND = 256  # inputs, or keys of an object: each is found by looking at those before it; more stay JSON
-MAX_ENTRIES = MAX_OUTPUTS  # of one list or object that is no data
-MAX_DEPTH = 16  # levels of what is no data; more stay JSON
-BUFFERS = {"FP32": ("d", "f8"), "FP64": ("d", "f8")} | {
-    name: ("u", "u8") if name.startswith("U") else ("i", "i8") for name in INTEGER_RANGES
-}
-ELEMENTS = {"FP32": "<f4", "FP64": "<f8"} | {
+KINDS: dict[str, Kind] = {"FP32": "d", "FP64": "d", "BOOL": "i"}
+KINDS.update((name, "u" if name.startswith("U") else "i") for name in INTEGER_RANGES)
+ELEMENTS = {"FP32": "<f4", "FP64": "<f8", "BOOL": "<i1"} | {
     name: f"<{'u' if name.startswith('U') else 'i'}{int(name.lstrip('UINT')) // 8}" for name in INTEGER_RANGES
 }
+RANGES = INTEGER_RANGES | {"BOOL": (0, 1)}
+Chunks = list[Text]
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A request in the binary extension: its JSON part, its tensors in their order, and the client's `timeout_us`."""
+    """A request in the binary extension: its JSON part, what is known of it, and its tensors in their order.
+
+    A tensor that came in binary is the number of its bytes.
+    """
 
     head: bytes
-    tensors: list[bytes]
-    timeout_us: int | None
+    checked: Head
+    tensors: list[Chunks | int]
 
 
-class _Stays(Exception):
-    """JSON as it came is the way."""
+def to_binary(head: bytes, body_size: int, most_bytes: int) -> Binary:
+    """`head`: the JSON part of a body of `body_size` bytes, or all of it; `most_bytes`: of the tensors that are made of JSON.
+
+    Takes 6 ms per MiB of numbers, in pieces between which other threads have their turn. Raises RequestError.
+    """
+    head = head.strip(json_arrays.SPACES)
+    rest, arrays = json_arrays.cut(head, b"data")
+    require_few(rest)
+    request = parse(rest)
+    checked = check_request(request, rest, body_size)
+    inputs = request.get("inputs")
+    if not isinstance(inputs, list):
+        raise mistake_in(request, binary=True, size=body_size) or BadRequest("the request lacks 'inputs'")
+    tensors: list[Chunks | int] = []
+    left = most_bytes
+    for index, entry in enumerate(inputs):
+        data = entry.get("data") if isinstance(entry, dict) else None
+        array = arrays.pop(data, None) if isinstance(data, str) else None
+        if array is None:
+            size = _binary_size(entry, index, body_size)
+            tensors.append(size)
+            continue
+        tensor = _Tensor(entry, f"inputs[{index}]", body_size)
+        tensors.append(list(tensor.read(head, array, left)))
+        left -= tensor.size
+        del entry["data"]
+        entry["parameters"] = (entry.get("parameters") or {}) | {"binary_data_size": tensor.size}
+    if arrays:
+        raise BadRequest("the request has 'data' outside of its inputs")
+    return Binary(orjson.dumps(request), checked, tensors)
 
 
-class JsonTensors:
-    """Keeps a parser, so it is for one thread."""
+def _binary_size(entry: Any, index: int, body_size: int) -> int:
+    """Of an input that came in binary. Raises BadRequest for one that did not."""
+    mistake = mistake_in({"inputs": [entry]}, binary=True, size=body_size)
+    if mistake is not None:
+        raise BadRequest(str(mistake).replace("inputs[0]", f"inputs[{index}]", 1))
+    size = entry["parameters"]["binary_data_size"]
+    assert type(size) is int
+    return size
 
-    def __init__(self) -> None:
-        self._parser: Any = simdjson.Parser()
 
-    def to_binary(self, body: bytes) -> Binary | None:
-        """None where the request is to go on as JSON. Raises BadRequest or Unsupported for what must not reach Triton."""
-        if body[:1] != b"{":  # simdjson would read over a byte-order mark
-            return None
-        require_bounded(body)
-        parser = self._parser if len(body) <= KEPT_BYTES else simdjson.Parser()
+class _Tensor:
+    """One input whose elements are JSON. `size`: its bytes, once it was read. Raises BadRequest."""
+
+    def __init__(self, entry: dict[str, Any], where: str, body_size: int) -> None:
+        self._where, self._datatype, self._shape = described(entry, where, body_size)
+        if "binary_data_size" in (entry.get("parameters") or {}):
+            raise BadRequest(f"{self._where} has both 'data' and a binary part; send one of the two")
+        self.size = 0
+
+    def read(self, body: bytes, array: Array, most_bytes: int) -> Iterator[Text]:
         try:
-            return _converted(parser.parse(body), body)
-        except RequestError as error:
-            raise error.with_traceback(None) from None  # whose frames would keep the document, and with it the parser
-        except (ValueError, TypeError, RuntimeError, KeyError, _Stays):  # KeyError: it finds no key that has NUL in it
-            return None
+            for chunk in self._texts(body, array) if self._datatype == "BYTES" else self._numbers(body, array):
+                self.size += len(chunk)
+                if self.size > most_bytes:
+                    raise TooLarge(
+                        f"{self._where}: the tensors have more than {most_bytes} bytes, the most that is taken here"
+                    )
+                yield chunk
+        except Unreadable as error:
+            raise self._mistake(error.piece) from None
 
+    def _numbers(self, body: bytes, array: Array) -> Iterator[bytes]:
+        datatype = self._datatype
+        number = json_arrays.count(body, array)
+        if number != prod(self._shape):
+            raise self._mistake_first(body, array) or wrong_count(self._where, self._shape, number)
+        kind, made = KINDS[datatype], ELEMENTS[datatype]
+        for values in json_arrays.numbers(body, array, kind, are_truths=datatype == "BOOL"):
+            if datatype in RANGES:
+                low, high = RANGES[datatype]
+                for bad in (int(values.min()), int(values.max())):
+                    if not low <= bad <= high:
+                        raise BadRequest(f"{self._where}: {bad} is outside {datatype}'s {low}…{high}")
+            with np.errstate(over="ignore"):  # what FP32 does not hold becomes infinity, as in Triton
+                yield values.astype(made, copy=False).tobytes()
 
-def _converted(document: Any, body: bytes) -> Binary:
-    if not isinstance(document, simdjson.Object):
-        raise _Stays
-    found = _members(document)
-    entries = found.pop("inputs", None)
-    if not isinstance(entries, simdjson.Array) or len(entries) > MAX_FOUND:
-        raise _Stays
-    numbers = range(len(entries))  # a loop over the array itself would make objects of all that is in it
-    are_of_numbers = [_is_of_numbers(entries[index]) for index in numbers]
-    if not any(are_of_numbers):
-        raise _Stays
-    if not all(are_of_numbers):
-        require_parsable(body)
-    size = len(body)
-    left = [MAX_MEMBERS]
-    request = {key: _plain(value, left) for key, value in found.items()}
-    timeout_us = check_parameters(request.get("parameters"), "parameters")
-    outputs = request.get("outputs")
-    check_names(outputs, "outputs")
-    for index, entry in enumerate(outputs if isinstance(outputs, list) else ()):
-        if isinstance(entry, dict):
-            check_parameters(entry.get("parameters"), f"outputs[{index}].parameters")
-    inputs: list[dict[str, Any]] = []
-    tensors: list[bytes] = []
-    for index in numbers:
-        inputs.append(_input(entries[index], size, f"inputs[{index}]", tensors, left))
-    check_names(inputs, "inputs")
-    check_numbers(request | {"inputs": inputs})
-    return Binary(orjson.dumps(request | {"inputs": inputs}), tensors, timeout_us)
+    def _texts(self, body: bytes, array: Array) -> Iterator[Text]:
+        """Each with its length before it."""
+        number = 0
+        for several in json_arrays.texts(body, array):
+            number += len(several)
+            TEXTS.check(number, self._where, "send them in the binary tensor extension")
+            if number > prod(self._shape):
+                raise wrong_count(self._where, self._shape, f"{number} or more")
+            if len(several) == 1:
+                yield len(several[0]).to_bytes(4, "little")
+                yield several[0]
+            else:
+                yield b"".join(part for text in several for part in (len(text).to_bytes(4, "little"), text))
+        if number != prod(self._shape):
+            raise wrong_count(self._where, self._shape, number)
 
+    def _mistake_first(self, body: bytes, array: Array) -> RequestError | None:
+        """Where elements cannot be counted by commas, because they are no numbers."""
+        start = body[array.begin : min(array.end, array.begin + json_arrays.PIECE_BYTES)]
+        return self._mistake(start) if any(mark in start for mark in (b'"', b"{", b"N", b"I")) else None
 
-def _is_of_numbers(entry: Any) -> bool:
-    return isinstance(entry, simdjson.Object) and entry.get("datatype") in BUFFERS
-
-
-def _members(entry: Any) -> dict[str, Any]:
-    """Of an object, arrays and objects not looked into. Of two equal keys each reader would take another."""
-    keys = list(islice(entry.keys(), MAX_FOUND + 1))
-    if len(keys) > MAX_FOUND or len(set(keys)) < len(keys):
-        raise _Stays
-    return {key: entry[key] for key in keys}
-
-
-def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
-    """Of what is no tensor's data. `left`: how many values more the request may have there. Raises BadRequest."""
-    left[0] -= 1
-    if not isinstance(value, simdjson.Object | simdjson.Array):
-        return value
-    if depth > MAX_DEPTH:
-        raise _Stays
-    if len(value) > MAX_ENTRIES or left[0] < len(value):
-        raise BadRequest(f"the request has more than {MAX_ENTRIES} values in one place that is no tensor's data")
-    if isinstance(value, simdjson.Object):
-        return {key: _plain(member, left, depth + 1) for key, member in _members(value).items()}
-    return [_plain(value[index], left, depth + 1) for index in range(len(value))]
-
-
-def _input(entry: Any, size: int, where: str, tensors: list[bytes], left: list[int]) -> dict[str, Any]:
-    """One input without its numbers, which are added to `tensors`."""
-    if not isinstance(entry, simdjson.Object):
-        raise _Stays
-    found = _members(entry)
-    data = found.pop("data", None)
-    given = {key: _plain(value, left) for key, value in found.items()}
-    datatype, parameters = given.get("datatype"), given.get("parameters") or {}
-    check_parameters(parameters, f"{where}.parameters")
-    if "name" in given:
-        where = f"{where} '{str(given['name'])[:80]}'"
-    shape = check_shape(given.get("shape"), size, where)
-    if not isinstance(data, simdjson.Array) or "binary_data_size" in parameters:
-        raise _Stays
-    if datatype not in BUFFERS:
-        return given | {"data": data.as_list()}
-    tensor = _numbers(data, datatype, shape, where)
-    tensors.append(tensor)
-    return given | {"parameters": parameters | {"binary_data_size": len(tensor)}}
-
-
-def _numbers(data: Any, datatype: str, shape: list[int], where: str) -> bytes:
-    """The elements of nested `data`, row by row, in the datatype's bytes."""
-    kind, read_as = BUFFERS[datatype]
-    values = np.frombuffer(data.as_buffer(of_type=kind), read_as)
-    if len(values) != prod(shape):
-        raise wrong_count(where, shape, len(values))
-    if datatype in INTEGER_RANGES and len(values):
-        low, high = INTEGER_RANGES[datatype]
-        for bad in (int(values.min()), int(values.max())):
-            if not low <= bad <= high:
-                raise BadRequest(f"{where}: {bad} is outside {datatype}'s {low}…{high}")
-    with np.errstate(over="ignore"):  # what FP32 does not hold becomes infinity, as in Triton
-        return values.astype(ELEMENTS[datatype], copy=False).tobytes()
+    def _mistake(self, piece: bytes) -> RequestError:
+        """Why this piece, the elements of lists, is none of a tensor of this datatype."""
+        datatype, where = self._datatype, self._where
+        try:
+            items = parse(b'{"data":[%b]}' % json_arrays.without_brackets(piece))["data"]
+        except BadRequest as error:
+            return error
+        holds = HOLDS.get(datatype, {int, bool})
+        for item in items:
+            if type(item) not in holds:
+                if type(item) is float:
+                    return BadRequest(f"{where}: {item} is not an integer that {datatype} holds")
+                return BadRequest(f"{where}: an element is {json_type(item)}, which {datatype} does not hold")
+        if datatype in RANGES:
+            low, high = RANGES[datatype]
+            for item in items:
+                if not low <= item <= high:
+                    return BadRequest(f"{where}: {item} is outside {datatype}'s {low}…{high}")
+        return BadRequest(f"{where}: an element cannot be read as {datatype}")

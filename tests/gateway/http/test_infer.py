@@ -163,11 +163,11 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(gateway: Running)
         (tensor(parameters={"classification": "x"}), "classification"),
         (
             b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","parameters":{"shared_memory_region":"r"},"parameters":{}}]}',
-            "data",
+            "twice",
         ),
         (tensor(parameters={"shared_memory_region": "r", "shared_memory_byte_size": 16}), "shared memory"),
         (b"[" * 60_000 + b"]" * 60_000, ""),
-        (b'{"inputs":' + b"[" * 1000 + b"]" * 1000 + b"}", "nested"),
+        (b'{"inputs":' + b"[" * 1000 + b"]" * 1000 + b"}", "nesting"),
         (tensor(shape=[17, 4], data=[1] * 68), "batch"),
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import BadRequest
-from serving.protocol import classify, json_values, openai
-from serving.protocol.json_values import require_few_values
+from serving.protocol import budget, classify, openai
+from serving.protocol.budget import require_few_values
 
 LETTERS = st.text(alphabet='a\\",[{\n\u00e9')
 DOCUMENTS = st.recursive(
@@ -36,7 +36,7 @@ def test_whatever_texts_hold_and_wherever_pieces_end_the_count_is_right(
 ) -> None:
     body, number = json.dumps(document, ensure_ascii=is_ascii).encode(), counted(document)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_values, "PIECE_BYTES", piece)
+        patch.setattr(budget, "PIECE_BYTES", piece)
         require_few_values(body, number, "")
         if number:
             with pytest.raises(BadRequest, match=rf"more values than any right request has \({number - 1}\)"):
