@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from serving.decisions.engines import PLAIN, POOL
-from serving.export.inventory import Models, Row, measured_on, models, proof, size
+from serving.export.inventory import Models, VariantRow, measured_on, models, proof, size
 from serving.repository import Speed
 
 COLUMNS = ("model", "variant", "size", "proof", "engine", "÷ FP32, by batch size", "on the CPU pool", "on the GPU pool")
@@ -46,20 +46,20 @@ def _joined(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
-def _engines(row: Row) -> list[str]:
+def _engines(row: VariantRow) -> list[str]:
     """Those that it was measured on, else the one that would compute it."""
     measured = list(dict.fromkeys(speed.engine for speed in row.speed))
     loadable = [given.engine for given in row.pools.values() if given.is_loadable]
     return measured or loadable[:1] or [row.pools["cpu"].engine]
 
 
-def _cells(row: Row, engine: str) -> list[str]:
+def _cells(row: VariantRow, engine: str) -> list[str]:
     text = proof(row).replace("\n", ", ")
     pools = [_on_pool(row, engine, pool) for pool in ("cpu", "gpu")]
     return [row.model, row.variant, size(row.size_bytes), text, engine, _speeds(row, engine), *pools]
 
 
-def _speeds(row: Row, engine: str) -> str:
+def _speeds(row: VariantRow, engine: str) -> str:
     if row.variant == "fp32" and engine in PLAIN.values():
         return "1"
     found = _beside_plain(row, engine)
@@ -71,14 +71,14 @@ def _speeds(row: Row, engine: str) -> str:
     return "; ".join(told) or "not measured"
 
 
-def _beside_plain(row: Row, engine: str) -> Mapping[tuple[str, int], Speed]:
+def _beside_plain(row: VariantRow, engine: str) -> Mapping[tuple[str, int], Speed]:
     """Processor or card, and batch size -> FP32's time on the pool's plain engine over this one's."""
     plain = PLAIN[POOL[engine]]
     found = (speed for speed in row.speed if speed.engine == engine and speed.baseline_engine == plain)
     return {(speed.processor, speed.batch_size): speed for speed in found}
 
 
-def _on_pool(row: Row, engine: str, pool: str) -> str:
+def _on_pool(row: VariantRow, engine: str, pool: str) -> str:
     """What this engine is to this pool; of the other pool's engines, what the variant is there, if no row of its own says it."""
     if (given := row.pools.get(pool)) is None:
         return ""
@@ -96,7 +96,7 @@ def _on_pool(row: Row, engine: str, pool: str) -> str:
 Ends = Mapping[tuple[str, int], tuple[float, float]]  # the ends of intervals
 
 
-def _ends(row: Row, engine: str) -> Ends:
+def _ends(row: VariantRow, engine: str) -> Ends:
     return {where: (speed.ratio_low, speed.ratio_high) for where, speed in _beside_plain(row, engine).items()}
 
 

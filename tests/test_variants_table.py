@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import variants_table
-from serving.export.inventory import Models, Row
+from serving.export.inventory import Models, VariantRow
 from serving.repository import Check, Gate, PoolGate, Speed
 
 HERE, CARD = "x86_64-avx2", "NVIDIA Made Up"
@@ -28,8 +28,8 @@ def speeds(engine: str, *ratios: tuple[float, float, float], baseline: str | Non
     )
 
 
-def row(variant: str, cpu: PoolGate, gpu: PoolGate, speed: Sequence[Speed] = (), **more: object) -> Row:
-    made = Row(
+def row(variant: str, cpu: PoolGate, gpu: PoolGate, speed: Sequence[Speed] = (), **more: object) -> VariantRow:
+    made = VariantRow(
         name=f"m-{variant}", model="m", variant=variant, task="classification", model_version=1, size_bytes=3 * 2**20,
         digest="0" * 64, gate=GATE, is_untrained=False, is_ungated=False, not_made={}, is_data_kept=True,
         pools={"cpu": cpu, "gpu": gpu}, speed=tuple(speed), max_batch_size=32, source="a test", created="2026-11-21",
@@ -45,7 +45,7 @@ FAST, FASTER, TIE = (1.9, 2.0, 2.1), (2.9, 3.0, 3.1), (0.95, 1.04, 1.2)
 ONE = speeds("cpu", (1, 1, 1))
 
 
-def told(*rows: Row, cards: tuple[str, ...] = ()) -> list[list[str]]:
+def told(*rows: VariantRow, cards: tuple[str, ...] = ()) -> list[list[str]]:
     """The cells of each line below the heading."""
     found = Models(1, "model_repo", HERE, cards, rows, ())
     text = list(variants_table.lines(found))
@@ -116,7 +116,9 @@ def told(*rows: Row, cards: tuple[str, ...] = ()) -> list[list[str]]:
         (row("int8", OPENVINO, NO_GPU, speeds("cpu", FAST)), [("cpu", "1: 2.00 (1.90..2.10)", "another engine serves it", "not_allowed")]),
     ],
 )  # fmt: skip
-def test_each_engine_has_a_line_that_says_what_it_is_to_each_pool(row: Row, wanted: list[tuple[str, ...]]) -> None:
+def test_each_engine_has_a_line_that_says_what_it_is_to_each_pool(
+    row: VariantRow, wanted: list[tuple[str, ...]]
+) -> None:
     assert [tuple(cells[4:]) for cells in told(row)] == wanted
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from loadtest.claims.values import Bandwidth
 from serving.decisions.engines import EnginePython
 from serving.export.scratch import scratch
-from serving.export.speed_nets.graph import SEED, Graph
+from serving.export.speed_nets.graph import SEED, NetBuilder
 from serving.repository import Tensor
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -73,7 +73,7 @@ def card(engine: EnginePython, num_rounds: int, device: str = "cuda", num_rows: 
     how = f"ONNX Runtime copies on {device}"
     with scratch("copy") as folder:
         file = folder / "copy.onnx"
-        graph = Graph("copy", [Tensor("x", "FP32", (CARD_ROW,))], seed=SEED, opset=18)
+        graph = NetBuilder("copy", [Tensor("x", "FP32", (CARD_ROW,))], seed=SEED, opset=18)
         graph.node("Identity", ["x"], "y")
         file.write_bytes(graph.model([Tensor("y", "FP32", (CARD_ROW,))]))
         command = [str(engine.python), "-I", str(SCRIPT), str(file), device, str(num_rows), str(num_rounds)]

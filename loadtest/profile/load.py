@@ -243,7 +243,7 @@ def max_rate(
         say(f"{title}: cannot be met: half of all requests take more than {milliseconds(alone_s)} ms one at a time")
         return MaxRate(aim.objective_s, aim.batch_size, 0.0, None, None)
 
-    def run(rate_rps: float) -> search.Outcome:
+    def run(rate_rps: float) -> search.RunOutcome:
         seen = open_run(aim, rate_rps, len(load), progress, f"{title}: {number(rate_rps)}/s")
         load.append(seen.point)
         say(f"{title}: {number(rate_rps)}/s: {_told(seen)}")
@@ -262,7 +262,7 @@ def max_rate(
     )
 
 
-def outcome(point: LoadPoint) -> search.Outcome:
+def outcome(point: LoadPoint) -> search.RunOutcome:
     if point.void:
         return "void"
     return "met" if point.is_met else "missed"

@@ -17,7 +17,8 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from serving.errors import UserError
-from serving.export import pipeline, publish, ready_made, recipes, recording, sources, user_data
+from serving.export import pipeline, publish, ready_made, recipes, sources, user_data
+from serving.export import variant_files as recording
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
@@ -26,7 +27,7 @@ from serving.export.gates.limits import Limits
 from serving.export.job import AUTO, ExportSpec
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, source_options
-from serving.export.pipeline import Outcome
+from serving.export.pipeline import ExportResult
 from serving.export.progress import Progress, lines
 from serving.export.recipes import RecipeModel
 from serving.export.sources import checks
@@ -59,7 +60,7 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
 
 def _ready_made(
     options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], progress: Progress, load: Load | None
-) -> Outcome:
+) -> ExportResult:
     """A file as one variant of a model whose FP32 the repository has."""
     assert options.variant is not None
     return ready_made.export(
@@ -79,7 +80,7 @@ def _ready_made(
 
 def _whole(
     options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], progress: Progress, load: Load | None
-) -> Outcome:
+) -> ExportResult:
     """A model with all its variants."""
     built = _build(options, spec.model, progress)
     exported, data, calibration = built.exported, built.data, built.calibration

@@ -23,7 +23,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class VariantRow:
     """One variant. `speed` is what was measured on this processor, and on any card, because a repository is often looked at
     beside one; an empty one means unmeasured.
     """
@@ -58,7 +58,7 @@ class Models:
     repository: str
     processor: str
     cards: tuple[str, ...]  # that something of it was measured on, by name
-    variants: tuple[Row, ...]
+    variants: tuple[VariantRow, ...]
     ungated: tuple[str, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     not_served: Mapping[str, str] = field(default_factory=dict)
@@ -81,15 +81,15 @@ def models(path: Path, known: SpeedLookup | None = None) -> Models:
 
 
 def _speeds(variant: Variant, processor: str, known: Mapping[tuple[str, str], Sequence[Speed]]) -> tuple[Speed, ...]:
-    recorded = [it for it in variant.record.speed if POOL[it.engine] == "gpu" or it.processor == processor]
-    kept = [it for it in recorded if (variant.name, it.engine) not in known]
-    return (*(it for (name, _), rows in known.items() if name == variant.name for it in rows), *kept)
+    recorded = [row for row in variant.record.speed if POOL[row.engine] == "gpu" or row.processor == processor]
+    other = [row for row in recorded if (variant.name, row.engine) not in known]
+    return (*(row for (name, _), rows in known.items() if name == variant.name for row in rows), *other)
 
 
-def _row(variant: Variant, speed: tuple[Speed, ...], here: set[str], kept: set[str]) -> Row:
+def _row(variant: Variant, speed: tuple[Speed, ...], here: set[str], kept: set[str]) -> VariantRow:
     record = variant.record
     not_made = {other: why for other, why in record.not_made.items() if f"{record.model}-{other}" not in here}
-    return Row(
+    return VariantRow(
         name=variant.name,
         model=record.model,
         variant=record.variant,
@@ -147,24 +147,24 @@ def measured_on(models: Models) -> str:
     return " and ".join((models.processor, *models.cards))
 
 
-def proof(row: Row) -> str:
+def proof(row: VariantRow) -> str:
     """What every reader has to see first: a number with FP32's beside it, or that there is none."""
     if row.is_untrained:
         return UNTRAINED
     if row.is_ungated:
         return "ungated: no proof"
-    shown = []
+    lines = []
     for check in row.gate.checks[:MAX_CHECKS]:
         beside = "" if check.reference is None else f" ({check.reference:.4f})"
-        shown.append(f"{check.metric} {check.value:.4g}{beside}")
-    return "\n".join(shown)
+        lines.append(f"{check.metric} {check.value:.4g}{beside}")
+    return "\n".join(lines)
 
 
 def size(num_bytes: int) -> str:
     return f"{num_bytes / 2**10:.0f} KiB" if num_bytes < 2**20 else f"{num_bytes / 2**20:.0f} MiB"
 
 
-def _speed(row: Row, *, has_cards: bool) -> str:
+def _speed(row: VariantRow, *, has_cards: bool) -> str:
     """Beside FP32 on the engine that runs FP32 best, and on the plain one where that is another. `has_cards`: of several."""
     if not row.speed:
         return "the baseline" if row.variant == "fp32" else "unmeasured here"
@@ -172,11 +172,11 @@ def _speed(row: Row, *, has_cards: bool) -> str:
     return "\n".join(lines) or "the baseline"
 
 
-def _is_itself(row: Row, speed: Speed) -> bool:
+def _is_itself(row: VariantRow, speed: Speed) -> bool:
     return row.variant == "fp32" and speed.engine == speed.baseline_engine
 
 
-def _one(row: Row, speed: Speed, *, has_cards: bool) -> str:
+def _one(row: VariantRow, speed: Speed, *, has_cards: bool) -> str:
     plain = PLAIN[POOL[speed.engine]]
     engine = f" on {speed.engine}" if len({s.engine for s in row.speed}) > 1 or speed.engine != "cpu" else ""
     card = f" of {speed.processor}" if has_cards and POOL[speed.engine] == "gpu" else ""

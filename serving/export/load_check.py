@@ -19,8 +19,8 @@ from serving.export.gates.rows import worst_difference
 from serving.export.job import ExportJob
 from serving.export.judge import Judge
 from serving.export.publish import Publication, publish_all
-from serving.export.recording import ProvenVariant
 from serving.export.scratch import scratch
+from serving.export.variant_files import ProvenVariant
 from serving.export.variants.candidate import Candidate
 
 MAX_ROWS = 32  # of the gate's: one batch of them shows a wrong type, order, shape or engine (guess, not measured)
@@ -51,7 +51,7 @@ class NotServed(GateRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LoadCheck:
     """`variants`: those that may be published, each with what its record says of this check. `refused`: variant -> reason."""
 
     variants: list[ProvenVariant]
@@ -61,10 +61,12 @@ class Served:
 
 def check(
     job: ExportJob, judge: Judge, proven: Sequence[ProvenVariant], load: Load | None, publications: Publications
-) -> Served:
+) -> LoadCheck:
     """Has the server load all of them. Raises NotServed where FP32 is refused. `load` None: no server could be asked."""
     if load is None:
-        return Served([replace(one, load_check="not loaded by any server before it was published") for one in proven])
+        return LoadCheck(
+            [replace(one, load_check="not loaded by any server before it was published") for one in proven]
+        )
     with job.step("loading it in Triton"):
         rows = some_rows(job.inputs, job.exported.max_batch_size)
         with scratch("load") as folder:
@@ -73,7 +75,7 @@ def check(
                 result = load(folder, rows)
             except EnvironmentFault as fault:
                 unasked = [replace(one, load_check=f"no Triton could be asked: {fault}") for one in proven]
-                return Served(unasked, warnings=[f"no Triton loaded it before it was published: {fault}"])
+                return LoadCheck(unasked, warnings=[f"no Triton loaded it before it was published: {fault}"])
         served, refused = [], {}
         for one in proven:
             name, pool = job.name(one.variant), one.pools["cpu"]
@@ -91,7 +93,7 @@ def check(
                 raise NotServed(name, reason)
             else:
                 refused[one.variant] = reason
-    return Served(served, refused)
+    return LoadCheck(served, refused)
 
 
 def some_rows(inputs: Arrays, max_batch_size: int) -> Arrays:

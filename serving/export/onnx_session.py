@@ -92,11 +92,11 @@ def in_batches(run: Run, inputs: Arrays, batch_size: int, name: str = "the model
     return _joined(name, batches)
 
 
-def _check_rows(name: str, wanted: int, outputs: Sequence[NDArray[Any]]) -> None:
+def _check_rows(name: str, num_rows: int, outputs: Sequence[NDArray[Any]]) -> None:
     for index, values in enumerate(outputs):
-        if values.ndim == 0 or len(values) != wanted:
-            told = f"{len(values)} rows" if values.ndim else "one number"
-            raise CannotRun(name, wanted, f"its output {index} has {told} for {wanted}")
+        if values.ndim == 0 or len(values) != num_rows:
+            size = f"{len(values)} rows" if values.ndim else "one number"
+            raise CannotRun(name, num_rows, f"its output {index} has {size} for {num_rows}")
 
 
 def _joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:

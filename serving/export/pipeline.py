@@ -2,8 +2,8 @@
 
 `VariantSearch` has candidates of a precision made and judged until one passes. The other steps are files: `gates.graph`, `judge`,
 `pool_gates` (which times), `load_check`, `publish`. Rules: everything runs before anything is written, so that a refusal, an error or
-Ctrl-C leaves the repository as it was; a precision that gets no file gets a reason, `refused` by a gate or `left_out` because it
-could not be made here.
+Ctrl-C leaves the repository as it was; a precision that gets no file gets a reason, `refused` by a gate, or `left_out` because none
+could be made here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from serving.errors import GateRefused, UserError
-from serving.export import load_check, pool_gates, recording, variants
+from serving.export import load_check, pool_gates, variants
+from serving.export import variant_files as recording
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.graph import check_graph
@@ -24,10 +25,10 @@ from serving.export.load_check import Load, NotServed, Publications
 from serving.export.options import NoData
 from serving.export.progress import Progress, silent
 from serving.export.publish import Publication, next_version, publish_all
-from serving.export.recording import ProvenVariant
 from serving.export.speed import EnginePython
+from serving.export.variant_files import ProvenVariant
 from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade
-from serving.measure.machine import has, has_bf16
+from serving.measure.machine import has_bf16, has_instructions
 from serving.repository import Repository, Variant, check_model_name
 
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
@@ -68,7 +69,7 @@ class VariantSearch:
     def _finer_int8(self) -> list[GatedCandidate]:
         """Weights of 8 bits where this processor computes them rightly, and then with the worst layers left in FP32."""
         spec = self._job.spec
-        can_be_finer = spec.int8_range == AUTO and not spec.is_for_tensorrt and has("vnni")
+        can_be_finer = spec.int8_range == AUTO and not spec.is_for_tensorrt and has_instructions("vnni")
         passed = self._passing("int8", int8_range="full") if can_be_finer else []
         return passed or self._passing("int8", int8_range="full" if can_be_finer else None, second_try=True)
 
@@ -106,7 +107,7 @@ class VariantSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExportResult:
     """What came of an export. `refused` and `left_out`: variant -> the reason in a sentence."""
 
     published: tuple[Variant, ...]
@@ -124,7 +125,7 @@ def export(
     engines: Mapping[str, EnginePython],
     progress: Progress = silent,
     load: Load | None = None,
-) -> Outcome:
+) -> ExportResult:
     """Call it inside `publish.writing`. Raises GateRefused where FP32 itself does not pass, UserError for what cannot be asked.
 
     `load`: a server that is to load everything before it is published; None: nobody has one, and the record says so.
@@ -152,7 +153,7 @@ def export(
     refused, left_out = {**search.refused, **served.refused}, {**left_out, **search.left_out}
     written = publish_all(repository, _publications(repository, job, served.variants, {**left_out, **refused}))
     warnings = (*search.warnings, *judge.warnings, *timing.warnings, *served.warnings, *_outdated(repository, written))
-    return Outcome(tuple(written), refused, left_out, warnings)
+    return ExportResult(tuple(written), refused, left_out, warnings)
 
 
 def prove(job: ExportJob, candidate: Candidate, load: Load | None, publications: Publications) -> ProvenVariant:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from serving.export import recording
+from serving.export import variant_files as recording
 from serving.export.job import ExportJob
 from serving.export.judge import GatedCandidate, Judge
-from serving.export.recording import ProvenVariant
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
+from serving.export.variant_files import ProvenVariant
 from serving.export.variants.candidate import Candidate
 from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, PoolGate
 

@@ -12,16 +12,17 @@ from pathlib import Path
 
 from serving.documents.nearest import nearest
 from serving.errors import GateRefused, UserError
-from serving.export import pipeline, recording, user_data
+from serving.export import pipeline, user_data
+from serving.export import variant_files as recording
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
 from serving.export.job import ExportJob, ExportSpec
 from serving.export.load_check import Load
-from serving.export.pipeline import Outcome
+from serving.export.pipeline import ExportResult
 from serving.export.progress import Progress
 from serving.export.publish import Publication, publish_all
-from serving.export.recording import ProvenVariant, SharedFiles
 from serving.export.speed import EnginePython
+from serving.export.variant_files import ProvenVariant, SharedFiles
 from serving.export.variants.candidate import Candidate
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
 from serving.repository.preprocessing import from_json
@@ -52,7 +53,7 @@ def export(
     engines: Mapping[str, EnginePython],
     progress: Progress,
     load: Load | None = None,
-) -> Outcome:
+) -> ExportResult:
     """Call it inside `publish.writing`. `data` None: what FP32 was judged on, kept beside it. `queue_delay_us` None: FP32's."""
     check_model_name(spec.model)
     if variant not in VARIANTS:
@@ -72,7 +73,7 @@ def export(
     proven = pipeline.prove(job, Candidate(variant, source.read_bytes(), ""), load, publications)
     if not keeps_slow and proven.is_slower:
         raise Slower(f"{spec.model}-{variant}", proven.pools["cpu"].reason)
-    return Outcome(tuple(publish_all(repository, publications(repository, [proven]))), {}, {})
+    return ExportResult(tuple(publish_all(repository, publications(repository, [proven]))), {}, {})
 
 
 def _exported(baseline: Variant, source: Path) -> ExportedModel:

@@ -1,6 +1,6 @@
 """Is a repository still what was proven? `tandem verify` recomputes every digest, and every gate whose data was kept.
 
-Running gates is `rerun`'s, which needs NumPy and ONNX Runtime; without them the digests are checked all the same, and `lacks` says
+Gates are run again by `gate_rerun`, which needs NumPy and ONNX Runtime; without them the digests are checked all the same, and `lacks` says
 what is missing. Rules: standard library only at import, because it guards servers in thin images; what is not proven again
 is a note, what is disproven a problem.
 """
@@ -18,11 +18,11 @@ from serving.documents.nearest import nearest
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress, silent
 from serving.installation import how_to_add
-from serving.measure.machine import has
+from serving.measure.machine import has_instructions
 from serving.repository import GATE_DATA_FILE, NOTHING, PRECISIONS, Check, DigestMismatch, Repository, Variant
 
 if TYPE_CHECKING:  # it needs NumPy and ONNX Runtime
-    from serving.export.rerun import EngineRun, Outcome
+    from serving.export.gate_rerun import EngineRun, GateRun
 
 VERSION = 1
 
@@ -151,7 +151,7 @@ def _for_server(variant: Variant, result: VariantVerdict, server: str, processor
             "the number of OpenVINO's threads is set by Tandem's own backend only; in NVIDIA's image every instance would "
             "take all cores: export it with --engine cpu"
         )
-    if "vnni" in variant.record.needs and has("vnni", processor):
+    if "vnni" in variant.record.needs and has_instructions("vnni", processor):
         notes.append("needs VNNI, which this processor has; NVIDIA's image loads it on every other too")
     elif "vnni" in variant.record.needs:
         problems.append(
@@ -219,7 +219,7 @@ def _why_not(fp32: Variant | None, found: Mapping[str, VariantVerdict], data: Pa
 def _lacks() -> str | None:
     """The package without which no gate runs here; None where all are there."""
     try:
-        from serving.export import rerun  # noqa: F401
+        from serving.export import gate_rerun  # noqa: F401
     except ImportError as error:
         return (error.name or "a package").partition(".")[0]
     return None
@@ -245,9 +245,9 @@ def _rerun(
     engines: Mapping[str, EngineRun],
     progress: Progress,
 ) -> dict[str, VariantVerdict]:
-    from serving.export import rerun
+    from serving.export import gate_rerun
 
-    run = rerun.Rerun(fp32, data, engines, progress)
+    run = gate_rerun.Rerun(fp32, data, engines, progress)
     changed = {}
     for variant in family:
         result = found[variant.name]
@@ -258,7 +258,7 @@ def _rerun(
     return changed
 
 
-def _with_outcome(result: VariantVerdict, run: Outcome) -> VariantVerdict:
+def _with_outcome(result: VariantVerdict, run: GateRun) -> VariantVerdict:
     gate = FAILED if run.problems else PASSED if run.checks else NOT_RUN
     return replace(result, gate=gate, checks=run.checks, problems=run.problems, notes=run.notes)
 

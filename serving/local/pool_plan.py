@@ -19,7 +19,7 @@ from serving.local.devices import device_name, of_pool
 from serving.local.environments import ENGINES, Say, find
 from serving.local.measure import MeasurementSite
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
-from serving.measure.machine import has, has_bf16
+from serving.measure.machine import has_bf16, has_instructions
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp
 from serving.repository.triton_config import ModelConfig
@@ -270,7 +270,7 @@ def _cannot_run(variant: Variant, place: MeasurementSite) -> str | None:
         return None
     if variant.record.variant == "bf16" and not has_bf16():
         return "needs a processor with AMX-BF16 or AVX512-BF16, which this one lacks: it would compute in FP32"
-    if lacking := [name for name in variant.record.needs if not has(name)]:
+    if lacking := [name for name in variant.record.needs if not has_instructions(name)]:
         return f"needs a processor with {' and '.join(lacking)}, which this one lacks: its answers would be wrong"
     return None
 

@@ -29,7 +29,7 @@ MIN_REPEATS = 3
 
 MAX_LOG = 700.0  # of an end of an interval: beyond, floats end, and nobody cares
 
-Outcome = Literal["higher", "lower", "no_difference_seen", "inconclusive"]
+Direction = Literal["higher", "lower", "no_difference_seen", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Difference:
     ratio: float  # geometric mean
     low: float | None
     high: float | None
-    outcome: Outcome
+    outcome: Direction
     runs: tuple[float, ...]  # of each repeat; empty where runs have no partners
 
     @property
@@ -131,7 +131,7 @@ def welch_reach(
 
 
 def _difference(centre: float, reach: float, runs: tuple[float, ...]) -> Difference:
-    outcome: Outcome = "higher" if centre > reach else "lower" if centre < -reach else "no_difference_seen"
+    outcome: Direction = "higher" if centre > reach else "lower" if centre < -reach else "no_difference_seen"
     ratio, low, high = (math.exp(min(end, MAX_LOG)) for end in (centre, centre - reach, centre + reach))
     return Difference(ratio, low, high, outcome, runs)
 

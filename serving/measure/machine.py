@@ -64,7 +64,7 @@ _KEYS = {
     ),
     "aarch64": (("i8mm", "i8mm"), ("asimddp", "asimddp"), ("asimd", "asimd")),
 }
-_WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")  # who has AMX has VNNI
+_WITH_VNNI = ("x86_64-amx_int8", "x86_64-avx512_vnni", "x86_64-avx_vnni")  # AMX comes with VNNI
 
 
 def this_machine() -> Machine:
@@ -113,7 +113,7 @@ def processor_key(cpuinfo: str | None = None, machine: str | None = None) -> str
     return f"{machine}-{next((name for flag, name in table if flag in flags), 'base')}"
 
 
-def has(instructions: str, key: str | None = None) -> bool:
+def has_instructions(instructions: str, key: str | None = None) -> bool:
     """Whether this machine (or the one of that key) computes with "vnni"."""
     return instructions == "vnni" and (key or processor_key()) in _WITH_VNNI
 

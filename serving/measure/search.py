@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["met", "missed", "void"]
+RunOutcome = Literal["met", "missed", "void"]
 STEP_RATIO = 2.0  # of the bracket: from a start that is wrong by 10, four runs
 START_RATIO = 0.5  # of what one request at a time would allow
 
@@ -50,7 +50,7 @@ class SearchResult:
         return statistics.median_low(self.estimates) if self.estimates else 0.0
 
 
-Steps = Generator[float, Outcome, None]
+Steps = Generator[float, RunOutcome, None]
 
 
 class Course:
@@ -60,7 +60,7 @@ class Course:
         self._search = search
         self._estimates: list[float] = []
         self._low = 0.0  # the highest that was met in the bracket
-        self._bounds: list[Outcome] = []  # what stopped each estimate
+        self._bounds: list[RunOutcome] = []  # what stopped each estimate
         self._num_runs = 0
         self._was_void_twice = False  # then the next void one is believed at once
 
@@ -86,10 +86,10 @@ class Course:
         while len(self._estimates) < self._search.num_repeats and self._has_runs:
             yield from self._repeat()
 
-    def _bracket(self) -> Generator[float, Outcome, tuple[float, Outcome]]:
+    def _bracket(self) -> Generator[float, RunOutcome, tuple[float, RunOutcome]]:
         """The lowest rate that was not met, and why; `_low` is the highest that was."""
         rate, high = self._search.start_rps, math.inf
-        why: Outcome = "met"
+        why: RunOutcome = "met"
         while self._has_runs and rate >= self._search.floor_rps * (1 - 1e-9):
             outcome = yield from self._run(rate)
             if outcome == "met":
@@ -132,7 +132,7 @@ class Course:
     def _has_runs(self) -> bool:
         return self._num_runs < self._search.max_runs
 
-    def _run(self, rate_rps: float) -> Generator[float, Outcome, Outcome]:
+    def _run(self, rate_rps: float) -> Generator[float, RunOutcome, RunOutcome]:
         """A first void run is tried once more, because another program may have taken the generator's core for a moment."""
         self._num_runs += 1
         outcome = yield rate_rps
@@ -143,7 +143,7 @@ class Course:
         return outcome
 
 
-def find(search: Search, run: Callable[[float], Outcome]) -> SearchResult:
+def find(search: Search, run: Callable[[float], RunOutcome]) -> SearchResult:
     """Asks `run` until the search has ended. What `run` raises goes through."""
     course = Course(search)
     steps = course.steps()

@@ -37,9 +37,9 @@ from serving.export.data.reading import digits
 from serving.export.exported_model import SourceOptions
 from serving.export.job import ExportSpec
 from serving.export.publish import writing
-from serving.export.recording import ProvenVariant
 from serving.export.sources import checks, onnx_file
-from serving.measure.machine import has
+from serving.export.variant_files import ProvenVariant
+from serving.measure.machine import has_instructions
 from serving.repository import Record, Repository, Speed
 from serving.repository.preprocessing import ImagePreprocessing
 from serving.repository.preprocessing import to_json as preprocessing_json
@@ -205,7 +205,7 @@ def _how(done: Done) -> str:
 
 def _is_full_or_refused(done: Done) -> bool:
     """Weights of the full 8 bits cannot be judged on a processor that computes them wrongly."""
-    return "8 bits" in _how(done) if has("vnni") else (done.code, "no VNNI" in done.said) == (2, True)
+    return "8 bits" in _how(done) if has_instructions("vnni") else (done.code, "no VNNI" in done.said) == (2, True)
 
 
 INT8 = (str(FP32), "--data", str(PAYLOAD), "--precision", "int8", *QUICK)

@@ -12,7 +12,7 @@ import pytest
 
 from serving.errors import UserError
 from serving.export import inventory
-from serving.export.inventory import Row, models
+from serving.export.inventory import VariantRow, models
 from serving.repository import RECORD_FILE
 
 from .conftest import MODEL_FILE
@@ -21,10 +21,10 @@ Edit = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture
-def row(repository: Path) -> Callable[[Edit], Row]:
+def row(repository: Path) -> Callable[[Edit], VariantRow]:
     """The row of digits-int8 after its record was edited."""
 
-    def edited(edit: Edit) -> Row:
+    def edited(edit: Edit) -> VariantRow:
         file = repository / "digits-int8" / RECORD_FILE
         data = json.loads(file.read_text())
         edit(data)
@@ -53,7 +53,7 @@ def test_every_variant_has_a_row_with_gate_size_digest_pools_and_speed(repositor
     json.dumps(asdict(listed), allow_nan=False)
 
 
-def test_speed_of_another_processor_is_not_shown_as_ours(row: Callable[[Edit], Row]) -> None:
+def test_speed_of_another_processor_is_not_shown_as_ours(row: Callable[[Edit], VariantRow]) -> None:
     def elsewhere(data: dict[str, Any]) -> None:
         for speed in data["speed"]:
             speed["processor"] = "pdp11-base"
@@ -69,7 +69,7 @@ ON_A_CARD = {
 
 
 def test_speed_on_a_card_is_shown_wherever_one_looks_and_the_heading_names_the_card(
-    row: Callable[[Edit], Row], repository: Path, capsys: pytest.CaptureFixture[str]
+    row: Callable[[Edit], VariantRow], repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     int8 = row(lambda data: data.update(speed=[ON_A_CARD]))
     assert [(speed.processor, speed.engine) for speed in int8.speed] == [("NVIDIA Made Up", "cuda")]
@@ -82,7 +82,7 @@ def test_speed_on_a_card_is_shown_wherever_one_looks_and_the_heading_names_the_c
 
 
 def test_of_several_cards_each_line_says_which(
-    row: Callable[[Edit], Row], repository: Path, capsys: pytest.CaptureFixture[str]
+    row: Callable[[Edit], VariantRow], repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = {**ON_A_CARD, "processor": "NVIDIA Other", "baseline_engine": "tensorrt", "engine": "tensorrt"}
     row(lambda data: data.update(speed=[ON_A_CARD, other]))
@@ -103,7 +103,11 @@ def test_of_several_cards_each_line_says_which(
     ],
 )
 def test_speed_on_a_processor_names_the_engines_that_are_not_the_plain_one(
-    speed: dict[str, str], says: str, row: Callable[[Edit], Row], repository: Path, capsys: pytest.CaptureFixture[str]
+    speed: dict[str, str],
+    says: str,
+    row: Callable[[Edit], VariantRow],
+    repository: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     processor = models(repository).processor
     here = {**ON_A_CARD, "processor": processor, "engine": "cpu", "baseline_engine": "cpu", **speed}
@@ -113,7 +117,7 @@ def test_speed_on_a_processor_names_the_engines_that_are_not_the_plain_one(
     assert f"  {says}  " in line
 
 
-def test_random_weights_and_accepted_models_are_marked(row: Callable[[Edit], Row]) -> None:
+def test_random_weights_and_accepted_models_are_marked(row: Callable[[Edit], VariantRow]) -> None:
     untrained = row(lambda data: data["gate"].update(basis="untrained: speed only"))
     assert (untrained.is_untrained, untrained.is_ungated) == (True, False)
     accepted = row(lambda data: data["gate"].update(basis="nothing", checks=[]))
@@ -134,7 +138,7 @@ def test_a_variant_that_was_not_made_is_told_with_its_reason_unless_it_is_here_n
     assert "digits-bf16: not made: this processor has no BF16" in capsys.readouterr().out
 
 
-def test_data_kept_beside_fp32_counts_for_every_variant(row: Callable[[Edit], Row], repository: Path) -> None:
+def test_data_kept_beside_fp32_counts_for_every_variant(row: Callable[[Edit], VariantRow], repository: Path) -> None:
     file = repository / "digits-fp32" / RECORD_FILE
     data = json.loads(file.read_text())
     data["files"].pop("gate.npz", None)

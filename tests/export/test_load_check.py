@@ -23,7 +23,7 @@ from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.job import ExportSpec
 from serving.export.load_check import Load, LoadResult, NotServed
-from serving.export.pipeline import Outcome
+from serving.export.pipeline import ExportResult
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.local import trial_server
@@ -179,7 +179,7 @@ def test_a_ready_made_variant_that_triton_does_not_load_is_not_published(
 # -- where nobody can be asked ----------------------------------------------------------------------------------------
 
 
-def of_pipeline(repository: Path, load: Load | None) -> Outcome:
+def of_pipeline(repository: Path, load: Load | None) -> ExportResult:
     exported: ExportedModel = onnx_file.load(FP32, SourceOptions(), lambda *_: None)
     with np.load(PAYLOAD) as found:
         data = Dataset("digits", {"image": found["image"]}, found["labels"])

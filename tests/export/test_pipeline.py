@@ -16,12 +16,12 @@ from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.limits import Limits
 from serving.export.job import ExportSpec
-from serving.export.pipeline import Outcome
+from serving.export.pipeline import ExportResult
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.export.variants.candidate import Candidate
 from serving.local.devices import installed
-from serving.measure.machine import has
+from serving.measure.machine import has_instructions
 from serving.repository import Repository
 
 from . import spoil
@@ -42,7 +42,7 @@ def exported() -> ExportedModel:
 
 def export(
     exported: ExportedModel, data: Dataset | None, repository: Path, asked: ExportSpec = ASKED, **how: object
-) -> Outcome:
+) -> ExportResult:
     with writing(repository, asked.model):
         return pipeline.export(exported, data, None, asked, repository, ENGINES, **how)  # type: ignore[arg-type]
 
@@ -140,7 +140,7 @@ def test_a_variant_that_fails_its_gate_is_named_and_the_others_are_written(
     assert outcome.published[0].record.not_made == {"int8": outcome.refused["int8"]}
 
 
-@pytest.mark.parametrize(("int8_range", "bits"), [("auto", 8 if has("vnni") else 7), ("7bit", 7)])
+@pytest.mark.parametrize(("int8_range", "bits"), [("auto", 8 if has_instructions("vnni") else 7), ("7bit", 7)])
 def test_finer_weights_are_tried_where_the_coarse_ones_fail_and_the_processor_computes_them_rightly(
     exported: ExportedModel, held_out: Dataset, tmp_path: Path, int8_range: str, bits: int
 ) -> None:

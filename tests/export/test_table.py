@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from serving.export import inventory, verify
-from serving.export.inventory import Models, Row
+from serving.export.inventory import Models, VariantRow
 from serving.export.verify import VariantVerdict, Verification
 from serving.repository import UNTRAINED, Check, Gate, PoolGate, Speed
 
@@ -28,7 +28,7 @@ GATE = Gate(
 )
 PASSED, BASE = PoolGate("passed", "cpu", ""), PoolGate("not_allowed", "tensorrt", "no kernels")
 SPEED = Speed("xeon", "cpu", "1.31.1", "cpu", 1, 1, 1.234, 1.1, 1.3449, 0.001, 0.001234, "2026-11-21")
-ROW = Row(
+ROW = VariantRow(
     name="net-int8",
     model="net",
     variant="int8",
@@ -50,13 +50,13 @@ ROW = Row(
 FP32 = replace(ROW, name="net-fp32", variant="fp32", speed=(replace(SPEED, ratio=1.0, ratio_low=1.0, ratio_high=1.0),))
 
 
-def shown(capsys: pytest.CaptureFixture[str], *rows: Row, cards: tuple[str, ...] = (), **changes: object) -> str:
+def shown(capsys: pytest.CaptureFixture[str], *rows: VariantRow, cards: tuple[str, ...] = (), **changes: object) -> str:
     found = Models(1, "somewhere", "xeon", cards, rows, ())
     inventory.show(replace(found, **changes), as_json=False)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
-def cells(capsys: pytest.CaptureFixture[str], row: Row, **changes: object) -> list[list[str]]:
+def cells(capsys: pytest.CaptureFixture[str], row: VariantRow, **changes: object) -> list[list[str]]:
     """Of each column its lines, top down, without empty ones."""
     _, heading, *lines = shown(capsys, row, **changes).splitlines()  # type: ignore[arg-type]
     starts = [heading.index(column) for column in inventory.COLUMNS]
@@ -101,7 +101,7 @@ def cells(capsys: pytest.CaptureFixture[str], row: Row, **changes: object) -> li
     ],
 )
 def test_a_cell_says_what_the_row_holds(
-    capsys: pytest.CaptureFixture[str], row: Row, column: str, says: list[str]
+    capsys: pytest.CaptureFixture[str], row: VariantRow, column: str, says: list[str]
 ) -> None:
     assert cells(capsys, row)[inventory.COLUMNS.index(column)] == says
 
@@ -122,7 +122,7 @@ def test_what_was_not_made_and_what_has_no_record_is_told_below(capsys: pytest.C
 def test_json_holds_every_field_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     inventory.show(Models(1, "somewhere", "xeon", (), (ROW,), ("stray",)), as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert {*told["variants"][0]} == {*Row.__dataclass_fields__}
+    assert {*told["variants"][0]} == {*VariantRow.__dataclass_fields__}
     assert (told["version"], told["ungated"], told["variants"][0]["speed"][0]["ratio"]) == (1, ["stray"], 1.234)
 
 

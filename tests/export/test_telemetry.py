@@ -30,7 +30,12 @@ importlib.import_module(sys.argv[1])
 @pytest.mark.parametrize(("inherited", "said"), [({}, "1"), ({NAME: "0"}, "0")])
 @pytest.mark.parametrize(
     "module",
-    ["serving.export.rerun", "serving.export.command", "serving.export.speed.__main__", "serving.export.speed_nets"],
+    [
+        "serving.export.gate_rerun",
+        "serving.export.command",
+        "serving.export.speed.__main__",
+        "serving.export.speed_nets",
+    ],
 )
 def test_whatever_imports_onnx_runtime_for_a_gate_told_it_before_unless_somebody_said_otherwise(
     module: str, inherited: dict[str, str], said: str

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from serving.cli import cli
-from serving.measure.machine import has
+from serving.measure.machine import has_instructions
 from serving.repository import Repository, pool_config_file
 from serving.settings import GatewaySettings, read_settings
 
@@ -240,4 +240,4 @@ def test_nvidias_image_starts_with_what_needs_vnni_only_where_the_processor_has_
     render: Render, volume: Path
 ) -> None:
     needing_vnni(volume, "digits-int8")
-    assert started(render, volume, {}) == has("vnni")
+    assert started(render, volume, {}) == has_instructions("vnni")

@@ -383,7 +383,7 @@ def test_a_variant_whose_answers_would_be_wrong_on_this_processor_is_not_loaded(
     repository: Repository, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_record(repository, "digits-int8", lambda record: record.update(needs=["vnni"]))
-    monkeypatch.setattr(pooling, "has", lambda instructions: instructions != "vnni")
+    monkeypatch.setattr(pooling, "has_instructions", lambda instructions: instructions != "vnni")
     assert "digits-int8" not in configs(repository, say=said.append)
     assert said == [
         "not loaded: digits-int8 needs a processor with vnni, which this one lacks: its answers would be wrong"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from serving.measure.search import Course, Outcome, Search, SearchResult, find
+from serving.measure.search import Course, RunOutcome, Search, SearchResult, find
 
 
-def at_most(limit_rps: float) -> Callable[[float], Outcome]:
+def at_most(limit_rps: float) -> Callable[[float], RunOutcome]:
     return lambda rate_rps: "met" if rate_rps <= limit_rps else "missed"
 
 
@@ -43,7 +43,7 @@ def test_the_highest_rate_of_a_simulated_server_is_found_within_a_few_per_cent(
     for seed in range(7):
         chance = random.Random(seed)
 
-        def run(rate_rps: float, chance: random.Random = chance) -> Outcome:
+        def run(rate_rps: float, chance: random.Random = chance) -> RunOutcome:
             return "met" if share_late(rate_rps, service_s, objective_s, 4000, chance) <= 0.01 else "missed"
 
         found = find(Search(0.3 / service_s, 1.0, precision_ratio=1.04, num_repeats=3, max_runs=30), run)
@@ -63,7 +63,7 @@ def test_a_sharp_limit_is_met_and_missed_by_no_more_than_the_precision(limit_rps
 def test_a_server_that_never_answers_in_time_carries_nothing() -> None:
     tried: list[float] = []
 
-    def run(rate_rps: float) -> Outcome:
+    def run(rate_rps: float) -> RunOutcome:
         tried.append(rate_rps)
         return "missed"
 
@@ -75,8 +75,8 @@ def test_every_rate_that_is_told_was_met_by_a_run() -> None:
     met = set()
     chance = random.Random(3)
 
-    def run(rate_rps: float) -> Outcome:
-        outcome: Outcome = "met" if chance.random() < 1 / (1 + (rate_rps / 200) ** 8) else "missed"
+    def run(rate_rps: float) -> RunOutcome:
+        outcome: RunOutcome = "met" if chance.random() < 1 / (1 + (rate_rps / 200) ** 8) else "missed"
         if outcome == "met":
             met.add(rate_rps)
         return outcome
@@ -99,7 +99,7 @@ def test_void_runs_alone_carry_nothing_and_say_why() -> None:
 def test_one_void_run_is_tried_again_and_changes_nothing() -> None:
     numbers: Iterator[int] = iter(range(1000))
 
-    def run(rate_rps: float) -> Outcome:
+    def run(rate_rps: float) -> RunOutcome:
         return "void" if next(numbers) % 5 == 2 else at_most(300.0)(rate_rps)
 
     found = find(Search(100.0, 1.0, 1.05, 3, max_runs=60), run)
@@ -110,7 +110,7 @@ def test_one_void_run_is_tried_again_and_changes_nothing() -> None:
 def test_one_lucky_run_far_above_does_not_decide() -> None:
     is_first = True
 
-    def run(rate_rps: float) -> Outcome:
+    def run(rate_rps: float) -> RunOutcome:
         nonlocal is_first
         if rate_rps > 350 and is_first:
             is_first = False
@@ -125,7 +125,7 @@ def test_one_lucky_run_far_above_does_not_decide() -> None:
 def test_no_more_runs_are_made_than_were_allowed(max_runs: int) -> None:
     tried: list[float] = []
 
-    def run(rate_rps: float) -> Outcome:
+    def run(rate_rps: float) -> RunOutcome:
         tried.append(rate_rps)
         return at_most(333.0)(rate_rps)
 

@@ -22,28 +22,28 @@ CANDIDATE = "candidate"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    for path in (asked.base, asked.candidate):
+    options = _parser().parse_args(arguments)
+    for path in (options.base, options.candidate):
         if not path.is_file():
             print(f"there is no file {path}", file=sys.stderr)
             return 2
-    plain = PLAIN[POOL[asked.engine]]
+    plain = PLAIN[POOL[options.engine]]
     entrants = [
-        Entrant(BASELINE, plain, asked.base),
-        Entrant(asked.precision or CANDIDATE, asked.engine, asked.candidate),
+        Entrant(BASELINE, plain, options.base),
+        Entrant(options.precision or CANDIDATE, options.engine, options.candidate),
     ]
-    engines = {plain: EnginePython(plain, asked.base_python, "")}
-    engines[asked.engine] = EnginePython(asked.engine, asked.python or asked.base_python, "")
+    engines = {plain: EnginePython(plain, options.base_python, "")}
+    engines[options.engine] = EnginePython(options.engine, options.python or options.base_python, "")
     found = contest(
         entrants,
         engines=engines,
-        batch_sizes=asked.batch_sizes,
-        inputs=asked.inputs,
-        num_threads=asked.threads,
-        seconds=asked.seconds,
-        allow_spinning=asked.allow_spinning,
+        batch_sizes=options.batch_sizes,
+        inputs=options.inputs,
+        num_threads=options.threads,
+        seconds=options.seconds,
+        allow_spinning=options.allow_spinning,
     )
-    return _show(found, entrants[1], as_json=asked.json)
+    return _show(found, entrants[1], as_json=options.json)
 
 
 def _show(found: Results, candidate: Entrant, *, as_json: bool) -> int:

@@ -40,7 +40,7 @@ GRACE_S = 5.0  # a run that began in time may end late
 Times = dict[Key, NDArray[Any]]  # seconds per run, float64 [sweeps]
 
 
-class _LeftOut(Exception):
+class _EntrantFailure(Exception):
     """One entrant cannot go on."""
 
     def __init__(self, key: Key, reason: str, *, is_crash: bool) -> None:
@@ -120,7 +120,7 @@ class _Contest:
                 break
             try:
                 taken = self._round()
-            except _LeftOut as left:
+            except _EntrantFailure as left:
                 self._leave_out(left)
                 continue
             for size, times in taken.items():
@@ -145,7 +145,7 @@ class _Contest:
                 self._warnings.append(f"batch {size} was left out: a round of it takes {slot_s:.0f} s")
         return round_s
 
-    def _leave_out(self, left: _LeftOut) -> None:
+    def _leave_out(self, left: _EntrantFailure) -> None:
         """Its times go; a worker that is lost takes its sessions along, so that all begin this round anew."""
         entrant = self._waiting.pop(left.key)
         self._left_out[left.key] = left.reason
@@ -165,8 +165,8 @@ class _Contest:
         for size in self._sizes:
             if size not in self._too_slow and len(self._times[size]) < min(MIN_ROUNDS, self._num_rounds):
                 rounds = len(self._times[size])
-                said = f"batch {size}: only {rounds} of {self._num_rounds} rounds fitted into {self._max_seconds:g} s"
-                self._warnings.append(said)
+                text = f"batch {size}: only {rounds} of {self._num_rounds} rounds fitted into {self._max_seconds:g} s"
+                self._warnings.append(text)
 
     def _round(self) -> dict[int, Times]:
         """New sessions of all, and for each batch size its sweeps."""
@@ -241,10 +241,10 @@ class _Contest:
             worker = self._worker(entrant)
             return worker.ask(timeout_s, do, name=_name(entrant), **command)
         except WorkerRefused as refused:
-            raise _LeftOut(entrant.key, str(refused), is_crash=False) from None
+            raise _EntrantFailure(entrant.key, str(refused), is_crash=False) from None
         except WorkerLost as lost:
             doing = {"open": "its load", "close": "its end"}.get(do, "a run")
-            raise _LeftOut(entrant.key, f"{doing} {lost}", is_crash=True) from None
+            raise _EntrantFailure(entrant.key, f"{doing} {lost}", is_crash=True) from None
 
     def _worker(self, entrant: Entrant) -> WorkerProcess:
         if entrant.engine not in self._workers:

@@ -123,8 +123,10 @@ class Results:
         if engine in others:
             times = f"{mean_ratio(others[engine]):.2g}x as fast on {NAMES[engine]} as on {NAMES[plain]}"
             return f"the baseline; {times}: {describe(others[engine])}"
-        told = "; ".join(f"not clearly faster on {NAMES[name]}: {describe(found)}" for name, found in others.items())
-        return f"the baseline; {told}" if told else "the baseline"
+        others_text = "; ".join(
+            f"not clearly faster on {NAMES[name]}: {describe(found)}" for name, found in others.items()
+        )
+        return f"the baseline; {others_text}" if others_text else "the baseline"
 
     def _mean(self, variant: str, pool: str) -> float:
         engine = self.best_engine(variant, pool)
@@ -148,10 +150,10 @@ class Results:
 
     def _speed(self, key: Key, baseline: Key, batch_size: int) -> Speed | None:
         """None where the two did not run side by side often enough."""
-        asked = (key, baseline, batch_size)
-        if asked not in self._known:
-            self._known[asked] = self._measure(key, baseline, batch_size)
-        return self._known[asked]
+        pair = (key, baseline, batch_size)
+        if pair not in self._known:
+            self._known[pair] = self._measure(key, baseline, batch_size)
+        return self._known[pair]
 
     def _measure(self, key: Key, baseline: Key, batch_size: int) -> Speed | None:
         rounds = [one for one in self.times[batch_size] if key in one and baseline in one]

@@ -121,8 +121,8 @@ def open_session(file: str, engine: str, precision: str, num_threads: int, allow
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     elif engine != "cpu" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()  # finds CUDA's libraries in the nvidia-* wheels of this environment
-    told = [(name, engine_options(name, precision, num_threads)) for name in providers]
-    session = ort.InferenceSession(file, options, providers=told)
+    configured = [(name, engine_options(name, precision, num_threads)) for name in providers]
+    session = ort.InferenceSession(file, options, providers=configured)
     session.disable_fallback()
     if session.get_providers()[0] != providers[0]:
         raise Refused(f"{providers[0]} did not start; it would have run on {session.get_providers()[0]}")

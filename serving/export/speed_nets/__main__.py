@@ -15,14 +15,15 @@ from pathlib import Path
 
 from serving.decisions.engines import PLAIN
 from serving.errors import TandemError, UserError, exit_code
-from serving.export import pool_gates, recording, variants
+from serving.export import pool_gates, variants
+from serving.export import variant_files as recording
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates import accuracy
 from serving.export.progress import Progress, lines, silent
 from serving.export.publish import next_version, publish_all, writing
-from serving.export.recording import ProvenVariant
 from serving.export.speed_nets import NETS, load, net
 from serving.export.speed_nets.graph import SEED, run
+from serving.export.variant_files import ProvenVariant
 from serving.repository import MODEL_NAME, PASSED, UNTRAINED, PoolGate, Variant
 
 VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own
@@ -74,14 +75,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--max-batch-size", type=int, help="default: each net's own")
     options = parser.parse_args(arguments)
     size = options.max_batch_size
-    asked = SourceOptions(max_batch_size=size)
+    source_options = SourceOptions(max_batch_size=size)
     try:
         if size is not None and size < 1:
             raise UserError(f"the max batch size is {size}, want 1 or more")
         names = tuple(dict.fromkeys(options.net or NETS))
         with writing(options.repository, *(net(name).model for name in names)):
             for name in names:  # one after another: a BERT-base holds 2 GB in the making
-                for variant in write(name, load(name, asked, lines), options.repository, options.variant or VARIANTS):
+                for variant in write(
+                    name, load(name, source_options, lines), options.repository, options.variant or VARIANTS
+                ):
                     print(f"{variant.directory}: {variant.size_bytes() / 1e6:.0f} MB, {UNTRAINED}")
     except TandemError as error:
         print(f"tandem: {error}", file=sys.stderr)

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from serving.export.exported_model import Arrays
-from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph, Net, check_alive
+from serving.export.speed_nets.graph import BIAS_DEVIATION, Net, NetBuilder, check_alive
 from serving.repository import CLASSIFICATION, EMBEDDING, Tensor
 
 IDS = Tensor("input_ids", "INT64", (-1,))
@@ -30,7 +30,7 @@ MIN_TOKENS = 16  # of a padded example
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BertShape:
     name: str
     num_layers: int
     width: int
@@ -45,20 +45,20 @@ class Shape:
         return Tensor("scores", "FP32", (NUM_CLASSES,))
 
 
-BASE = Shape("bert-base", 12, 768, 12, is_pooled=False)
-MINILM = Shape("minilm-untrained", 6, 384, 12, is_pooled=True)
+BASE = BertShape("bert-base", 12, 768, 12, is_pooled=False)
+MINILM = BertShape("minilm-untrained", 6, 384, 12, is_pooled=True)
 
 
-def build(shape: Shape, seed: int, opset: int) -> bytes:
+def build(shape: BertShape, seed: int, opset: int) -> bytes:
     """The FP32 file. Raises EnvironmentFault where its activations turn out dead."""
-    graph = Graph(shape.name, [IDS, MASK], seed=seed, opset=opset)
+    graph = NetBuilder(shape.name, [IDS, MASK], seed=seed, opset=opset)
     _draw(graph, shape)
     model = graph.model([shape.output])
     check_alive(shape.name, model, examples(shape, NUM_EXAMPLES, seed, 2 * MIN_TOKENS))
     return model
 
 
-def examples(shape: Shape, count: int, seed: int, num_tokens: int | None = None) -> Arrays:
+def examples(shape: BertShape, count: int, seed: int, num_tokens: int | None = None) -> Arrays:
     """int64 [count, num_tokens] each: random words, every other row shorter than that and padded."""
     length = num_tokens or NUM_TOKENS
     generator = np.random.default_rng(seed)
@@ -69,7 +69,7 @@ def examples(shape: Shape, count: int, seed: int, num_tokens: int | None = None)
     return {IDS.name: words * mask, MASK.name: mask}
 
 
-def _net(shape: Shape, max_batch_size: int, num_tokens: int) -> Net:
+def _net(shape: BertShape, max_batch_size: int, num_tokens: int) -> Net:
     task = EMBEDDING if shape.is_pooled else CLASSIFICATION
     named = (partial(build, shape), partial(examples, shape))
     return Net(shape.name, *named, (IDS, MASK), (shape.output,), task, max_batch_size, num_tokens)
@@ -80,7 +80,7 @@ BASE_NET = _net(BASE, max_batch_size=8, num_tokens=128)
 MINILM_NET = _net(MINILM, max_batch_size=32, num_tokens=32)
 
 
-def _draw(graph: Graph, shape: Shape) -> None:
+def _draw(graph: NetBuilder, shape: BertShape) -> None:
     batch = graph.node("Shape", [IDS.name], "batch", start=0, end=1)
     tokens = graph.node("Shape", [IDS.name], "tokens", start=1, end=2)
     head_size = graph.constant("heads", [shape.num_heads, shape.width // shape.num_heads], np.int64)
@@ -94,7 +94,7 @@ def _draw(graph: Graph, shape: Shape) -> None:
     (_draw_pooled if shape.is_pooled else _draw_classified)(graph, shape, x)
 
 
-def _draw_mask(graph: Graph) -> None:
+def _draw_mask(graph: NetBuilder) -> None:
     """0 where a token is, the lowest FP32 number where none is: float32 [batch, 1, 1, tokens]."""
     rows = graph.node("Unsqueeze", [MASK.name, graph.constant("mask.axes", [1, 2], np.int64)], "mask.rows")
     is_token = graph.node(
@@ -110,7 +110,7 @@ def _draw_mask(graph: Graph) -> None:
     graph.node("Where", [is_token, zero, lowest], "mask")
 
 
-def _embedded(graph: Graph, shape: Shape) -> str:
+def _embedded(graph: NetBuilder, shape: BertShape) -> str:
     tables = {"word": shape.vocabulary, "position": MAX_TOKENS, "token_type": 2}
     for kind, size in tables.items():
         graph.weight(f"embeddings.{kind}_embeddings.weight", (size, shape.width), EMBEDDING_DEVIATION)
@@ -129,7 +129,7 @@ def _embedded(graph: Graph, shape: Shape) -> str:
     return _normalised(graph, shape, "embeddings.LayerNorm", placed)
 
 
-def _layer(graph: Graph, shape: Shape, name: str, source: str) -> str:
+def _layer(graph: NetBuilder, shape: BertShape, name: str, source: str) -> str:
     width = shape.width
     attended = _dense(graph, f"{name}.attention.output.dense", _attention(graph, shape, name, source), width, width)
     x = graph.node("Add", [attended, source], f"{name}.attention.sum")
@@ -139,7 +139,7 @@ def _layer(graph: Graph, shape: Shape, name: str, source: str) -> str:
     return _normalised(graph, shape, f"{name}.output.LayerNorm", graph.node("Add", [out, x], f"{name}.sum"))
 
 
-def _attention(graph: Graph, shape: Shape, name: str, source: str) -> str:
+def _attention(graph: NetBuilder, shape: BertShape, name: str, source: str) -> str:
     """[batch, tokens, width] -> the same, before its output layer."""
 
     def heads(kind: str, order: list[int]) -> str:
@@ -159,13 +159,13 @@ def _attention(graph: Graph, shape: Shape, name: str, source: str) -> str:
     return graph.declare(Tensor(attended, "FP32", (-1, shape.width)))
 
 
-def _dense(graph: Graph, name: str, source: str, width_in: int, width_out: int) -> str:
+def _dense(graph: NetBuilder, name: str, source: str, width_in: int, width_out: int) -> str:
     weight = graph.weight(f"{name}.weight", (width_in, width_out), float(1 / np.sqrt(width_in)))  # keeps the scale
     bias = graph.weight(f"{name}.bias", (width_out,), BIAS_DEVIATION)
     return graph.node("Add", [graph.node("MatMul", [source, weight], f"{name}.product"), bias], name)
 
 
-def _gelu(graph: Graph, name: str, source: str) -> str:
+def _gelu(graph: NetBuilder, name: str, source: str) -> str:
     root = graph.constant("gelu.root", np.sqrt(2), np.float32)
     one = graph.constant("gelu.one", 1, np.float32)
     half = graph.constant("gelu.half", 0.5, np.float32)
@@ -174,20 +174,20 @@ def _gelu(graph: Graph, name: str, source: str) -> str:
     return graph.node("Mul", [source, share], f"{name}.gelu")
 
 
-def _normalised(graph: Graph, shape: Shape, name: str, source: str) -> str:
+def _normalised(graph: NetBuilder, shape: BertShape, name: str, source: str) -> str:
     scale = graph.constant(f"{name}.weight", 1 + graph.random(f"{name}.weight", (shape.width,), BIAS_DEVIATION))
     bias = graph.weight(f"{name}.bias", (shape.width,), BIAS_DEVIATION)
     return graph.node("LayerNormalization", [source, scale, bias], name, axis=-1, epsilon=EPSILON)
 
 
-def _draw_classified(graph: Graph, shape: Shape, source: str) -> None:
+def _draw_classified(graph: NetBuilder, shape: BertShape, source: str) -> None:
     graph.constant("first.token", 0, np.int64)
     first = graph.node("Gather", [source, "first.token"], "sentence", axis=1)
     pooled = graph.node("Tanh", [graph.linear("pooler.dense", first, shape.width, shape.width)], "pooled")
     graph.linear("classifier", pooled, shape.width, NUM_CLASSES, output=shape.output.name)
 
 
-def _draw_pooled(graph: Graph, shape: Shape, source: str) -> None:
+def _draw_pooled(graph: NetBuilder, shape: BertShape, source: str) -> None:
     """The mean over the tokens that are there, divided by its length."""
     graph.constant("axis.last", [-1], np.int64)
     counted = graph.node("Cast", [MASK.name], "counted", to=TensorProto.FLOAT)

@@ -38,7 +38,7 @@ FASTER, SLOWER, NO_GAIN, BASE = "faster", "slower", "no clear gain", "FP32"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SpeedRow:
     """One variant on one engine at one batch size. `ratio`: FP32's time on the same device / this one's; above 1 is faster."""
 
     model: str
@@ -73,7 +73,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class NotTimed:
     model: str
     variant: str
     engine: str
@@ -98,8 +98,8 @@ class Comparison:
     num_threads: int
     seconds: float  # per batch size and entrant
     num_rounds: int
-    rows: tuple[Row, ...]
-    left_out: tuple[LeftOut, ...]
+    rows: tuple[SpeedRow, ...]
+    left_out: tuple[NotTimed, ...]
     warnings: tuple[str, ...]
 
     def to_json(self) -> str:
@@ -119,14 +119,14 @@ class Comparison:
             *(_line(row) for row in self.rows),
         ]
         if self.left_out:
-            told = (f"- {out.model} {out.variant} on {out.engine}: {out.reason}" for out in self.left_out)
-            lines += ["", "Not timed:", "", *told]
+            entries = (f"- {out.model} {out.variant} on {out.engine}: {out.reason}" for out in self.left_out)
+            lines += ["", "Not timed:", "", *entries]
         if self.warnings:
             lines += ["", "Timed less than wished:", "", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines) + "\n"
 
 
-def _line(row: Row) -> str:
+def _line(row: SpeedRow) -> str:
     ratio = f"{row.ratio:.2f} ({row.ratio_low:.2f}..{row.ratio_high:.2f})" if row.verdict != BASE else "1"
     return (
         f"| {row.model} | {row.variant} | {row.engine} {row.engine_version} | {row.batch_size} "
@@ -163,14 +163,14 @@ def compare(
     command: str = "",
 ) -> Comparison:
     """Model by model and device by device. What did not run is among `left_out`, with the reason."""
-    rows: list[Row] = []
-    left_out: list[LeftOut] = []
+    rows: list[SpeedRow] = []
+    left_out: list[NotTimed] = []
     warnings: list[str] = []
     measured = ""
-    for model, its in _by_model(variants).items():
-        largest = max(1, its[0].record.max_batch_size)
+    for model, family in _by_model(variants).items():
+        largest = max(1, family[0].record.max_batch_size)
         sizes = sorted({min(size, largest) for size in batch_sizes})
-        for entrants in by_device(its, engines):
+        for entrants in by_device(family, engines):
             found = contest(
                 entrants,
                 engines=engines,
@@ -182,7 +182,7 @@ def compare(
                 progress=partial(_step, model),
             )
             rows += _rows(model, entrants, found)
-            left_out += [LeftOut(model, *key, reason) for key, reason in found.left_out.items()]
+            left_out += [NotTimed(model, *key, reason) for key, reason in found.left_out.items()]
             warnings += [f"{model}: {warning}" for warning in found.warnings]
             measured = found.measured
     return Comparison(
@@ -206,8 +206,8 @@ def _by_model(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
     models: dict[str, list[Variant]] = {}
     for variant in variants:
         models.setdefault(variant.record.model, []).append(variant)
-    for model, its in models.items():
-        names = [variant.record.variant for variant in its]
+    for model, family in models.items():
+        names = [variant.record.variant for variant in family]
         if len(set(names)) < len(names):
             raise UserError(f"{model} is in two of the repositories; name one of them")
         if BASELINE not in names:
@@ -239,12 +239,12 @@ def inputs_of(model: str, count: int) -> Arrays | None:
     return None
 
 
-def _rows(model: str, entrants: Sequence[Entrant], found: Results) -> Iterator[Row]:
+def _rows(model: str, entrants: Sequence[Entrant], found: Results) -> Iterator[SpeedRow]:
     for entrant in entrants:
         plain = PLAIN[POOL[entrant.engine]]
         for speed in found.speeds(*entrant.key):
             if speed.baseline_engine == plain:
-                yield Row.of(model, entrant.variant, entrant.model.stat().st_size, speed)
+                yield SpeedRow.of(model, entrant.variant, entrant.model.stat().st_size, speed)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str]) -> int:
         if min(*sizes, options.threads) < 1 or options.rounds < MIN_ROUNDS or not options.seconds > 0:
             raise UserError(f"batch sizes and threads are 1 or more, rounds {MIN_ROUNDS} or more, seconds more than 0")
         variants = [variant for path in options.repository for variant in Repository(path).variants()]
-        command = shlex.join(["python", "-m", "serving.export.speed_nets.compare", *_told(arguments)])
+        command = shlex.join(["python", "-m", "serving.export.speed_nets.compare", *_shareable(arguments)])
         found = compare(
             variants,
             engines,
@@ -286,9 +286,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if found.rows else 1
 
 
-def engines_of(asked: Sequence[str]) -> dict[str, EnginePython]:
+def engines_of(values: Sequence[str]) -> dict[str, EnginePython]:
     engines: dict[str, EnginePython] = {}
-    for text in asked:
+    for text in values:
         engine, equals, python = text.partition("=")
         if engine not in ENGINES or not equals:
             raise UserError(f"--python is {text!r}, want ENGINE=PYTHON with one of {', '.join(ENGINES)}")
@@ -298,7 +298,7 @@ def engines_of(asked: Sequence[str]) -> dict[str, EnginePython]:
     return engines
 
 
-def _told(arguments: Sequence[str]) -> list[str]:
+def _shareable(arguments: Sequence[str]) -> list[str]:
     """The command for a table that others read: places on this machine say nothing to them."""
     return [_without_place(text) if "/" in text else text for text in arguments]
 

@@ -18,8 +18,8 @@ from serving.export.speed_nets.graph import (
     BIAS_DEVIATION,
     NUM_CALIBRATION,
     Floats,
-    Graph,
     Net,
+    NetBuilder,
     check_alive,
     random_values,
     run,
@@ -60,7 +60,7 @@ class Convolution:
         }
 
 
-def convolution(graph: Graph, layer: Convolution, source: str) -> str:
+def convolution(graph: NetBuilder, layer: Convolution, source: str) -> str:
     """Convolution and normalisation."""
     name = layer.name
     weight = graph.random(f"{name}.weight", layer.weight_shape, layer.deviation)
@@ -74,29 +74,29 @@ def convolution(graph: Graph, layer: Convolution, source: str) -> str:
     return graph.node("Conv", [source, folded, bias], name, **layer.attributes)
 
 
-def plain_convolution(graph: Graph, layer: Convolution, source: str) -> str:
+def plain_convolution(graph: NetBuilder, layer: Convolution, source: str) -> str:
     """Convolution and bias without normalisation, where the original has none."""
     weight = graph.weight(f"{layer.name}.weight", layer.weight_shape, layer.deviation)
     bias = graph.weight(f"{layer.name}.bias", (layer.channels_out,), BIAS_DEVIATION)
     return graph.node("Conv", [source, weight, bias], layer.name, **layer.attributes)
 
 
-def mean_of_pixels(graph: Graph, source: str, output: str) -> str:
+def mean_of_pixels(graph: NetBuilder, source: str, output: str) -> str:
     """[n, channels, h, w] -> [n, channels, 1, 1]: what PyTorch's exporter writes for an adaptive average pool of 1."""
     axes = graph.constant("axes.pixels", [-1, -2], np.int64)
     return graph.node("ReduceMean", [source, axes], output, keepdims=1)
 
 
-def swish(graph: Graph, source: str) -> str:
+def swish(graph: NetBuilder, source: str) -> str:
     gate = graph.node("Sigmoid", [source], f"{source}.sigmoid")
     return graph.node("Mul", [source, gate], f"{source}.swish")
 
 
-def relu(graph: Graph, source: str) -> str:
+def relu(graph: NetBuilder, source: str) -> str:
     return graph.node("Relu", [source], f"{source}.relu")
 
 
-def _normalised(graph: Graph, name: str, raw: str) -> str:
+def _normalised(graph: NetBuilder, name: str, raw: str) -> str:
     axes = graph.constant("axes.channel", [0, 2, 3], np.int64)
     mean = graph.node("ReduceMean", [raw, axes], f"{name}.mean")
     centred = graph.node("Sub", [raw, mean], f"{name}.centred")
@@ -116,7 +116,7 @@ def _normalised(graph: Graph, name: str, raw: str) -> str:
 RESNET_STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 
 
-def _draw_resnet(graph: Graph) -> None:
+def _draw_resnet(graph: NetBuilder) -> None:
     x = relu(graph, convolution(graph, Convolution("stem", 3, 64, 7, 2), IMAGE))
     x = graph.node("MaxPool", [x], "pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     width = 64
@@ -128,7 +128,7 @@ def _draw_resnet(graph: Graph) -> None:
     graph.linear("classifier", features, width, SCORES.shape[0], output=SCORES.name)
 
 
-def _bottleneck(graph: Graph, name: str, source: str, width: int, inside: int, stride: int) -> str:
+def _bottleneck(graph: NetBuilder, name: str, source: str, width: int, inside: int, stride: int) -> str:
     x = relu(graph, convolution(graph, Convolution(f"{name}.reduce", width, inside), source))
     x = relu(graph, convolution(graph, Convolution(f"{name}.spatial", inside, inside, 3, stride), x))
     x = convolution(graph, Convolution(f"{name}.expand", inside, inside * 4), x)
@@ -190,7 +190,7 @@ def blocks() -> Iterator[InvertedBottleneck]:
             width = channels(of_b0)
 
 
-def _draw_efficientnet(graph: Graph) -> None:
+def _draw_efficientnet(graph: NetBuilder) -> None:
     x = swish(graph, convolution(graph, Convolution("stem", 3, channels(STEM), 3, 2), IMAGE))
     width = channels(STEM)
     for block in blocks():
@@ -200,7 +200,7 @@ def _draw_efficientnet(graph: Graph) -> None:
     graph.linear("classifier", features, channels(HEAD), SCORES.shape[0], output=SCORES.name)
 
 
-def _inverted_bottleneck(graph: Graph, block: InvertedBottleneck, source: str) -> str:
+def _inverted_bottleneck(graph: NetBuilder, block: InvertedBottleneck, source: str) -> str:
     name, inside = block.name, block.inside
     x = source
     if block.expansion > 1:
@@ -214,7 +214,7 @@ def _inverted_bottleneck(graph: Graph, block: InvertedBottleneck, source: str) -
     return x
 
 
-def _squeezed_and_excited(graph: Graph, name: str, source: str, width: int, narrow: int) -> str:
+def _squeezed_and_excited(graph: NetBuilder, name: str, source: str, width: int, narrow: int) -> str:
     """Every channel times a number in 0..1 that depends on all channels' means."""
     x = mean_of_pixels(graph, source, f"{name}.squeezed")
     x = swish(graph, plain_convolution(graph, Convolution(f"{name}.narrow", width, narrow), x))
@@ -226,21 +226,21 @@ def _squeezed_and_excited(graph: Graph, name: str, source: str, width: int, narr
 # -- the nets ---------------------------------------------------------------------------------------------------------
 
 
-def _net(name: str, draw: Callable[[Graph], None], num_pixels: int) -> Net:
+def _net(name: str, draw: Callable[[NetBuilder], None], num_pixels: int) -> Net:
     image = Tensor(IMAGE, "FP32", (3, num_pixels, num_pixels))
     build = partial(_calibrated, name, draw, image)
     return Net(name, build, partial(random_values, image), (image,), (SCORES,), CLASSIFICATION, max_batch_size=32)
 
 
-def _calibrated(name: str, draw: Callable[[Graph], None], image: Tensor, seed: int, opset: int) -> bytes:
+def _calibrated(name: str, draw: Callable[[NetBuilder], None], image: Tensor, seed: int, opset: int) -> bytes:
     """The FP32 file of the net that `draw` draws, normalised by its activations on some images. Raises EnvironmentFault."""
     images = random_values(image, NUM_CALIBRATION, seed)
-    probe = Graph(name, [image], seed=seed, opset=opset)
+    probe = NetBuilder(name, [image], seed=seed, opset=opset)
     draw(probe)
     measured: list[Floats] = [values.reshape(-1) for values in run(probe.probe(), images, probe.measured)]
     layers = [mean.removesuffix(".mean") for mean in probe.measured[::2]]
     statistics = dict(zip(layers, zip(measured[::2], measured[1::2], strict=True), strict=True))
-    final = Graph(name, [image], seed=seed, opset=opset, statistics=statistics)
+    final = NetBuilder(name, [image], seed=seed, opset=opset, statistics=statistics)
     draw(final)
     model = final.model([SCORES])
     check_alive(name, model, images)

@@ -32,7 +32,7 @@ Statistics = Mapping[str, tuple[Floats, Floats]]  # layer -> mean and variance o
 _TYPES = {"FP32": TensorProto.FLOAT, "INT64": TensorProto.INT64}
 
 
-class Graph:
+class NetBuilder:
     """Nodes and weights. `statistics` None: a probe, whose layers normalise by the batch at hand and note it in `measured`."""
 
     def __init__(

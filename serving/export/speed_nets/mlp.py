@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from serving.export.speed_nets.graph import BIAS_DEVIATION, Graph, Net, check_alive, random_values
+from serving.export.speed_nets.graph import BIAS_DEVIATION, Net, NetBuilder, check_alive, random_values
 from serving.repository import CLASSIFICATION, Tensor
 
 INPUT = Tensor("features", "FP32", (1024,))
@@ -20,7 +20,7 @@ HIDDEN = (4096, 4096)
 
 def build(seed: int, opset: int) -> bytes:
     """The FP32 file. Raises EnvironmentFault where its activations turn out dead."""
-    graph = Graph("mlp", [INPUT], seed=seed, opset=opset)
+    graph = NetBuilder("mlp", [INPUT], seed=seed, opset=opset)
     x, width = INPUT.name, INPUT.shape[0]
     for index, hidden in enumerate(HIDDEN):
         x, width = _layer(graph, f"layer{index}", x, width, hidden), hidden
@@ -33,7 +33,7 @@ def build(seed: int, opset: int) -> bytes:
 NET = Net("mlp", build, partial(random_values, INPUT), (INPUT,), (OUTPUT,), CLASSIFICATION, max_batch_size=64)
 
 
-def _layer(graph: Graph, name: str, source: str, width_in: int, width_out: int) -> str:
+def _layer(graph: NetBuilder, name: str, source: str, width_in: int, width_out: int) -> str:
     weight = graph.weight(f"{name}.weight", (width_out, width_in), float(np.sqrt(2 / width_in)))  # He's, for ReLU
     bias = graph.weight(f"{name}.bias", (width_out,), BIAS_DEVIATION)
     return graph.node("Relu", [graph.node("Gemm", [source, weight, bias], name, transB=1)], f"{name}.relu")

@@ -19,7 +19,7 @@ from serving.export.exported_model import Arrays
 _BATCH_SIZE = 32  # guess, not measured: enough that a run's own cost is small, few enough for any net's activations
 
 
-class Rows:
+class CalibrationRows:
     """What onnxruntime's quantiser reads: `get_next` until None. Range and length are in rows."""
 
     def __init__(

@@ -17,7 +17,7 @@ from serving.export.onnx_parts import subgraphs, unused
 from serving.export.variants.graph import MAX_FP16, Graph
 
 
-class Place(enum.Enum):
+class Slot(enum.Enum):
     OTHER = "not a float"
     FREE = "FP32 or FP16"
     FIXED = "FP32 always, whatever the rest of the operator is"  # the scales of a Resize
@@ -31,25 +31,25 @@ def may_be_fp16(graph: Graph, node: onnx.NodeProto) -> bool:
         return False
     if not onnx.defs.has(node.op_type, graph.opset, ""):
         return False
-    inputs, outputs = places(graph, node)
-    return Place.NEVER not in inputs + outputs
+    inputs, outputs = slots(graph, node)
+    return Slot.NEVER not in inputs + outputs
 
 
-def places(graph: Graph, node: onnx.NodeProto) -> tuple[list[Place], list[Place]]:
+def slots(graph: Graph, node: onnx.NodeProto) -> tuple[list[Slot], list[Slot]]:
     """Of each input and of each output. Only for an operator that `may_be_fp16`."""
     schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
-    inputs = [_place(graph, name, schema.inputs, index) for index, name in enumerate(node.input)]
-    outputs = [_place(graph, name, schema.outputs, index) for index, name in enumerate(node.output)]
+    inputs = [_slot(graph, name, schema.inputs, index) for index, name in enumerate(node.input)]
+    outputs = [_slot(graph, name, schema.outputs, index) for index, name in enumerate(node.output)]
     return inputs, outputs
 
 
-def _place(graph: Graph, name: str, formals: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> Place:
+def _slot(graph: Graph, name: str, formals: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> Slot:
     if not graph.is_float(name):
-        return Place.OTHER
+        return Slot.OTHER
     formal = formals[min(index, len(formals) - 1)]  # the last one stands for all that follow
     if "tensor(float16)" in formal.types:
-        return Place.FREE
-    return Place.FIXED if formal.type_str == "tensor(float)" else Place.NEVER
+        return Slot.FREE
+    return Slot.FIXED if formal.type_str == "tensor(float)" else Slot.NEVER
 
 
 _FP32, _FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -95,7 +95,7 @@ class _Rewriting:
         node = onnx.NodeProto()
         node.CopyFrom(original)
         is_half = node.name not in self._in_fp32
-        inputs, outputs = places(self._graph, original) if is_half else ([], [])
+        inputs, outputs = slots(self._graph, original) if is_half else ([], [])
         for index, name in enumerate(original.input):
             if self._graph.is_float(name):
                 node.input[index] = self._find(name, _kind(inputs, index))
@@ -153,5 +153,5 @@ class _Rewriting:
         return made
 
 
-def _kind(places_of_node: list[Place], index: int) -> int:
-    return _FP16 if places_of_node and places_of_node[index] is Place.FREE else _FP32
+def _kind(slots_of_node: list[Slot], index: int) -> int:
+    return _FP16 if slots_of_node and slots_of_node[index] is Slot.FREE else _FP32

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import checked, subgraphs
-from serving.export.variants.calibration import Rows
+from serving.export.variants.calibration import CalibrationRows
 from serving.export.variants.candidate import Candidate, NothingToQuantise, translated
 from serving.export.variants.casts import may_be_fp16, rewritten
 from serving.export.variants.graph import MAX_FP16, MIN_FP16, PRODUCTS, Graph, has_beyond_fp16, opened, read
@@ -32,8 +32,8 @@ def large_values(fp32: bytes, inputs: Arrays) -> frozenset[str]:
         values = [value.name for value in graph.model.graph.input if graph.is_float(value.name)]
         values += [name for node in graph.nodes for name in graph.floats_out(node)]
         values = [name for name in values if name not in graph.masks]  # those stay FP32 anyway
-        seen = _magnitudes(graph, values, inputs)
-        large = {name for name, value in zip(values, seen, strict=True) if not value <= LARGE}
+        magnitudes = _magnitudes(graph, values, inputs)
+        large = {name for name, value in zip(values, magnitudes, strict=True) if not value <= LARGE}
         return frozenset(node.name for node in graph.nodes if not large.isdisjoint((*node.input, *node.output)))
 
 
@@ -48,7 +48,10 @@ def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:
         model.graph.node.append(helper.make_node("ReduceMax", [absolute], [largest], keepdims=0))
         model.graph.output.append(helper.make_tensor_value_info(largest, TensorProto.FLOAT, []))
     session = onnx_session.opened(model.SerializeToString())
-    runs = [session.run(None, portion) for portion in Rows(model, inputs, max_rows=min(_MAX_ROWS, _num_rows(inputs)))]
+    runs = [
+        session.run(None, portion)
+        for portion in CalibrationRows(model, inputs, max_rows=min(_MAX_ROWS, _num_rows(inputs)))
+    ]
     found: list[float] = np.max(np.array(runs, np.float64), axis=0).tolist() if names else []
     return found
 

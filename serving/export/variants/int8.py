@@ -29,7 +29,7 @@ from serving.export.variants.candidate import CalibrationMissing, Candidate, Not
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.losses import dynamic_losses, static_losses
 from serving.export.variants.quantiser import Dynamic, Static
-from serving.measure.machine import has, processor_key
+from serving.measure.machine import has_instructions, processor_key
 
 RANGES = ("7bit", "full")
 VNNI, TENSORRT = "vnni", "tensorrt"
@@ -52,7 +52,7 @@ def candidates(
     """Made one by one as they are asked for, none twice. What the tool cannot make is passed over, if it can make any."""
     check_range(weights)
     graph = graph_of(fp32)
-    seen: set[bytes] = set()
+    models: set[bytes] = set()
     failed: NotMade | None = None
     for settings, make in _recipes(graph, fp32, calibration, weights == "full", is_for_tensorrt):
         try:
@@ -60,10 +60,10 @@ def candidates(
         except NotMade as error:
             failed = failed or error
             continue
-        if model not in seen:
-            seen.add(model)
+        if model not in models:
+            models.add(model)
             yield Candidate("int8", model, str(settings), needs(settings))
-    if failed and not seen:
+    if failed and not models:
         raise failed
 
 
@@ -163,7 +163,7 @@ def graph_of(fp32: bytes) -> Graph:
 def check_range(weights: str) -> None:
     if weights not in RANGES:
         raise UserError(f"unknown range of INT8 weights {weights!r}{nearest(weights, RANGES)}")
-    if weights == "full" and not has(VNNI):
+    if weights == "full" and not has_instructions(VNNI):
         raise UserError(
             f"weights of the full 8 bits are computed wrongly on this processor ({processor_key()}, no VNNI), so that "
             "no gate here could judge them; leave out --int8-range full, or export on a processor with VNNI"

@@ -1,7 +1,7 @@
 """Which layers of a net lose most in INT8? A loss is noise over signal (power), 0 for none, per layer and by its own doing.
 
 For static files ONNX Runtime's debugging tools compare values before and after each rounding; for dynamic ones the rounding of
-each product is done here on values seen, or on the weights alone where no inputs are given. Rule: nothing here changes a net.
+each product is done here on values that were seen, or on the weights alone where no inputs are given. Rule: nothing here changes a net.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from serving.export import onnx_session
 from serving.export.exported_model import Arrays
-from serving.export.variants.calibration import Rows
+from serving.export.variants.calibration import CalibrationRows
 from serving.export.variants.candidate import translated
 from serving.export.variants.graph import Graph, read
 from serving.export.variants.quantiser import not_to_be_rounded, workshop
@@ -38,8 +38,7 @@ def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dic
         fp32_file, int8_file = folder / "fp32.onnx", folder / "int8.onnx"
         fp32_file.write_bytes(prepared_fp32)
         int8_file.write_bytes(quantised)
-        seen = [_values(debug, file, inputs) for file in (int8_file, fp32_file)]
-        values = debug.create_activation_matching(*seen)
+        values = debug.create_activation_matching(*(_values(debug, file, inputs) for file in (int8_file, fp32_file)))
         weights = debug.create_weight_matching(str(fp32_file), str(int8_file))
     noise = {name: _noise(pair["float"], pair["post_qdq"]) for name, pair in values.items() if "float" in pair}
     rounding = {name: _noise([pair["float"]], [pair["dequantized"]]) for name, pair in weights.items()}
@@ -58,9 +57,9 @@ def dynamic_losses(graph: Graph, inputs: Arrays | None, is_full_range: bool) -> 
     """Of each product with constant weights, by its node's name. `graph`: of the net as `opened`."""
     nodes = [node for node in layers(graph) if node.op_type != "Conv" and node.input[1] in graph.constants]
     with translated("int8", "looking for the layers that lose most"):
-        seen = _read_values(graph, [node.input[0] for node in nodes], inputs) if inputs is not None else {}
+        values_by_name = _read_values(graph, [node.input[0] for node in nodes], inputs) if inputs is not None else {}
         levels = 127 if is_full_range else 64
-        return {node.name: _product_loss(graph, node, seen.get(node.input[0]), levels) for node in nodes}
+        return {node.name: _product_loss(graph, node, values_by_name.get(node.input[0]), levels) for node in nodes}
 
 
 def layers(graph: Graph) -> list[onnx.NodeProto]:
@@ -77,11 +76,11 @@ def _values(debug: Any, file: Path, inputs: Arrays) -> Mapping[str, Sequence[NDA
     return values
 
 
-def _few(model: onnx.ModelProto, inputs: Arrays) -> Rows:
+def _few(model: onnx.ModelProto, inputs: Arrays) -> CalibrationRows:
     largest = max(int(np.prod(rows.shape[1:])) for rows in inputs.values())
     num_rows = min(len(rows) for rows in inputs.values())
     max_rows = max(1, min(num_rows, _MAX_ROWS, _MAX_VALUES // max(1, largest)))
-    return Rows(model, {name: rows[:max_rows] for name, rows in inputs.items()})
+    return CalibrationRows(model, {name: rows[:max_rows] for name, rows in inputs.items()})
 
 
 def _noise(exact: Sequence[Any], rough: Sequence[Any]) -> float:

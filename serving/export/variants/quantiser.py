@@ -20,7 +20,7 @@ from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import checked, in_order, unused
 from serving.export.progress import quiet
 from serving.export.scratch import scratch
-from serving.export.variants.calibration import Rows
+from serving.export.variants.calibration import CalibrationRows
 from serving.export.variants.candidate import translated
 from serving.export.variants.graph import PRODUCTS, Graph, opened, read
 
@@ -158,9 +158,9 @@ def static(
         source, made = folder / "source.onnx", folder / "made.onnx"
         source.write_bytes(prepared_fp32)
         graph = read(onnx.load_from_string(prepared_fp32))
-        options, rows = _options(graph, settings), Rows(graph.model, calibration)
+        options, rows = _options(graph, settings), CalibrationRows(graph.model, calibration)
         if settings.method != "MinMax":
-            rows = Rows(graph.model, calibration, _HISTOGRAM_BATCH_SIZE, _MAX_HISTOGRAM_ROWS)
+            rows = CalibrationRows(graph.model, calibration, _HISTOGRAM_BATCH_SIZE, _MAX_HISTOGRAM_ROWS)
             options["CalibStridedMinMax"] = rows.batch_size  # of any method: so many rows are in memory at once
         quantize_static(
             str(source),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.errors import EnvironmentFault
-from serving.export.speed_nets.graph import Graph, check_alive
+from serving.export.speed_nets.graph import NetBuilder, check_alive
 from serving.repository import Tensor
 from tests.export.speed_nets.conftest import Made
 
@@ -20,7 +20,7 @@ ROWS = {"features": np.random.default_rng(0).standard_normal((6, 4)).astype(np.f
 
 def linear(weight: float, bias: list[float], *, first: float = 1.0) -> bytes:
     """scores = features x `first` x weights of about `weight`, plus bias."""
-    graph = Graph("net", [INPUT], seed=1, opset=18)
+    graph = NetBuilder("net", [INPUT], seed=1, opset=18)
     scaled = graph.node("Mul", ["features", graph.constant("first", first, np.float32)], "scaled")
     weights = graph.weight("weights", (4, 3), weight)
     product = graph.node("MatMul", [scaled, weights], "product")
@@ -51,7 +51,7 @@ def test_a_dead_net_is_refused_with_the_reason(weight: float, bias: list[float],
 
 def test_an_undrawn_efficientnet_shows_why_this_is_checked() -> None:
     """Layers in a row without normalisation, each a little too small: the output is exactly 0, and nothing complains."""
-    graph = Graph("deep", [INPUT], seed=1, opset=18)
+    graph = NetBuilder("deep", [INPUT], seed=1, opset=18)
     x = "features"
     for index in range(40):
         x = graph.node("MatMul", [x, graph.weight(f"weights{index}", (4, 4), 0.02)], f"layer{index}")
@@ -61,7 +61,7 @@ def test_an_undrawn_efficientnet_shows_why_this_is_checked() -> None:
 
 
 def test_denormals_that_never_reach_the_answer_are_found() -> None:
-    graph = Graph("net", [INPUT], seed=1, opset=18)
+    graph = NetBuilder("net", [INPUT], seed=1, opset=18)
     faded = graph.node("Mul", ["features", graph.constant("faint", 1e-40, np.float32)], "faded")
     graph.node("Add", [graph.node("MatMul", ["features", graph.weight("w", (4, 4), 1.0)], "product"), faded], "scores")
     with pytest.raises(EnvironmentFault, match=r"denormals, which would be timed: 100.00% of faded;"):

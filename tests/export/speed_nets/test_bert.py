@@ -15,13 +15,13 @@ from serving.export.exported_model import SourceOptions
 from serving.export.speed_nets import bert, load
 from serving.export.speed_nets.graph import num_parameters, run
 
-CLASSIFIER = bert.Shape("small", 2, 64, 4, is_pooled=False, vocabulary=200)
-POOLED = bert.Shape("small", 2, 64, 4, is_pooled=True, vocabulary=200)
+CLASSIFIER = bert.BertShape("small", 2, 64, 4, is_pooled=False, vocabulary=200)
+POOLED = bert.BertShape("small", 2, 64, 4, is_pooled=True, vocabulary=200)
 SHAPES = pytest.mark.parametrize("shape", [CLASSIFIER, POOLED], ids=["classifier", "pooled"])
 
 
 @SHAPES
-def test_padding_changes_nothing(shape: bert.Shape) -> None:
+def test_padding_changes_nothing(shape: bert.BertShape) -> None:
     model = bert.build(shape, 1, 18)
     words = np.random.default_rng(2).integers(1, 200, (3, 9))
     plain = run(model, {"input_ids": words, "attention_mask": np.ones((3, 9), np.int64)})[0]
@@ -33,7 +33,7 @@ def test_padding_changes_nothing(shape: bert.Shape) -> None:
 
 @SHAPES
 @pytest.mark.parametrize(("num_rows", "num_tokens"), [(1, 1), (1, 512), (5, 3)])
-def test_batch_and_sequence_are_free(shape: bert.Shape, num_rows: int, num_tokens: int) -> None:
+def test_batch_and_sequence_are_free(shape: bert.BertShape, num_rows: int, num_tokens: int) -> None:
     inputs = bert.examples(shape, num_rows, 3, num_tokens)
     answers = run(bert.build(shape, 1, 18), inputs)[0]
     assert answers.shape == (num_rows, *shape.output.shape)

@@ -12,7 +12,7 @@ from serving.export.speed_nets.graph import run
 
 pytestmark = [pytest.mark.models, pytest.mark.slow, pytest.mark.thorough]
 
-SHAPE = bert.Shape("small", 2, 64, 4, is_pooled=False, vocabulary=2000)
+SHAPE = bert.BertShape("small", 2, 64, 4, is_pooled=False, vocabulary=2000)
 
 
 def test_our_bert_answers_as_transformers_does() -> None:

@@ -14,7 +14,7 @@ import pytest
 from serving.errors import GateRefused
 from serving.export.speed_nets import NETS, load, mlp, net
 from serving.export.speed_nets.__main__ import main, proven
-from serving.export.speed_nets.graph import Graph
+from serving.export.speed_nets.graph import NetBuilder
 from serving.repository import UNTRAINED, Repository
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,7 @@ def test_a_model_that_another_process_writes_is_left_alone(tmp_path: Path, capsy
 
 
 def test_a_variant_that_overflows_is_no_variant() -> None:
-    graph = Graph("burst", mlp.NET.inputs, seed=1, opset=18)
+    graph = NetBuilder("burst", mlp.NET.inputs, seed=1, opset=18)
     graph.node("MatMul", ["features", graph.weight("weights", (1024, 1000), 5e37)], "scores")
     burst = replace(load("mlp"), model=graph.model(mlp.NET.outputs))
     with pytest.raises(GateRefused, match=r"mlp-fp32 refused: .* NaN or infinite values"):

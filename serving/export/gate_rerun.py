@@ -41,7 +41,7 @@ EngineRun = Callable[[bytes, str], AbstractContextManager[Callable[[Mapping[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GateRun:
     """Of one variant. No checks and no problems: nothing could be run, and the notes say why."""
 
     checks: tuple[Check, ...]
@@ -60,13 +60,13 @@ class Rerun:
         self._size = fp32.record.max_batch_size
         self._reference: list[NDArray[Any]] | None = None
 
-    def of(self, variant: Variant) -> Outcome:
+    def of(self, variant: Variant) -> GateRun:
         step = f"running the gate of {variant.name} again"
         self._progress(step, 0, 1)
         try:
             outcome = self._run(variant)
         except (GateRefused, UserError) as problem:
-            outcome = Outcome((), (str(problem),), ())
+            outcome = GateRun((), (str(problem),), ())
         self._progress(step, 1, 1)
         if (outcome.checks or outcome.problems) and self._is_away(engine := _engine(variant)):
             note = f"run again on ONNX Runtime's own provider: {engine}, which serves it, is not here"
@@ -76,16 +76,16 @@ class Rerun:
     def _is_away(self, engine: str) -> bool:
         return engine != PLAIN["cpu"] and engine not in self._engines
 
-    def _run(self, variant: Variant) -> Outcome:
+    def _run(self, variant: Variant) -> GateRun:
         engine = _engine(variant)
         if variant.record.variant in ONLY_ON and self._is_away(engine):
-            return Outcome((), (), (f"gate not run again: {engine} computes it, and is not here",))
+            return GateRun((), (), (f"gate not run again: {engine} computes it, and is not here",))
         model = variant.model_path.read_bytes()
         file.check_file(variant.name, model, file.Interface.of(self._fp32.record))
         with self._running(variant, model, engine) as run:
             return self._outcome(variant, run)
 
-    def _outcome(self, variant: Variant, run: Run) -> Outcome:
+    def _outcome(self, variant: Variant, run: Run) -> GateRun:
         answers = onnx_session.in_batches(run, self._data.inputs, self._size, variant.name)
         if count := sum(count_non_finite(values) for values in answers):
             raise NonFinite(variant.name, "its answers on the data", count)
@@ -93,7 +93,7 @@ class Rerun:
         if (recorded := variant.record.gate.check(ROW_DIFFERENCE)) is not None and self._size:
             checks.append(self._rows(variant, run, recorded))
         failed = tuple(_failure_text(check) for check in checks if not check.has_passed)
-        return Outcome(tuple(checks), failed, (*self._about_data(variant), *notes))
+        return GateRun(tuple(checks), failed, (*self._about_data(variant), *notes))
 
     def _running(self, variant: Variant, model: bytes, engine: str) -> AbstractContextManager[Run]:
         """FP16, and what TensorRT alone computes, as at the export: rounded as on a GPU."""

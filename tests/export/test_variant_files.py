@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from serving.export import recording
+from serving.export import variant_files as recording
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
-from serving.export.recording import ProvenVariant, gate_data, record, request, shared_files, space
+from serving.export.variant_files import ProvenVariant, gate_data, record, request, shared_files, space
 from serving.repository import Check, Gate, PoolGate, Tensor
 from serving.repository.preprocessing import ImagePreprocessing, from_json
 
