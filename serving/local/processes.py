@@ -102,6 +102,15 @@ def exit_text(status: int) -> str:
     return f"exit code {status}"
 
 
+def num_killed_for_memory(file: Path = PROC / "vmstat") -> int:
+    """Processes that the kernel killed because memory, or the memory that a container may use, was all used."""
+    try:
+        rows = (line.split() for line in file.read_text().splitlines())
+        return next((int(value) for name, value in rows if name == "oom_kill"), 0)
+    except (OSError, ValueError):
+        return 0
+
+
 class Nursery:
     """The children of this process, and every orphan below it: all are reaped, the known ones report how they ended.
 
@@ -121,16 +130,14 @@ class Nursery:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
         self._reap()
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], *, folder: Path, log: Path | None) -> Child:
-        """Starts a leashed child in `folder`, with its output in `log`, or on our standard error."""
+    def start(self, command: Sequence[str], environment: Mapping[str, str], *, folder: Path, output: int = 2) -> Child:
+        """Starts a leashed child in `folder` that writes to this descriptor, which is our standard error unless another is given."""
         before = Path.cwd()
-        actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = []
-        if log is None:
-            actions += [(os.POSIX_SPAWN_DUP2, 2, 1)]
-        else:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            actions += [(os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o644), (os.POSIX_SPAWN_DUP2, 1, 2)]
-        actions += [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        ]
         os.chdir(folder)
         try:
             argv = leashed(command)
@@ -151,10 +158,14 @@ class Nursery:
                 if end is not None and not end.done():
                     end.set_result(os.waitstatus_to_exitcode(status))
 
+    def orphans(self) -> list[Stat]:
+        """What dead children left behind: their children are ours now."""
+        return [child for child in children_of(os.getpid()) if child.pid not in self._ends]
+
     async def end_orphans(self, timeout_s: float = 5.0) -> None:
-        """Kills what dead children left behind (stubs of a tritonserver) and waits until none is left."""
+        """Kills them and waits until none is left."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while orphans := [c for c in children_of(os.getpid()) if c.pid not in self._ends]:
+        while orphans := self.orphans():
             for orphan in orphans:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(orphan.pid, signal.SIGKILL)
@@ -170,11 +181,17 @@ class Child:
     def __init__(self, pid: int, end: asyncio.Future[int]) -> None:
         self.pid = pid
         self._end = end
+        self._killed_before = num_killed_for_memory()
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs; negative for a signal."""
         return self._end.result() if self._end.done() else None
+
+    @property
+    def was_killed_for_memory(self) -> bool:
+        """By the kernel, as far as can be told: it killed some process meanwhile, and this one ended so."""
+        return self.exit_code == -signal.SIGKILL and num_killed_for_memory() > self._killed_before
 
     def send(self, number: signal.Signals) -> None:
         if self.exit_code is None:

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 
 from serving.errors import EnvironmentFault, UserError
 from serving.local import launch as launching
+from serving.local.causes import how_ended
 from serving.local.environments import Say
 from serving.local.launch import Launch
+from serving.local.logs import Output
 from serving.local.pool_plan import PoolPlan, Refusal
-from serving.local.processes import Child, Nursery, Stub, exit_text, is_alive, stubs_of
+from serving.local.processes import Child, Nursery, Stub, is_alive, stubs_of
 from serving.local.watch import POLL_S, Finding, Recovery, what_happened
 from serving.repository import Repository
 from serving.repository.layout import Stamp
@@ -35,30 +37,39 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 60.0  # 0.4 s is usual; a machine that needs a minute has another trouble (guess, not measured)
 KILL_MARGIN_S = 5.0  # what tritonserver may take beyond its own exit timeout before it is killed (guess, not measured)
 DRAIN_POLL_S = 0.1  # Triton itself looks once a second
+DEATH_S = 0.5  # from a connection that breaks to the end of the process (guess, not measured)
 LOOK_S = 1.0  # how soon an export is noticed; a look costs a `stat` for each variant
 LOAD = "tandem_load"  # the parameter that only our configurations have
 SERVER = ""  # the server's name in a Recovery: no model has it
 
 
-def start_server(launch: Launch, nursery: Nursery, log: Path | None = None) -> tuple[Child, Control]:
-    """A tritonserver that is not live yet. `log` None: it speaks on our standard error."""
-    server = nursery.start(
-        launching.command(launch), launching.variables(launch, os.environ), folder=Path("/"), log=log
-    )
+def start_server(launch: Launch, nursery: Nursery, output: Output) -> tuple[Child, Control]:
+    """A tritonserver that is not live yet."""
+    output.forget()
+    variables = launching.variables(launch, os.environ)
+    server = nursery.start(launching.command(launch), variables, folder=Path("/"), output=output.end)
     from serving.local.triton_control import Control  # gRPC takes 0.5 s to import; tritonserver starts meanwhile
 
     return server, Control(f"{launch.host}:{launch.ports.grpc}")
 
 
-async def wait_live(server: Child, control: Control) -> None:
-    """Raises EnvironmentFault where it ends before it is, or is not for too long."""
+async def wait_live(server: Child, control: Control, output: Output) -> None:
+    """Raises EnvironmentFault, with the cause, where it ends before it is, or is not for too long."""
+    from serving.local.triton_control import TritonLost
+
     live = asyncio.ensure_future(control.wait_live(START_TIMEOUT_S))
     ended = asyncio.ensure_future(server.wait())
     try:
         await asyncio.wait({live, ended}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
-            raise EnvironmentFault(f"tritonserver ended while it started ({exit_text(ended.result())}); see its log")
-        live.result()
+            raise EnvironmentFault(f"tritonserver ended while it started ({how_ended(server, output.last())})")
+        try:
+            live.result()
+        except TritonLost:
+            last = (output.last() or ["it said nothing"])[-1]
+            raise EnvironmentFault(
+                f"tritonserver does not answer {START_TIMEOUT_S:.0f} s after its start: {last}"
+            ) from None
     finally:
         live.cancel()
         ended.cancel()
@@ -67,7 +78,7 @@ async def wait_live(server: Child, control: Control) -> None:
 class Supervisor:
     """Serves a plan: each model with its configuration, now and after every mend, as long as its files are what was proven."""
 
-    def __init__(self, launch: Launch, plan: PoolPlan, nursery: Nursery, say: Say) -> None:
+    def __init__(self, launch: Launch, plan: PoolPlan, nursery: Nursery, output: Output, say: Say) -> None:
         self._launch = launch
         self._configs = dict(plan.configs)
         self._prove = dict.fromkeys(plan.configs, plan.prove)
@@ -81,6 +92,7 @@ class Supervisor:
         self._again: set[str] = set()  # models that could not be loaded because tritonserver was away
         self._changing: set[str] = set()  # models that are being loaded from another export
         self._nursery = nursery
+        self._output = output
         self._say = say
         self._server: Child | None = None
         self._control: Control | None = None
@@ -106,6 +118,8 @@ class Supervisor:
         """Starts the server and loads every model. One that cannot be loaded is left out; none at all is an error."""
         await self._start_server()
         failures = [failure for failure in await self._load_all(self._configs) if failure is not None]
+        if failures:
+            await self._require_alive()
         for failure in failures:
             self._say(f"not served: {failure}")
         if failures and len(failures) == len(self._configs):
@@ -116,9 +130,17 @@ class Supervisor:
         self._taken_s = time.monotonic()
         self._has_served = True
 
+    async def _require_alive(self) -> None:
+        """Raises EnvironmentFault where the server died while it loaded: that is the cause, and not what each load was told."""
+        assert self._server is not None
+        with contextlib.suppress(TimeoutError):
+            await self._server.wait(DEATH_S)
+            how = how_ended(self._server, self._output.last())
+            raise EnvironmentFault(f"tritonserver ended while it loaded the models ({how})")
+
     async def _start_server(self) -> None:
-        self._server, self._control = start_server(self._launch, self._nursery)
-        await wait_live(self._server, self._control)
+        self._server, self._control = start_server(self._launch, self._nursery, self._output)
+        await wait_live(self._server, self._control, self._output)
 
     async def _load_all(self, models: Iterable[str]) -> list[EnvironmentFault | None]:
         async def load(model: str) -> EnvironmentFault | None:
@@ -209,7 +231,7 @@ class Supervisor:
         now_s = time.monotonic()
         if self._server is None or self._server.exit_code is not None:
             if self._recovery.found_dead(SERVER, now_s):
-                how = exit_text(self._server.exit_code or 0) if self._server else "it never started"
+                how = how_ended(self._server, self._output.last()) if self._server else "it never started"
                 self._say(f"tritonserver died ({how}); starting it again")
                 await self._clear_away()
             return

@@ -23,6 +23,7 @@ from serving.export.scratch import scratch
 from serving.local import launch as launching
 from serving.local.environments import ENGINES, Say, ensure, find
 from serving.local.launch import Launch, Ports, backend_directory
+from serving.local.logs import Output
 from serving.local.processes import Nursery
 from serving.local.supervisor import start_server, wait_live
 from serving.local.triton import UNSAFE
@@ -53,7 +54,7 @@ def load(model_repository: Path, rows: Mapping[str, NDArray[Any]], say: Say) -> 
             exit_timeout_s=0,
             openvino=openvino.site if openvino else None,
         )
-        return asyncio.run(_load(launch, variants, rows, folder / "triton.log"))
+        return asyncio.run(_load(launch, variants, rows, folder / "triton.log", say))
 
 
 @contextlib.contextmanager
@@ -66,13 +67,15 @@ def _own_signals() -> Iterator[None]:
         signal.set_wakeup_fd(before)
 
 
-async def _load(launch: Launch, variants: list[Variant], rows: Mapping[str, NDArray[Any]], log: Path) -> LoadResult:
+async def _load(
+    launch: Launch, variants: list[Variant], rows: Mapping[str, NDArray[Any]], log: Path, say: Say
+) -> LoadResult:
     answers: dict[str, list[NDArray[Any]]] = {}
     failed: dict[str, str] = {}
-    with Nursery() as nursery:
-        server, control = start_server(launch, nursery, log)
+    with Nursery() as nursery, contextlib.closing(Output.into(log, say)) as output:
+        server, control = start_server(launch, nursery, output)
         try:
-            await wait_live(server, control)
+            await wait_live(server, control, output)
             for variant in variants:  # one after another: two large ones need not be in memory together
                 try:
                     answers[variant.name] = await _answers(control, variant, rows)

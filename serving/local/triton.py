@@ -8,10 +8,10 @@ Keep: whatever way it ends, no process and no segment in /dev/shm stays behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import re
 import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,9 +20,11 @@ from pathlib import Path
 from serving.cores import usable_cores
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
+from serving.local.causes import raise_file_limit
 from serving.local.devices import of_pool, require_gpu
 from serving.local.environments import ENGINES, Environment, Say, ensure, find
 from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
+from serving.local.logs import Output, to_stderr
 from serving.local.pool_options import KINDS, NO_OVERRIDES, TritonOverrides, require_emulated
 from serving.local.pool_plan import PoolPlan, plan_pool
 from serving.local.processes import Nursery
@@ -149,6 +151,7 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
 
 def run(options: TritonOptions) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
+    raise_file_limit()
     for port, option in _ports(options):
         require_free(options.host, port, option)
     if options.ready_file is not None:  # what an earlier run wrote is not true of this one
@@ -184,7 +187,7 @@ def _ports(options: TritonOptions) -> list[tuple[int, str]]:
 
 
 def say(line: str) -> None:
-    print(f"tandem triton: {line}", file=sys.stderr, flush=True)
+    to_stderr(f"tandem triton: {line}")
 
 
 async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) -> int:
@@ -196,8 +199,8 @@ async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, signalled)
-    with Nursery() as nursery:
-        supervisor = Supervisor(launch, plan, nursery, say)
+    with Nursery() as nursery, contextlib.closing(Output(to_stderr)) as output:
+        supervisor = Supervisor(launch, plan, nursery, output, say)
         try:
             started = asyncio.create_task(supervisor.start())
             stopped = asyncio.create_task(stop.wait())
@@ -209,7 +212,7 @@ async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) 
                 started.result()
                 say(f"ready: {supervisor.summary()}")
                 if ready_file is not None:
-                    write_whole(ready_file, "".join(f"{model}\n" for model in supervisor.models()))
+                    _write_ready(ready_file, supervisor.models())
                 await supervisor.watch(stop)
             say("stopping")
         finally:
@@ -217,8 +220,11 @@ async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) 
     return 0
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Whoever reads it sees all of it or nothing."""
+def _write_ready(path: Path, models: list[str]) -> None:
+    """Whoever reads it sees all of it or nothing. A full disk is no reason not to serve."""
     unfinished = path.with_name(f".{path.name}")
-    unfinished.write_text(text)
-    unfinished.replace(path)
+    try:
+        unfinished.write_text("".join(f"{model}\n" for model in models))
+        unfinished.replace(path)
+    except OSError as error:
+        say(f"cannot write {path}: {error.strerror}; whoever waits for it is not told, the models are served")

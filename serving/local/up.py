@@ -13,18 +13,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
 
-from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
+from serving.errors import EnvironmentFault, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
 from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
+from serving.local.causes import raise_file_limit
 from serving.local.console import (
+    GIVE_UP_S,
     NotLoaded,
     Progress,
     base_url,
@@ -36,9 +38,10 @@ from serving.local.console import (
     welcome,
 )
 from serving.local.devices import device_name, gpu_name
-from serving.local.folders import last_line, run_folder
+from serving.local.logs import Output, run_folder
 from serving.local.pool_options import Pool, UpConfig, for_gateway, overrides_of, read_pools
-from serving.local.processes import Child, Nursery, exit_text
+from serving.local.processes import Nursery
+from serving.local.services import Service, Services
 from serving.local.triton import prepare
 from serving.ports import free_ports, require_free
 from serving.repository import Repository, Variant, default_repository
@@ -47,10 +50,12 @@ from serving.settings import is_loopback
 PROGRAM = (sys.executable, "-m", "serving")  # the command line of `tandem`, whatever is on PATH
 READY_POLL_S = 0.05  # how late we may notice that it is ready
 STILL_WAITING_S = 10.0  # a plain line that often, so that a log shows it is alive
-GATEWAY_STOP_S = 15.0  # its own limits.drain_s is 10 s by default
 TRITON_EXIT_TIMEOUT_S = 5  # the gateway has left by then, so that nothing is in flight but what went past it
-TRITON_STOP_S = 15.0  # that, the kill after it, and a busy machine (guess, not measured)
-REMOTE_READY_S = 10.0  # a Triton that runs already is asked twice a second; one that serves is seen at once (guess)
+STOP_S = (
+    15.0  # that, or the gateway's limits.drain_s of 10 s, the kill after it, and a busy machine (guess, not measured)
+)
+SEEN_S = 10.0  # the gateway asks a Triton twice a second, and sees one that serves at once (guess, not measured)
+LOAD_S = 1800.0  # the largest models take minutes to be proven and loaded; what takes longer stands still (guess, not measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +103,10 @@ class Grpc:
         return Grpc(port, f"gRPC: {base_url(options.host, port).removeprefix('http://')}")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A child and its log."""
-
-    name: str
-    child: Child
-    log: Path
-
-
-@dataclass(slots=True)
-class Parts:
-    """The running children, in the order in which they are stopped."""
-
-    gateway: Part | None = None
-    tritons: list[Part] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[Part]:
-        yield from [self.gateway, *self.tritons] if self.gateway else self.tritons
-
-
 def run(options: UpOptions) -> int:
     """Serves until stopped. Returns 0 after Ctrl-C or SIGTERM; raises TandemError where it cannot serve."""
     began_s = time.monotonic()
+    raise_file_limit()
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
         told = UpConfig(options.config)
@@ -142,8 +128,8 @@ def run(options: UpOptions) -> int:
                     emulate=pool.curves,
                     overrides=overrides_of(settings, pool.name),
                 )
-        session = Session(options, grpc, told, pools, repository, progress, began_s)
-        return asyncio.run(session.run(console))
+        session = Session(options, grpc, told, pools, repository, console, progress, began_s)
+        return asyncio.run(session.run())
 
 
 class Session:
@@ -156,6 +142,7 @@ class Session:
         told: UpConfig,
         pools: list[Pool],
         repository: Path,
+        console: Console,
         progress: Progress,
         began_s: float,
     ) -> None:
@@ -164,9 +151,9 @@ class Session:
         self._told = told
         self._pools = pools
         self._repository = repository
+        self._console = console
         self._progress = progress
         self._began_s = began_s
-        self._parts = Parts()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._url = base_url(options.host, options.port)
         self._admin_port = None if is_loopback(options.host) else free_ports(1)[0]
@@ -181,22 +168,44 @@ class Session:
         self._not_loaded: list[NotLoaded] | None = None
         self._served: set[str] = set()  # variants, as the gateway saw them
 
-    async def run(self, console: Console) -> int:
+    async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled)
         with Nursery() as nursery:
+            self._services = Services(
+                nursery, Path.cwd(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
+            )
+            serving: list[asyncio.Task[None]] = []
             try:
                 await self._check_remote()
-                self._start(nursery)
-                if await self._wait_ready():
-                    self._progress.done()
-                    console.print("\n".join(self._welcome()), markup=False)
-                    await self._wait_end(lambda line: console.print(line, markup=False))
+                self._start()
+                serving = [asyncio.create_task(self._services.keep()), asyncio.create_task(self._serve())]
+                stopped = asyncio.create_task(self._stop.wait())
+                ends: list[asyncio.Task[Any]] = [*serving, stopped]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                stopped.cancel()
+                if not self._stop.is_set():
+                    next(task for task in serving if task.done()).result()
             finally:
+                for task in serving:
+                    task.cancel()
                 self._progress.done()
-                await self._stop_all()
+                await self._services.stop(STOP_S, self._hurry)
         return 0
+
+    async def _serve(self) -> None:
+        """Until it is cancelled. Raises TandemError where nothing can be served."""
+        await self._wait_ready()
+        self._progress.done()
+        for line in self._welcome():
+            self._say(line)
+        await print_changes(self._admin_url, self._settings, self._say, self._key)
+
+    def _say(self, line: str) -> None:
+        """On a terminal that is gone, or in a file on a full disk, it is lost."""
+        with contextlib.suppress(OSError):
+            self._console.print(line, markup=False)
 
     def _signalled(self) -> None:
         (self._hurry if self._stop.is_set() else self._stop).set()
@@ -209,10 +218,9 @@ class Session:
                 if await http_status(f"{url}/v2/health/live") != 200:
                     raise UserError(f"--pool {pool.name}={url}: no Triton answers there")
 
-    def _start(self, nursery: Nursery) -> None:
+    def _start(self) -> None:
         started: dict[str, str] = {}
         settings = self._told.settings(self._pools)
-        here = Path.cwd()
         for pool in self._pools:
             if pool.is_local:
                 http, grpc, metrics = free_ports(3)
@@ -221,12 +229,15 @@ class Session:
                 command = [*PROGRAM, "triton", "--pool", pool.name, "--model-repository", str(self._repository)]
                 command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
                 command += ["--exit-timeout-s", str(TRITON_EXIT_TIMEOUT_S)]
-                command += ["--ready-file", str(log.with_suffix(".ready"))]
+                command += ["--ready-file", str(_ready_file(log))]
                 command += [] if self._options.may_measure else ["--no-measure"]
                 command += ["--emulate", str(pool.curves)] if pool.curves else []
                 command += overrides_of(settings, pool.name).flags()
-                child = nursery.start(command, os.environ, folder=here, log=log)
-                self._parts.tritons.append(Part(f"{pool.name} pool", child, log))
+                self._services.start(
+                    Service(
+                        f"{pool.name} pool", command, os.environ, log, self._output(log), ready_file=_ready_file(log)
+                    )
+                )
         self._started = list(started.values())
         self._settings = for_gateway(self._told.settings(self._pools, started))
         if self._options.allow_missing:
@@ -234,7 +245,13 @@ class Session:
         if self._options.triton_words:
             self._settings = self._settings.model_copy(update={"triton_words": True})
         config = self._folder / "tandem.yaml"
-        config.write_text(yaml.safe_dump(self._settings.model_dump(mode="json", exclude_unset=True), sort_keys=False))
+        text = yaml.safe_dump(self._settings.model_dump(mode="json", exclude_unset=True), sort_keys=False)
+        try:
+            config.write_text(text)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"cannot write {config}: {error.strerror}; set TANDEM_STATE to another folder"
+            ) from None
         log = self._folder / "gateway.log"
         command = [*PROGRAM, "gateway", "--config", str(config)]
         command += ["--host", self._options.host, "--port", str(self._options.port)]
@@ -245,32 +262,48 @@ class Session:
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         command += [f"--allowed-hosts={','.join(self._options.allowed_hosts)}"] if self._options.allowed_hosts else []
         environment = os.environ | self._for_gateway
-        self._parts.gateway = Part("gateway", nursery.start(command, environment, folder=here, log=log), log)
+        url = f"{self._url}/health/live"
+        self._services.start(Service("gateway", command, environment, log, self._output(log), url=url))
 
-    async def _wait_ready(self) -> bool:
-        """False when it was told to stop before. Raises what made a child end."""
+    def _output(self, log: Path) -> Output:
+        return Output.into(log, self._say)
+
+    async def _wait_ready(self) -> None:
+        """Raises TandemError where it does not become ready; what ends meanwhile is `services.py`'s to tell."""
         said_s = time.monotonic()
-        while not self._stop.is_set():
-            self._raise_if_ended()
-            if await self._all_served():
+        loaded_s: float | None = None  # when everything was loaded that can be
+        while True:
+            if await self._all_loaded():
+                loaded_s = loaded_s or time.monotonic()
+            if loaded_s is not None and await self._all_served():
                 self._is_ready = await http_status(f"{self._url}/health/ready") == 200
                 self._not_loaded = await asyncio.to_thread(self._seen_failures)
                 if self._not_loaded is not None and (self._is_ready or any(f.is_missed for f in self._not_loaded)):
-                    return True
-            if not self._parts.tritons and time.monotonic() - self._began_s > REMOTE_READY_S:
+                    return
+            now_s = time.monotonic()
+            if loaded_s is not None and now_s - loaded_s > SEEN_S:
                 raise await asyncio.to_thread(self._nothing_routable)
-            names = ", ".join(part.name for part in self._parts)
-            self._progress.waiting(f"starting: {names} ({time.monotonic() - self._began_s:.0f} s)")
-            if time.monotonic() - said_s > STILL_WAITING_S and not self._progress.is_live:
-                said_s = time.monotonic()
+            if now_s - self._began_s > LOAD_S:
+                raise self._not_loading()
+            names = ", ".join(service.name for service in self._services)
+            self._progress.waiting(f"starting: {names} ({now_s - self._began_s:.0f} s)")
+            if now_s - said_s > STILL_WAITING_S and not self._progress.is_live:
+                said_s = now_s
                 self._progress.say(f"still starting; logs: {self._folder}")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), READY_POLL_S)
-        return False
+            await asyncio.sleep(READY_POLL_S)
 
-    def _nothing_routable(self) -> UserError:
-        """Why no model of Tritons that run already gets a request: the gateway knows."""
-        pools = read_status(self._admin_url, REMOTE_READY_S, self._key)["pools"]
+    def _not_loading(self) -> EnvironmentFault:
+        waiting = [service for service in self._services if service.is_pool and not service.is_up]
+        words = "; ".join(f"{s.name}: {(s.output.last() or ['it said nothing'])[-1]} (log: {s.log})" for s in waiting)
+        return EnvironmentFault(f"not ready after {LOAD_S / 60:.0f} minutes, so this is given up: {words}")
+
+    def _nothing_routable(self) -> TandemError:
+        """Why no model gets a request although its Triton runs: the gateway knows."""
+        try:
+            pools = read_status(self._admin_url, GIVE_UP_S, self._key)["pools"]
+        except (OSError, ValueError) as error:
+            log = next(service.log for service in self._services if not service.is_pool)
+            return EnvironmentFault(f"the gateway does not answer: {error} (log: {log})")
         refused = {
             name: why
             for pool in pools.values()
@@ -282,14 +315,14 @@ class Session:
             f"nothing to route to: {reasons}. Let it serve a repository that Tandem made, with its own --model-config-name"
         )
 
+    async def _all_loaded(self) -> bool:
+        """Whether each Triton of ours has loaded what it can."""
+        return all([await service.answers() for service in self._services if service.is_pool])
+
     async def _all_served(self) -> bool:
-        """Whether each Triton of ours has loaded what it can, and the gateway has seen it."""
-        names: set[str] = set()
-        for triton in self._parts.tritons:
-            ready = triton.log.with_suffix(".ready")
-            if not ready.exists():
-                return False
-            names.update(ready.read_text().split())
+        """Whether the gateway has seen all that was loaded."""
+        files = [service.ready_file for service in self._services]
+        names = {name for file in files if file is not None for name in file.read_text().split()}
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
         return all([await http_status(url, key=self._key) == 200 for url in urls])
 
@@ -334,46 +367,6 @@ class Session:
             return [v for v in Repository(self._repository).readable()[0] if v.name in self._served]
         return []
 
-    # -- running and stopping -----------------------------------------------------------------------------------------
 
-    def _raise_if_ended(self) -> None:
-        for part in self._parts:
-            if part.child.exit_code is not None and not self._stop.is_set():
-                raise self._why_ended(part, part.child.exit_code)
-
-    def _why_ended(self, part: Part, code: int) -> TandemError:
-        """The child's own last words, as the error of its exit code; what was killed said none of it."""
-        kinds: dict[int, type[TandemError]] = {1: GateRefused, 2: UserError}
-        words = exit_text(code) if code < 0 else last_line(part.log) or exit_text(code)
-        return kinds.get(code, EnvironmentFault)(f"{part.name}: {words} (log: {part.log})")
-
-    async def _wait_end(self, say: Callable[[str], None]) -> None:
-        """Says what happens to the pools meanwhile."""
-        ends = [asyncio.ensure_future(part.child.wait()) for part in self._parts]
-        stopped = asyncio.ensure_future(self._stop.wait())
-        telling = asyncio.ensure_future(print_changes(self._admin_url, self._settings, say, self._key))
-        await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*ends, stopped, telling):
-            task.cancel()
-        self._raise_if_ended()
-
-    async def _stop_all(self) -> None:
-        """The gateway first, with its drain; then the Tritons, together."""
-        self._stop.set()
-        if self._parts.gateway is not None:
-            await self._end(self._parts.gateway, GATEWAY_STOP_S)
-        await asyncio.gather(*(self._end(part, TRITON_STOP_S) for part in self._parts.tritons))
-
-    async def _end(self, part: Part, timeout_s: float) -> None:
-        """SIGTERM, a second one when there is a hurry, and SIGKILL for one that does not leave in time."""
-        part.child.send(signal.SIGTERM)
-        hurrying = asyncio.ensure_future(self._hurry.wait())
-        ending = asyncio.ensure_future(part.child.wait())
-        await asyncio.wait({hurrying, ending}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
-        if not ending.done() and self._hurry.is_set():
-            part.child.send(signal.SIGTERM)
-            await asyncio.wait({ending}, timeout=timeout_s)
-        hurrying.cancel()
-        if not ending.done():
-            part.child.send(signal.SIGKILL)
-            await ending
+def _ready_file(log: Path) -> Path:
+    return log.with_suffix(".ready")

@@ -110,7 +110,8 @@ def is_up(log: Path) -> bool:
 def in_nursery(command: list[str], log: Path, number: signal.Signals | None = None) -> int:
     async def run() -> int:
         with Nursery() as nursery:
-            child = nursery.start(command, os.environ, folder=Path("/"), log=log)
+            with log.open("wb") as output:
+                child = nursery.start(command, os.environ, folder=Path("/"), output=output.fileno())
             if number is not None:
                 while not is_up(log):
                     await asyncio.sleep(0.01)
@@ -141,7 +142,7 @@ def test_the_children_of_a_dead_child_are_ended_and_reaped(tmp_path: Path) -> No
         "import asyncio, os, sys\nfrom pathlib import Path\nfrom serving.local.processes import Nursery, children_of\n"
         "async def run():\n"
         "    with Nursery() as nursery:\n"
-        "        child = nursery.start(['/bin/sh', '-c', 'sleep 600 & sleep 600 & exit 0'], os.environ, folder=Path('/'), log=None)\n"
+        "        child = nursery.start(['/bin/sh', '-c', 'sleep 600 & sleep 600 & exit 0'], os.environ, folder=Path('/'))\n"
         "        await child.wait(30)\n"
         "        print(len(children_of(os.getpid())))\n"
         "        await nursery.end_orphans()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -25,7 +26,7 @@ from serving.errors import UserError
 from serving.keys import changes
 from serving.local import console
 from serving.local.devices import gpu_name
-from serving.local.folders import MAX_KEPT_RUNS, last_line, run_folder
+from serving.local.logs import MAX_KEPT_RUNS, run_folder
 from serving.local.up import Grpc, UpOptions
 from serving.ports import free_ports
 from serving.repository import Repository
@@ -299,16 +300,45 @@ def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(
     program.wait_for("cpu: down")
 
 
+def member(program: Program, word: str) -> int:
+    """The process below it that has this word on its command line."""
+    named = f"\0{word}\0".encode()
+    for pid in program.family():
+        with contextlib.suppress(OSError):
+            if named in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    return 0
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/v2/models/digits/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 @pytest.mark.triton
-def test_a_gateway_that_ends_takes_up_with_it_and_says_so(start: Callable[..., Program]) -> None:
+def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_nothing(
+    start: Callable[..., Program],
+) -> None:
     program = start("up", *free("up"))
+    url = program.wait_for("ready in").split()[-1]
     program.wait_for("Ctrl-C stops it")
+    before = {word: member(program, word) for word in ("gateway", "triton")}
     family = program.family()
-    gateway = next(pid for pid in family if b"\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
-    os.kill(gateway, signal.SIGKILL)
-    assert program.process.wait(60) == 3
-    assert program.lines()[-1].startswith("tandem: gateway: killed by SIGKILL")
+    os.kill(before["gateway"], signal.SIGKILL)
+    program.wait_for("the gateway is up again")
+    wait_until(lambda: answers(url), "the gateway answers")
+    assert member(program, "triton") == before["triton"], "the pool was left alone"
+    os.kill(before["triton"], signal.SIGKILL)
+    program.wait_for("the cpu pool is up again")
+    wait_until(lambda: answers(url), "the pool answers")
+    assert not {before["gateway"], before["triton"]} & program.family().keys()
+    family |= program.family()
+    assert program.end() == 0
     assert still_there(family) == []
+    assert segments(family) == []
 
 
 # -- what it prints and writes ----------------------------------------------------------------------------------------
@@ -365,26 +395,11 @@ def test_a_sample_that_nobody_labelled_has_no_right_answer() -> None:
 def test_only_the_last_runs_are_kept(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TANDEM_STATE", str(state))
     for number in range(MAX_KEPT_RUNS + 3):
-        (state / "runs" / f"20200101-0000{number:02}-1").mkdir(parents=True)
+        (state / "runs" / f"20200101-0000{number:02}-999999999").mkdir(parents=True)
     newest = run_folder()
     kept = sorted(path.name for path in (state / "runs").iterdir())
     assert len(kept) == MAX_KEPT_RUNS
     assert kept[-1] == newest.name
-
-
-@pytest.mark.parametrize(
-    ("log", "words"),
-    [
-        ("a\ntandem: it broke\n\n", "it broke"),
-        ("tandem triton: ready\n", "ready"),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_the_last_words_of_a_child(tmp_path: Path, log: str | None, words: str | None) -> None:
-    if log is not None:
-        (tmp_path / "log").write_text(log)
-    assert last_line(tmp_path / "log") == words
 
 
 # -- what cannot be loaded --------------------------------------------------------------------------------------------
