@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -66,13 +67,17 @@ class CampaignOptions:
 def run(options: CampaignOptions) -> int:
     """Exit code: 0 every arm that could run has a valid run, 1 one has none or a condition to fail on is so, 2 and 3 as everywhere,
     130 interrupted."""
+    return ending(lambda: _run(options), "runs that ended before are kept, and `tandem campaign report` tells of them")
+
+
+def ending(campaign: Callable[[], int], kept: str) -> int:
+    """The exit code of a campaign of any kind; what stopped it is told in a line. `kept`: what is left after a full disk."""
     try:
-        return _run(options)
+        return campaign()
     except CampaignError as error:
         print(f"tandem: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # a full disk is the usual one
-        kept = "runs that ended before are kept, and `tandem campaign report` tells of them"
         where = f"{error.filename}: " if error.filename else ""
         print(f"tandem: the campaign ended: {where}{error.strerror or error}; {kept}", file=sys.stderr)
         return CANNOT_WRITE
@@ -122,7 +127,7 @@ def _run(options: CampaignOptions) -> int:
     conditions.check(options.fail_if, [arm.name for arm in campaign.arms])
     started = datetime.now().astimezone()
     found = find_gateway(options.url)
-    directory = _directory(options.output or Path("results") / f"{campaign.name}-{started:%Y%m%d-%H%M%S}")
+    directory = new_directory(options.output, campaign.name, started, records.RUNS)
     with ExitStack() as stack, Progress() as progress:
         stack.enter_context(sigterm_as_interrupt())
         try:
@@ -151,12 +156,15 @@ def _conclude(directory: Path, manifest: records.Manifest, fail_if: tuple[str, .
     return code if all(arm.not_run or arm.num_runs for arm in built.arms) else 1
 
 
-def _directory(path: Path) -> Path:
+def new_directory(output: Path | None, name: str, started: datetime, *folders: str) -> Path:
+    """For results: where --output says, or below results/. Raises ResultsError."""
+    path = output or Path("results") / f"{name}-{started:%Y%m%d-%H%M%S}"
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise ResultsError(f"{path} is not empty; name a new directory with --output.")
-        (path / records.RUNS).mkdir()
+        for folder in folders:
+            (path / folder).mkdir()
     except OSError as error:
         raise ResultsError(f"{path} cannot be made: {error.strerror}; name another directory with --output.") from None
     return path

@@ -6,11 +6,7 @@ keeps what was measured. Rule: this is the only place that knows when anything r
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,20 +14,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from loadtest.campaign import ending, new_directory
 from loadtest.claims import cells, judge, page, speeds, values
 from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.experiments import Experiment, Here, experiments
 from loadtest.claims.values import Findings, Report, Result
-from loadtest.errors import CampaignError, CampaignFileError, CannotMeasure, ResultsError
+from loadtest.errors import CampaignFileError, CannotMeasure
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.processes import Moment
 from loadtest.progress import Progress
-from serving import __version__
 from serving.decisions.engines import EnginePython
 from serving.errors import TandemError
 from serving.export.scratch import scratch
 from serving.local.devices import installed
-from serving.measure.machine import Machine, this_machine
+from serving.measure.machine import Machine, this_machine, versions
 from serving.repository import default_repository
 
 RESULTS, TEXT, PAGE = "claims.json", "claims.md", "claims.html"
@@ -88,11 +84,7 @@ class ClaimsOptions:
 
 def run(options: ClaimsOptions) -> int:
     """Exit code: 0 all that could run ran, 1 something failed, 2 and 3 as everywhere, 130 interrupted."""
-    try:
-        return _run(options)
-    except CampaignError as error:
-        print(f"tandem: {error}", file=sys.stderr)
-        return error.exit_code
+    return ending(lambda: _run(options), "what was measured before is kept")
 
 
 def _run(options: ClaimsOptions) -> int:
@@ -100,23 +92,23 @@ def _run(options: ClaimsOptions) -> int:
     if options.is_quick:
         suite = quick(suite)
     claims = suite.only(options.only)
-    directory = _directory(options.output or Path("results") / f"{suite.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    started, began = datetime.now().astimezone(), Moment.now()
+    directory = new_directory(options.output, suite.name, started)
     engines = dict(installed() if options.engines is None else options.engines)
-    machine = this_machine()
-    begun = SuiteRun(options, suite, claims, machine, engines, datetime.now().astimezone(), Moment.now())
     found, is_partial = Findings(), False
     with ExitStack() as stack, Progress() as progress:
         stack.enter_context(sigterm_as_interrupt())
+        nets = options.nets or stack.enter_context(scratch("nets"))
+        here = Here(suite, claims, this_machine(), engines, nets, options.model_repository or default_repository())
         try:
-            nets = options.nets or stack.enter_context(scratch("nets"))
-            for name, experiment in experiments(begun.here(nets), progress.say):
-                found = speeds.together(found, _tried(name, experiment, progress.say))
-                write(directory, begun.report(found, is_partial=True))
+            for name, experiment in experiments(here, progress.say):
+                found = found + _tried(name, experiment, progress.say)
+                write(directory, _report(options, here, started, began, found, is_partial=True))
         except KeyboardInterrupt:
             is_partial = True
             found = replace(found, not_run={**_interrupted(claims), **found.not_run})
             progress.say("interrupted; what was measured is kept")
-    report = begun.report(found, is_partial=is_partial)
+    report = _report(options, here, started, began, found, is_partial=is_partial)
     write(directory, report)
     for result in report.results:
         print(f"{result.answer:>17}  {result.name}: {result.numbers}")
@@ -126,43 +118,26 @@ def _run(options: ClaimsOptions) -> int:
     return 1 if set(found.not_run) - {speeds.TREES_EXPERIMENT} else 0
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteRun:
-    """What was known before the first experiment."""
-
-    options: ClaimsOptions
-    suite: Suite
-    claims: tuple[Claim, ...]
-    machine: Machine
-    engines: Mapping[str, EnginePython]
-    started: datetime
-    moment: Moment
-
-    @property
-    def num_threads(self) -> int:
-        return max(1, min(int(self.machine.num_cores), len(os.sched_getaffinity(0))))
-
-    def here(self, nets: Path) -> Here:
-        trained = self.options.model_repository or default_repository()
-        return Here(self.suite, self.claims, self.machine, self.engines, self.num_threads, nets, trained)
-
-    def report(self, found: Findings, *, is_partial: bool) -> Report:
-        now = Moment.now()
-        return Report(
-            name=self.suite.name,
-            machine=self.machine,
-            date=self.started.isoformat(timespec="seconds"),
-            command=self.options.command,
-            versions=_versions(self.engines),
-            num_threads=self.num_threads,
-            is_quick=self.options.is_quick,
-            is_partial=is_partial,
-            seconds=now.at_s - self.moment.at_s,
-            others_ratio=self.moment.others_ratio(now, self.machine.num_cores),
-            results=tuple(result(claim, found, self.machine) for claim in self.claims),
-            findings=found,
-            note=self.suite.note,
-        )
+def _report(
+    options: ClaimsOptions, here: Here, started: datetime, began: Moment, found: Findings, *, is_partial: bool
+) -> Report:
+    now = Moment.now()
+    engines = {f"ONNX Runtime ({name})": engine.version for name, engine in here.engines.items() if engine.version}
+    return Report(
+        name=here.suite.name,
+        machine=here.machine,
+        date=started.isoformat(timespec="seconds"),
+        command=options.command,
+        versions=versions() | engines,
+        num_threads=here.num_threads,
+        is_quick=options.is_quick,
+        is_partial=is_partial,
+        seconds=now.at_s - began.at_s,
+        others_ratio=began.others_ratio(now, here.machine.num_cores),
+        results=tuple(result(claim, found, here.machine) for claim in here.claims),
+        findings=found,
+        note=here.suite.note,
+    )
 
 
 def result(claim: Claim, found: Findings, machine: Machine) -> Result:
@@ -208,15 +183,3 @@ def quick(suite: Suite) -> Suite:
         cut = {key: value[:NUM_QUICK_SIZES] for key, value in settings.items() if key in ("batch_sizes", "seeds")}
         shorter[name] = {**settings, **QUICK[name], **cut}
     return replace(suite, experiments=shorter)
-
-
-def _directory(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        raise ResultsError(f"{path} is not empty; name a new directory with --output.")
-    return path
-
-
-def _versions(engines: Mapping[str, EnginePython]) -> dict[str, str]:
-    found = {"tandem": __version__, "python": platform.python_version(), "numpy": importlib.metadata.version("numpy")}
-    return found | {f"ONNX Runtime ({name})": engine.version for name, engine in engines.items() if engine.version}

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +20,8 @@ from loadtest.claims.claims_file import Claim, Suite
 from loadtest.claims.values import Findings, Price, Served, Simulated
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net, in_process_rps, request_to, served_rps
-from loadtest.processes import run_command
+from loadtest.processes import TANDEM, run_command
+from loadtest.profile.selection import linked
 from loadtest.stack import stack
 from serving.decisions.engines import POOL, EnginePython
 from serving.decisions.files.prices import read_prices
@@ -33,8 +31,20 @@ from serving.decisions.profile import Profile, ServerProfile, Settings
 from serving.export.scratch import scratch
 from serving.measure.machine import Machine
 from serving.measure.rounds import in_turn
+from serving.repository import Repository
 
 Experiment = Callable[[], Findings]
+
+
+ALWAYS = "gpu-always"
+LIMIT_S = 600.0  # of one seed; 10 s on two busy cores
+OPTIONS = ("rate_rps", "duration_s", "burst_times", "burst_every_s", "burst_lasting_s")
+PIXELS = {"digits": "digits", "resnet50": "random"}
+_FIT = {
+    "alike": " (this processor names its family alone; that one has the same instruction sets)",
+    "any": " (the offer names no processor)",
+    "guess": " (a guess: no offer is known to have this processor)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +55,31 @@ class Here:
     claims: tuple[Claim, ...]
     machine: Machine
     engines: Mapping[str, EnginePython]
-    num_threads: int
     nets: Path
     trained: Path
+
+    @property
+    def num_threads(self) -> int:
+        return max(1, min(int(self.machine.num_cores), len(os.sched_getaffinity(0))))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCase:
+    """`repository`: where the model's variants lie. `is_share`: in process, too."""
+
+    model: str
+    variant: str
+    engine: str
+    repository: Path
+    is_share: bool
+
+    @property
+    def pool(self) -> str:
+        return POOL[self.engine]
+
+    @property
+    def title(self) -> str:
+        return f"{self.model} {self.variant} on the {self.pool} pool"
 
 
 def experiments(here: Here, say: Callable[[str], None]) -> Iterator[tuple[str, Experiment]]:
@@ -66,8 +98,8 @@ def experiments(here: Here, say: Callable[[str], None]) -> Iterator[tuple[str, E
         yield speeds.TREES_EXPERIMENT, lambda: speeds.measure_trees(here.engines, _timing(settings["trees"], here), say)
     if policies := sorted({policy for claim in here.claims for policy in claim.policies}):
         yield "scaling", lambda: measure_scaling(settings["scaling"], here.suite.folder, policies, say)
-    for asked in _asked_to_serve(here):
-        yield f"serving {asked.title}", partial(_served, here, asked, say)
+    for case in _served_cases(here):
+        yield f"serving {case.title}", partial(_served, here, case, say)
 
 
 def names_of_nets(claims: tuple[Claim, ...]) -> list[str]:
@@ -101,9 +133,9 @@ def _bandwidths(
     return Findings(bandwidths=tuple(replace(one, when=when) for one in found))
 
 
-def _asked_to_serve(here: Here) -> list[ServedCase]:
+def _served_cases(here: Here) -> list[ServedCase]:
     """Each variant on each pool once; pools without their device are left out, which the cells say."""
-    asked: dict[tuple[str, str, str], bool] = {}
+    cases: dict[tuple[str, str, str], bool] = {}
     for claim in here.claims:
         if claim.experiment == "served":
             sides = [(claim.variant, claim.engine)]
@@ -112,36 +144,54 @@ def _asked_to_serve(here: Here) -> list[ServedCase]:
             for model in claim.models:
                 for variant, engine in sides:
                     key = (model, variant, engine)
-                    asked[key] = asked.get(key, False) or claim.number == "served_share"
+                    cases[key] = cases.get(key, False) or claim.number == "served_share"
     return [
         ServedCase(*key, here.trained if key[0] == "digits" else here.nets, is_share)
-        for key, is_share in asked.items()
+        for key, is_share in cases.items()
         if POOL[key[2]] == "cpu" or key[2] in here.engines
     ]
 
 
-def _served(here: Here, asked: ServedCase, say: Callable[[str], None]) -> Findings:
-    settings = here.suite.experiments["served"]
-    timing = ServingTiming(
-        batch_sizes=settings["batch_sizes"],
-        seconds=settings["seconds"],
-        num_rounds=settings["rounds"],
-        num_outstanding=settings["outstanding"],
-        num_threads=here.num_threads,
-    )
-    if asked.repository == here.nets:
-        speeds.make([asked.model], here.nets, say)
+def _served(here: Here, case: ServedCase, say: Callable[[str], None]) -> Findings:
+    """Both sides: the same file and ONNX Runtime; in process one session with all cores (or the card), served as the generated
+    configuration says. The client runs on the same cores."""
+    if case.repository == here.nets:
+        speeds.make([case.model], here.nets, say)
+    say(f"serving {case.title}")
     try:
-        return measure_served(asked, here.engines, timing, say)
+        return Findings(served=tuple(_serve(here, case, say)))
     except CannotMeasure as error:
-        say(f"serving {asked.title}: {error}")
-        reason = str(error)
-        return Findings(served=(Served(asked.model, asked.variant, asked.pool, 1, reason=reason),))
+        say(f"serving {case.title}: {error}")
+        return Findings(served=(Served(case.model, case.variant, case.pool, 1, reason=str(error)),))
 
 
-ALWAYS = "gpu-always"
-LIMIT_S = 600.0  # of one seed; 10 s on two busy cores
-OPTIONS = ("rate_rps", "duration_s", "burst_times", "burst_every_s", "burst_lasting_s")
+def _serve(here: Here, case: ServedCase, say: Callable[[str], None]) -> Iterator[Served]:
+    """Raises CannotMeasure where it should have worked."""
+    settings = here.suite.experiments["served"]
+    name = f"{case.model}-{case.variant}"
+    everything = Repository(case.repository).variants() if case.repository.is_dir() else []
+    variants = [one for one in everything if one.name == name]
+    if not variants:
+        raise CannotMeasure(f"there is no {name} in the repository")
+    with scratch("served") as folder:
+        repository = linked(folder / "models", variants)
+        with stack(repository, folder, pool=case.pool, device=case.pool) as running:
+            for size in settings["batch_sizes"]:
+                say(f"{case.title}: batch {size}")
+                net = Net(case.model, repository, PIXELS[case.model], size, case.variant)
+                request, seconds = request_to(net, running.gateway), settings["seconds"]
+                sides = {"served": partial(served_rps, request, running.gateway, seconds, settings["outstanding"])}
+                if case.is_share:
+                    sides["alone"] = partial(_alone_rps, net, here.engines[case.engine], seconds, here.num_threads)
+                rates = {
+                    side: tuple(rate * size for rate in taken)
+                    for side, taken in in_turn(sides, settings["rounds"]).items()
+                }
+                yield Served(case.model, case.variant, case.pool, size, rates["served"], rates.get("alone", ()))
+
+
+def _alone_rps(net: Net, engine: EnginePython, seconds: float, num_threads: int) -> float:
+    return in_process_rps(net, engine, seconds, num_threads=num_threads)[1]
 
 
 def measure_scaling(
@@ -152,16 +202,7 @@ def measure_scaling(
     found: list[Simulated] = []
     for seed in settings["seeds"]:
         say(f"simulating {scenario.stem}, seed {seed}")
-        command = [
-            sys.executable,
-            "-m",
-            "serving",
-            "simulate",
-            str(scenario.resolve()),
-            "--arrivals",
-            "bursts",
-            "--json",
-        ]
+        command = [*TANDEM, "simulate", str(scenario.resolve()), "--arrivals", "bursts", "--json"]
         for option in OPTIONS:
             name = option.removesuffix("_s").removesuffix("_rps").replace("_", "-")
             command += [f"--{name}", f"{settings[option]:g}"]
@@ -172,9 +213,9 @@ def measure_scaling(
     return Findings(simulated=tuple(found))
 
 
-def compared(told: dict[str, Any], seed: int) -> list[Simulated]:
-    """Each policy beside the one that is always on. `told`: what `tandem simulate --json` prints."""
-    by_name = {outcome["policy"]: outcome for outcome in told["policies"]}
+def compared(printed: dict[str, Any], seed: int) -> list[Simulated]:
+    """Each policy beside the one that is always on. `printed`: what `tandem simulate --json` prints."""
+    by_name = {outcome["policy"]: outcome for outcome in printed["policies"]}
     always = by_name.pop(ALWAYS)
     return [
         Simulated(
@@ -189,88 +230,6 @@ def compared(told: dict[str, Any], seed: int) -> list[Simulated]:
         )
         for name, outcome in by_name.items()
     ]
-
-
-PIXELS = {"digits": "digits", "resnet50": "random"}
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCase:
-    """`repository`: where the model's variants lie. `is_share`: in process, too."""
-
-    model: str
-    variant: str
-    engine: str
-    repository: Path
-    is_share: bool
-
-    @property
-    def pool(self) -> str:
-        return POOL[self.engine]
-
-    @property
-    def title(self) -> str:
-        return f"{self.model} {self.variant} on the {self.pool} pool"
-
-
-@dataclass(frozen=True, slots=True)
-class ServingTiming:
-    batch_sizes: tuple[int, ...]
-    seconds: float
-    num_rounds: int
-    num_outstanding: int
-    num_threads: int
-
-
-def measure_served(
-    asked: ServedCase, engines: Mapping[str, EnginePython], timing: ServingTiming, say: Callable[[str], None]
-) -> Findings:
-    """Raises CannotMeasure where it should have worked."""
-    say(f"serving {asked.title}")
-    with scratch("served") as folder:
-        repository = folder / "models"
-        for variant in sorted(asked.repository.glob(f"{asked.model}-{asked.variant}")):
-            shutil.copytree(variant, repository / variant.name, copy_function=_link)
-        if not repository.is_dir():
-            reason = f"there is no {asked.model}-{asked.variant} in the repository"
-            return Findings(served=(Served(asked.model, asked.variant, asked.pool, 1, reason=reason),))
-        with stack(repository, folder, pool=asked.pool, device=asked.pool) as running:
-            found = []
-            for size in timing.batch_sizes:
-                say(f"{asked.title}: batch {size}")
-                net = Net(asked.model, repository, PIXELS[asked.model], size, asked.variant)
-                request = request_to(net, running.gateway)
-                sides = {
-                    "served": partial(served_rps, request, running.gateway, timing.seconds, timing.num_outstanding)
-                }
-                if asked.is_share:
-                    sides["alone"] = partial(_alone_rps, net, engines[asked.engine], timing)
-                rates = {
-                    side: tuple(rate * size for rate in taken)
-                    for side, taken in in_turn(sides, timing.num_rounds).items()
-                }
-                served, alone = rates["served"], rates.get("alone", ())
-                found.append(Served(asked.model, asked.variant, asked.pool, size, served, alone))
-    return Findings(served=tuple(found))
-
-
-def _alone_rps(net: Net, engine: EnginePython, timing: ServingTiming) -> float:
-    return in_process_rps(net, engine, timing.seconds, num_threads=timing.num_threads)[1]
-
-
-def _link(source: str, target: str) -> None:
-    """A link where both are on one disk: BERT-base has 438 MB."""
-    with suppress(OSError):
-        os.link(source, target)
-        return
-    shutil.copyfile(source, target)
-
-
-_FIT = {
-    "alike": " (this processor names its family alone; that one has the same instruction sets)",
-    "any": " (the offer names no processor)",
-    "guess": " (a guess: no offer is known to have this processor)",
-}
 
 
 def prices(listed: PriceList, machine: Machine) -> tuple[Price, ...]:

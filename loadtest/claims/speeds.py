@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadtest.claims.values import TREES, Findings, LeftOut, Timed
 from loadtest.processes import run_command
@@ -34,6 +35,8 @@ ORDER = (
     "bert-base",
 )  # the quick ones first: an interruption costs less
 BUILD_TIMEOUT_S = 300.0  # of all variants of one net
+TREES_EXPERIMENT = "trees"
+NO_TREES = "scikit-learn and skl2onnx are not installed here, so no trees could be trained"
 Say = Callable[[str], None]
 
 
@@ -68,8 +71,9 @@ def measure(name: str, folder: Path, engines: Mapping[str, EnginePython], timing
     sizes = tuple(size for size in timing.batch_sizes if size <= largest)
     found = Findings(left_out=tuple(_too_large(name, timing.batch_sizes, largest)))
     for entrants in by_device(variants, engines):
-        found = together(found, _contest(name, entrants, engines, replace(timing, batch_sizes=sizes), largest, say))
-    return together(found, _half_on_cpu(name, variants, engines, timing, say))
+        inputs = inputs_of(public, largest)
+        found += _contest(name, entrants, engines, replace(timing, batch_sizes=sizes), inputs, say)
+    return found + _half_on_cpu(name, variants, engines, timing, say)
 
 
 def _half_on_cpu(
@@ -80,7 +84,7 @@ def _half_on_cpu(
     entrants = [Entrant(variant, "cpu", files[variant]) for variant in (BASELINE, "fp16") if variant in files]
     if len(entrants) < 2:
         return Findings()
-    found = _contest(name, entrants, engines, replace(timing, batch_sizes=(1,)), 1, say)
+    found = _contest(name, entrants, engines, replace(timing, batch_sizes=(1,)), inputs_of(net(name).model, 1), say)
     return replace(found, speeds=tuple(one for one in found.speeds if one.variant == "fp16"))
 
 
@@ -89,15 +93,14 @@ def _contest(
     entrants: Sequence[Entrant],
     engines: Mapping[str, EnginePython],
     timing: Timing,
-    num_inputs: int,
+    inputs: Mapping[str, NDArray[Any]] | None,
     say: Say,
 ) -> Findings:
-    public = net(name).model
     results = contest(
         entrants,
         engines=engines,
         batch_sizes=timing.batch_sizes,
-        inputs=inputs_of(public, num_inputs),
+        inputs=inputs,
         num_threads=timing.num_threads,
         seconds=timing.seconds,
         max_seconds=timing.max_seconds,
@@ -154,37 +157,15 @@ def _too_large(name: str, sizes: Sequence[int], largest: int) -> Iterator[LeftOu
             )
 
 
-def together(one: Findings, other: Findings) -> Findings:
-    """What both found."""
-    both: dict[str, Any] = {
-        key: getattr(one, key) + getattr(other, key)
-        for key in ("speeds", "left_out", "bandwidths", "simulated", "served", "prices", "warnings")
-    }
-    return Findings(not_run=one.not_run | other.not_run, **both)
-
-
-TREES_EXPERIMENT = "trees"  # of the experiment
-MISSING = "scikit-learn and skl2onnx are not installed here, so no trees could be trained"
-
-
 def measure_trees(engines: Mapping[str, EnginePython], timing: Timing, say: Callable[[str], None]) -> Findings:
     try:
         from serving.export import speed_trees
     except ModuleNotFoundError:
-        return Findings(not_run={TREES_EXPERIMENT: MISSING})
+        return Findings(not_run={TREES_EXPERIMENT: NO_TREES})
     say("training boosted trees on handwritten digits")
     with scratch("trees") as folder:
         trees = speed_trees.write(folder)
         say(f"timing {trees.num_trees} trees, accuracy {trees.accuracy:.1%} on digits held out")
         entrant = Entrant("fp32", "cpu", trees.file)
-        results = contest(
-            [entrant],
-            engines=engines,
-            batch_sizes=timing.batch_sizes,
-            inputs=trees.held_out,
-            num_threads=timing.num_threads,
-            seconds=timing.seconds,
-            max_seconds=timing.max_seconds,
-            num_rounds=timing.num_rounds,
-        )
-        return findings(TREES, [entrant], results, timing.batch_sizes)
+
+        return _contest(TREES, [entrant], engines, timing, trees.held_out, say)

@@ -187,6 +187,15 @@ class Findings:
     not_run: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    def __add__(self, other: Findings) -> Findings:
+        """What both found."""
+        both: dict[str, Any] = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in (one.name for one in dataclasses.fields(self))
+            if name != "not_run"
+        }
+        return Findings(not_run=self.not_run | other.not_run, **both)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

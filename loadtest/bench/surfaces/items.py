@@ -8,7 +8,6 @@ is what is left beside them. The model is one that `make models` made, FP32 alon
 from __future__ import annotations
 
 import itertools
-import shutil
 import statistics
 import threading
 import time
@@ -24,11 +23,16 @@ from numpy.typing import NDArray
 from loadtest.bench.surfaces.part import NUM_THREADS, Part, Plan, Served
 from loadtest.bench.verdicts import AtLeast, Verdict, ends_text, spread_text
 from loadtest.errors import CannotMeasure
+from loadtest.profile.selection import linked
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop
 from loadtest.sending.sent_request import Shot
 from serving.http_client import address
 from serving.measure.rounds import Spread, in_turn, ratio, spread
+from serving.repository import Repository
+
+RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
+ANSWER_TIMEOUT_S = 60.0
 
 
 def repository_of(models: Path, model: str, folder: Path) -> Path:
@@ -38,17 +42,7 @@ def repository_of(models: Path, model: str, folder: Path) -> Path:
         raise CannotMeasure(
             f'{model} is not in {models}: make models ARGS="--only {model}" makes it (installs torch, 6.2 GB)'
         )
-    repository = folder / "repository"
-    shutil.copytree(found, repository / found.name, copy_function=_hardlink)
-    return repository
-
-
-def _hardlink(source: str, target: str) -> str:
-    try:
-        Path(target).hardlink_to(source)
-    except OSError:  # another file system
-        shutil.copy2(source, target)
-    return target
+    return linked(folder / "repository", [Repository(models).variant(found.name)])
 
 
 class Session:
@@ -69,12 +63,6 @@ class Session:
             (first, *_) = self._session.run(None, arrays)
         given: NDArray[np.float32] = first
         return given
-
-
-RATIO_AIM = 0.9  # of the throughput in process: one tenth for protocol, keys, admission, transport and the clients
-
-
-ANSWER_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
