@@ -45,7 +45,7 @@ class Classify(Surface):
         name = exchange.scope["path"].removeprefix(PREFIX)
         route = exchange.route = self.inference.routes.of(name, "", exchange.headers, exchange.caller)
         exchange.check_headers()
-        classifier = await self._classifiers.of(route.choices[0].decision.variant, route.name)
+        classifier = await self._classifiers.of(route.destinations[0].decision.variant, route.name)
         request = await self._read(exchange, classifier, route.name)
         batches: list[Batch] = []
         size = route.max_rows if classifier.has_batch else 1

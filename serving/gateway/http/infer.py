@@ -36,8 +36,8 @@ class Infer(Surface):
             chunks, headers.get(b"inference-header-content-length"), route
         )
         longest_s = inf if known.timeout_us is None else known.timeout_us / 1e6
-        choice, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
-        body, length = client_body(answer, choice.rename)
+        destination, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
+        body, length = client_body(answer, destination.rename)
         more = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
         if len(body) >= MIN_BYTES and b"accept-encoding" in headers:
             body, coding = await self._compressed(body, headers[b"accept-encoding"])

@@ -60,7 +60,7 @@ class Embeddings(Surface):
         exchange.check_headers()
         if request.ids is not None and route.model not in self._takes_ids:
             raise _no_ids(route)
-        embedder = await self._embedders.of(route.choices[0].decision.variant, request.model)
+        embedder = await self._embedders.of(route.destinations[0].decision.variant, request.model)
         tokenizing = Tokenizing(request, embedder, limits)
         if tokenizing.is_short:
             texts = await self._threads.run(lambda: _grouped(tokenizing.all(), embedder, route))

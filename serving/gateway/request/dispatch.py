@@ -84,9 +84,9 @@ class Lease:
     Once a living server has answered, `answered_at` (perf_counter) and `wrong` say what is learnt then.
     """
 
-    __slots__ = ("_outlives", "answered_at", "choice", "is_open", "reason", "server", "ticket", "wrong")
+    __slots__ = ("_outlives", "answered_at", "destination", "is_open", "reason", "server", "ticket", "wrong")
 
-    choice: Destination
+    destination: Destination
     ticket: Ticket
     reason: str
     server: Server
@@ -106,7 +106,7 @@ class Lease:
             self.release()
             return
         self.is_open = False
-        now, ticket, candidate, wrong = self.answered_at, self.ticket, self.choice.candidate, self.wrong
+        now, ticket, candidate, wrong = self.answered_at, self.ticket, self.destination.candidate, self.wrong
         queue, is_good = candidate.queue, wrong is None
         # Only what it really computed says how long that takes, and only an error of its own counts against it.
         actual_s = queue.answered(now, ticket, is_good=is_good, is_failure=isinstance(wrong, errors.Internal))
@@ -118,14 +118,14 @@ class Lease:
     def lost(self) -> None:
         """The server gave no answer."""
         self.is_open = False
-        now, queue = perf_counter(), self.choice.candidate.queue
+        now, queue = perf_counter(), self.destination.candidate.queue
         queue.lost(now, self.ticket)
         _send_next(queue, now)
 
     def release(self) -> None:
         """Nothing went out, or nothing was learnt."""
         self.is_open = False
-        now, queue, ticket = perf_counter(), self.choice.candidate.queue, self.ticket
+        now, queue, ticket = perf_counter(), self.destination.candidate.queue, self.ticket
         queue.leave(ticket)
         if ticket.replica is not None:
             ticket.end(now)
@@ -192,7 +192,7 @@ class Dispatcher:
             ticket = candidate.queue.enter(
                 now, request, candidate.service, request.rows, request.deadline, request.priority
             )
-            lease.choice, lease.ticket, lease.reason = route.by_candidate[candidate], ticket, chosen.reason
+            lease.destination, lease.ticket, lease.reason = route.by_candidate[candidate], ticket, chosen.reason
             lease.is_open = True
             if ticket.in_line:
                 await self._wait(request, ticket, candidate.queue, client)
@@ -203,7 +203,7 @@ class Dispatcher:
             if ticket.replica is None:
                 raise errors.DeadlineExpired("the deadline passes before the request can be worked on")
             server = self._candidates.servers[ticket.replica]
-            if server.suspended or request.tried or lease.choice.name not in server.variants:
+            if server.suspended or request.tried or lease.destination.name not in server.variants:
                 server = self._other_server(lease, server, request.tried)
             lease.server = server
             return
@@ -285,10 +285,10 @@ class Dispatcher:
 
     def _other_server(self, lease: Lease, server: Server, tried: list[Server]) -> Server:
         """Where it is booked if that serves it, or else another of the pool, to which the booking goes. Raises NotReady."""
-        choice, ticket = lease.choice, lease.ticket
-        if server.serves(choice.name, perf_counter()) and server not in tried:
+        destination, ticket = lease.destination, lease.ticket
+        if server.serves(destination.name, perf_counter()) and server not in tried:
             return server
-        other = self._catalogue.pick(choice.pool, choice.name, tried)
+        other = self._catalogue.pick(destination.pool, destination.name, tried)
         if other is None:
             raise _not_ready(ticket.request)
         if other is not server:

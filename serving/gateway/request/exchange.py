@@ -96,7 +96,7 @@ class Exchange:
         if len(self.replies) == 1:
             reply = self.replies[0]
             self.receipt_lines = b"%btandem-reason: %b\r\nserver-timing: %b\r\n" % (
-                reply.choice.receipt_lines,
+                reply.destination.receipt_lines,
                 reply.reason,
                 self.timing,
             )
@@ -167,7 +167,7 @@ class Exchange:
             give_up_at,
             deadline,
             self.arrived,
-            route.choices[0].series,
+            route.destinations[0].series,
         )
         self._has_begun = True
         try:
@@ -269,7 +269,7 @@ class Exchange:
 
     @property
     def _series(self) -> Series:
-        return self.inference.unresolved if self.route is None else self.route.choices[0].series
+        return self.inference.unresolved if self.route is None else self.route.destinations[0].series
 
     def _fail(self, error: BaseException, done: float) -> None:
         """What was answered counts as answered, but where no answer could be made of it."""
@@ -278,7 +278,7 @@ class Exchange:
         is_spoilt = not self._has_failed and not isinstance(error, (ClientLeft, asyncio.CancelledError))
         for reply in self.replies:
             if is_spoilt:
-                self._count(reply.choice.series, error)
+                self._count(reply.destination.series, error)
             else:
                 self._count_answered(reply, done)
         if isinstance(error, errors.RequestError):
@@ -289,7 +289,7 @@ class Exchange:
 
     def _count_answered(self, reply: Reply, done: float) -> None:
         arrived = self.arrived
-        reply.choice.series.answered(reply.began - arrived, reply.answered - reply.began, done - arrived)
+        reply.destination.series.answered(reply.began - arrived, reply.answered - reply.began, done - arrived)
 
     def _count(self, series: Series, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError) and self.inference.closing:

@@ -28,9 +28,9 @@ MAX_PLACES = 4  # that are looked at for one request: two may lose it, the other
 
 
 class Reply(NamedTuple):
-    """What Triton answered with 200, who did (`choice` has the receipt of the very server), and when (perf_counter)."""
+    """What Triton answered with 200, who did (`destination` has the receipt of the very server), and when (perf_counter)."""
 
-    choice: Destination
+    destination: Destination
     reason: bytes
     answer: Answer
     began: float  # sent to Triton
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     @property
     def receipt(self) -> Headers:
         """Response headers, but for the times."""
-        return [*self.choice.receipt, (b"tandem-reason", self.reason)]
+        return [*self.destination.receipt, (b"tandem-reason", self.reason)]
 
 
 class Inference:
@@ -89,7 +89,7 @@ class Inference:
                 num_places += 1
                 server = lease.server
                 target = server.target
-                head = b"%b%b%b" % (lease.choice.start, target.host_header, request.framing)
+                head = b"%b%b%b" % (lease.destination.start, target.host_header, request.framing)
                 try:
                     if request.deadline == request.give_up_at:  # the sweep looks after it
                         is_idle = target.idle and num_places == 1
@@ -119,13 +119,13 @@ class Inference:
                         died = "the model's process died"
                     continue
                 answered = perf_counter()
-                wrong = None if answer.status == 200 else error_of(answer, request, lease.choice)
+                wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
                 lease.answered_at, lease.wrong = answered, wrong
                 if self._queries_of_death.are_known:
                     self._queries_of_death.answered(request)
-                choice = as_on(lease.choice, server) if server.differing else lease.choice
-                request.series = choice.series
-                reply = Reply(choice, lease.reason.encode(), answer, lease.ticket.sent, answered)
+                destination = as_on(lease.destination, server) if server.differing else lease.destination
+                request.series = destination.series
+                reply = Reply(destination, lease.reason.encode(), answer, lease.ticket.sent, answered)
                 if wrong is not None:
                     wrong.receipt = reply.receipt
                     raise wrong
@@ -166,7 +166,7 @@ class Inference:
         else:
             self._queries_of_death.answered(request)
             lease.answered_at = perf_counter()
-            lease.wrong = None if answer.status == 200 else error_of(answer, request, lease.choice)
+            lease.wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
 
     def _is_away(self, request: InferRequest, lease: Lease, answer: Answer) -> bool:
         """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""
@@ -174,12 +174,12 @@ class Inference:
             self._died(request, lease)
             return True
         if answer.status == 503 or (answer.status == 404 and not request.route.versioned):
-            self._catalogue.suspend(lease.server, lease.choice.name, lease.ticket.sent)
+            self._catalogue.suspend(lease.server, lease.destination.name, lease.ticket.sent)
             return True
         return False
 
     def _died(self, request: InferRequest, lease: Lease) -> None:
         """The server lives and the model's process in it does not."""
-        self._catalogue.suspend(lease.server, lease.choice.name, lease.ticket.sent)
+        self._catalogue.suspend(lease.server, lease.destination.name, lease.ticket.sent)
         lease.lost()
         self._queries_of_death.died(request, lease)

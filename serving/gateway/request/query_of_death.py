@@ -41,7 +41,7 @@ class QueriesOfDeath:
     def died(self, request: InferRequest, lease: Lease) -> None:
         """Its server died while it worked on this. What was sent before that death was noticed, or a little later, belongs to it."""
         self.are_known = True
-        now, server, name = perf_counter(), lease.server, lease.choice.name
+        now, server, name = perf_counter(), lease.server, lease.destination.name
         if len(self._died) >= MAX_NOTED:
             self._died.clear()
         last = self._died.get((server, name))

@@ -46,8 +46,8 @@ class Route:
     model: str  # the public name that it belongs to
     versioned: bool
     is_pinned: bool
-    choices: list[Destination]
-    candidates: list[Candidate]  # of the choices
+    destinations: list[Destination]
+    candidates: list[Candidate]  # of the destinations
     by_candidate: dict[Candidate, Destination]
     max_rows: int  # that any of them takes at once
     objective_s: float  # infinite where there is none
@@ -104,7 +104,7 @@ class Routes:
         pins = Pins(pool.decode("latin-1") if pool else None, variant.decode("latin-1") if variant else None)
         decisions = self._decide(name, pins)
         is_steady = any(decision.pool not in self._candidates.bridges for decision in decisions)
-        choices = [
+        destinations = [
             self._choice(name, version, decision) for decision in [*decisions, *self._away(decisions, name, pins)]
         ]
         objective_s = self._catalogue.objective_s(decisions[0].variant.model)
@@ -113,20 +113,22 @@ class Routes:
             decisions[0].variant.model,
             versioned=version is not None,
             is_pinned=decisions[0].reason == "pinned",
-            choices=choices,
-            candidates=[choice.candidate for choice in choices],
-            by_candidate={choice.candidate: choice for choice in choices},
-            max_rows=max(self._candidates.max_rows(choice.pool, choice.name) for choice in choices),
+            destinations=destinations,
+            candidates=[destination.candidate for destination in destinations],
+            by_candidate={destination.candidate: destination for destination in destinations},
+            max_rows=max(self._candidates.max_rows(destination.pool, destination.name) for destination in destinations),
             objective_s=inf if objective_s is None else objective_s,
             is_steady=is_steady,
             unseen=self._unseen(name) if pins.pool is None else (),
-            max_body_bytes=self._max_body_bytes(choices),
-            binary_only=frozenset().union(*(self._candidates.binary_only(c.pool, c.name) for c in choices)),
-            usual_length=max(self._candidates.usual_length(choice.pool, choice.name) for choice in choices),
+            max_body_bytes=self._max_body_bytes(destinations),
+            binary_only=frozenset().union(*(self._candidates.binary_only(c.pool, c.name) for c in destinations)),
+            usual_length=max(
+                self._candidates.usual_length(destination.pool, destination.name) for destination in destinations
+            ),
         )
 
-    def _max_body_bytes(self, choices: list[Destination]) -> float:
-        elements = [self._candidates.max_elements(choice.pool, choice.name) for choice in choices]
+    def _max_body_bytes(self, destinations: list[Destination]) -> float:
+        elements = [self._candidates.max_elements(destination.pool, destination.name) for destination in destinations]
         return max(inf if number is None else most_bytes(number) for number in elements)
 
     def _unseen(self, name: str) -> tuple[str, ...]:
@@ -159,13 +161,13 @@ class Routes:
         )
 
 
-def as_on(choice: Destination, server: Server) -> Destination:
+def as_on(destination: Destination, server: Server) -> Destination:
     """With the receipt of this very server, which may have another processor, engine or digest than the others of its pool."""
-    variant = server.differing.get(choice.name)
+    variant = server.differing.get(destination.name)
     if variant is None:
-        return choice
-    receipt = receipt_headers(replace(choice.decision, variant=variant))
-    return replace(choice, receipt=receipt, receipt_lines=_lines(receipt))
+        return destination
+    receipt = receipt_headers(replace(destination.decision, variant=variant))
+    return replace(destination, receipt=receipt, receipt_lines=_lines(receipt))
 
 
 def _lines(receipt: Headers) -> bytes:

@@ -34,10 +34,10 @@ def has_died(answer: Answer) -> bool:
     return answer.status == 500 and DIED.search(REQUEST_ID.sub(b"", answer.body)) is not None
 
 
-def error_of(answer: Answer, request: InferRequest, choice: Destination) -> errors.RequestError:
+def error_of(answer: Answer, request: InferRequest, destination: Destination) -> errors.RequestError:
     """What a status other than 200 stands for, with a text of ours. A model that is away is told by `infer.py`."""
     name = request.route.name
-    text = _text(answer.body, choice.name, name)
+    text = _text(answer.body, destination.name, name)
     if answer.status == 500 and request.header_length != 0 and len(request.head) <= MAX_EXPLAINED_BYTES:
         mistake = v2.explain(request.head, binary=request.header_length is not None)
         if mistake is not None:

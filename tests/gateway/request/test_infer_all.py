@@ -128,7 +128,7 @@ def test_a_part_that_cannot_be_prepared_counts_once_and_spoils_no_answer() -> No
         counted: list[str] = []
 
         series = SimpleNamespace(answered=lambda *_: counted.append("ok"))
-        reply: Any = SimpleNamespace(choice=SimpleNamespace(series=series), began=0.0, answered=0.0, receipt=[])
+        reply: Any = SimpleNamespace(destination=SimpleNamespace(series=series), began=0.0, answered=0.0, receipt=[])
 
         async def inferred() -> None:
             with queue:

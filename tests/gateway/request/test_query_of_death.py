@@ -26,14 +26,14 @@ from serving.scheduling.routing import Decision, Variant
 ROUTE = Route("m", "m", False, False, [], [], {}, 1, inf, True)
 CANDIDATE = Candidate(PoolQueue("cpu"), Service(Curve(((1, 0.01),))), 1.0)
 VARIANT = Variant("m-fp32", "m", "fp32", "cpu", "00", "cpu")
-CHOICE = Destination(
+DESTINATION = Destination(
     Decision("cpu", VARIANT, "only_pool"), "cpu", "m-fp32", b"", CANDIDATE, [], b"", Series(("m", "fp32", "cpu")), None
 )
 SERVICE = Service(Curve(((1, 0.01),)))
 
 
 def request(body: bytes) -> InferRequest:
-    return InferRequest(ROUTE, body, [body], None, b"", 1, 3, inf, inf, 0.0, CHOICE.series)
+    return InferRequest(ROUTE, body, [body], None, b"", 1, 3, inf, inf, 0.0, DESTINATION.series)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def sent(asked: InferRequest, server: Server, later_s: float = 0.0) -> Lease:
     ticket = Ticket(asked, SERVICE, 1, inf, inf, 0.01, 3)
     ticket.sent = perf_counter() + later_s
     lease = Lease()
-    lease.choice, lease.ticket, lease.server = CHOICE, ticket, server
+    lease.destination, lease.ticket, lease.server = DESTINATION, ticket, server
     return lease
 
 

@@ -20,8 +20,8 @@ def error_of(
 ) -> errors.RequestError:
     route = SimpleNamespace(name="m", versioned=versioned)
     request: Any = SimpleNamespace(route=route, head=head, header_length=None)
-    choice: Any = SimpleNamespace(name=served)
-    return triton_response.error_of(Answer(status, None, orjson.dumps({"error": text})), request, choice)
+    destination: Any = SimpleNamespace(name=served)
+    return triton_response.error_of(Answer(status, None, orjson.dumps({"error": text})), request, destination)
 
 
 @pytest.mark.protocol(
