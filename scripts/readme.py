@@ -1,7 +1,7 @@
 """Does README.md say what happens? Runs its fenced blocks in their order, word for word, as a stranger with a bare machine would.
 
     make test-readme                       root, debootstrap and port 8080 are needed; minutes
-    make test-readme ARGS=--all            `make test` passes its tests there too; else it only finds them, because a stage of CI runs them
+    make test-readme ARGS=--all            word for word what takes minutes too: else `SHORTER` says what is left out of it
 
 The machine is a Debian 12 (scripts/images/base.sh) with Python and make, at first without the venv module and
 Python's shared library; the clone is of HEAD. `make up` goes on while the other blocks run, as in another terminal.
@@ -130,15 +130,16 @@ class Reader:
         if block.language == "python":
             (self.clone / ".git" / "block.py").write_text(f"{text}\n")
             text = ".venv/bin/python .git/block.py"
-        elif block.first == "make test" and not self.is_all:
-            text = 'make test ARGS="-n 0 --collect-only --quiet"'
+        elif not self.is_all:
+            for words, shorter in SHORTER.items():
+                text = text.replace(words, shorter)
         ran = self.machine.run(text)
         may_fail = [(1, "tandem verdict")] if "tandem verdict" in text else []  # 1: this machine is too slow for it
         if wrong := [it for it in ran.failed if not any(it[0] == code and it[1].startswith(w) for code, w in may_fail)]:
             stop(f"`{wrong[0][1]}` ended with exit code {wrong[0][0]}")
         ran.require(*re.findall(r"^print\(.*\)  # (.+)$", block.text, re.MULTILINE))
         for first, expected in EXPECTED.items():
-            if block.first.startswith(first):
+            if block.first.startswith(first) and (self.is_all or first not in SHORTER):
                 expected(ran)
 
     def serve(self, block: Block) -> None:
@@ -171,10 +172,12 @@ def of_verdict(ran: Ran) -> None:
 
 
 def of_tests(ran: Ran) -> None:
-    if not re.search(r"\d{4,}(/\d+)? (tests collected|passed)", ran.said):
-        stop("thousands of tests were to be found")
+    if not re.search(r"\d{4,} passed", ran.said):
+        stop("thousands of tests were to pass")
 
 
+# What CI does for every change: the tests are a stage of its own, and a verdict needs few runs to be tried.
+SHORTER = {"make test": "make --dry-run test", "--p99 20ms": "--p99 20ms --quick"}
 EXPECTED: dict[str, Callable[[Ran], None]] = {"PATH=": of_export, "tandem verdict": of_verdict, "make test": of_tests}
 
 
@@ -223,9 +226,7 @@ def ended(*_: object) -> NoReturn:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.readme", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "--all", action="store_true", dest="is_all", help="pass the tests there too, not only find them"
-    )
+    parser.add_argument("--all", action="store_true", dest="is_all", help="do what takes minutes word for word too")
     options = parser.parse_args(arguments)
     if os.getuid() != 0 or not shutil.which("debootstrap"):
         stop("this needs root and debootstrap (Debian, Ubuntu: apt-get install debootstrap)", 3)

@@ -20,7 +20,7 @@ from serving.export.data.reading import digits
 from serving.local.devices import installed
 from serving.repository import Repository, Variant
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
