@@ -44,8 +44,8 @@ class Dataset:
         if self.labels is not None:
             lengths["labels"] = len(self.labels)
         if len(set(lengths.values())) != 1 or min(lengths.values()) < 1:
-            told = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no inputs"
-            raise UserError(f"{self.name}: every array needs the same number of rows, 1 or more; got {told}")
+            counts = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no inputs"
+            raise UserError(f"{self.name}: every array needs the same number of rows, 1 or more; got {counts}")
 
     @property
     def num_samples(self) -> int:
@@ -65,15 +65,15 @@ class Dataset:
 
     def divided(self) -> tuple[Dataset, Mapping[str, NDArray[Any]] | None]:
         """(what judges, what calibrates): some rows of this one, which it then loses; None where it has too few."""
-        every = np.arange(self.num_samples)
-        chosen = every[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]
-        if len(chosen) < MIN_CALIBRATION_ROWS:
+        rows = np.arange(self.num_samples)
+        calibrating = rows[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]
+        if len(calibrating) < MIN_CALIBRATION_ROWS:
             return self, None
-        left = np.setdiff1d(every, chosen)
-        judging = {name: values[left] for name, values in self.inputs.items()}
-        labels = None if self.labels is None else self.labels[left]
-        rest = Dataset(f"{self.name}, without the rows that calibrate", judging, labels, self.kind)
-        return rest, {name: values[chosen] for name, values in self.inputs.items()}
+        judging = np.setdiff1d(rows, calibrating)
+        inputs = {name: values[judging] for name, values in self.inputs.items()}
+        labels = None if self.labels is None else self.labels[judging]
+        rest = Dataset(f"{self.name}, without the rows that calibrate", inputs, labels, self.kind)
+        return rest, {name: values[calibrating] for name, values in self.inputs.items()}
 
     def rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
         return {name: values[start:stop] for name, values in self.inputs.items()}

@@ -68,8 +68,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise UserError(f"{path} cannot be read as npz: {error}") from None
     except MemoryError:
         raise UserError(f"{path} holds more than this machine has memory for; give fewer rows") from None
-    if strange := [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]:
-        raise UserError(f"{path} cannot be read as npz: {strange[0]!r} is no array")
+    if unreadable := [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]:
+        raise UserError(f"{path} cannot be read as npz: {unreadable[0]!r} is no array")
     return arrays
 
 
@@ -81,8 +81,8 @@ def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: 
     elif want is None:
         raise UserError(f"{path}: {tensor.name}: the model takes {tensor.datatype}, which npz files cannot hold")
     elif want != got:
-        told = "text" if values.dtype.kind in "US" else got
-        raise UserError(f"{path}: {tensor.name}: want {want}, got {told}{_cast(tensor.name, want, values)}")
+        got = "text" if values.dtype.kind in "US" else got
+        raise UserError(f"{path}: {tensor.name}: want {want}, got {got}{_cast(tensor.name, want, values)}")
     if (
         not values.ndim
         or not fits(tensor.shape, values.shape[1:])

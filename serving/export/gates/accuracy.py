@@ -55,10 +55,10 @@ def judge(
     provider where another engine computes the variant (BF16): one batch of inputs -> all outputs.
     """
     limits, candidate = limits or Limits(), _Candidate(name, model, max_batch_size, run)
-    found = candidate.answers(data.inputs)
-    _check_comparable(name, found, reference, reference_name)
-    checks = custom_checks(metric, reference, found, data.labels) if metric else []
-    measured = measure(task, found, reference, data.labels, f"{data.name}: labels")
+    answers = candidate.answers(data.inputs)
+    _check_comparable(name, answers, reference, reference_name)
+    checks = custom_checks(metric, reference, answers, data.labels) if metric else []
+    measured = measure(task, answers, reference, data.labels, f"{data.name}: labels")
     checks += [limits.check(m.metric, m.value, m.reference, is_judged=m.is_judged) for m in measured]
     for check in checks:
         if problem := refusal(name, check, reference_name):
@@ -88,9 +88,9 @@ def untrained(
 ) -> Gate:
     """The record of random weights: how far from FP32, told without a limit, because nothing is right about them."""
     candidate = _Candidate(name, model, max_batch_size, run)
-    found = candidate.answers(inputs)
-    _check_comparable(name, found, reference, FP32)
-    checks = [Limits().check(m.metric, m.value, is_judged=False) for m in measure(OTHER, found, reference, None)]
+    answers = candidate.answers(inputs)
+    _check_comparable(name, answers, reference, FP32)
+    checks = [Limits().check(m.metric, m.value, is_judged=False) for m in measure(OTHER, answers, reference, None)]
     checks += candidate.row_checks(inputs, Limits())
     data = Dataset("made-up inputs", inputs, None)
     sizes = rows.batch_sizes(max_batch_size)
@@ -138,11 +138,11 @@ class _Candidate:
         return [check]
 
 
-def _check_comparable(name: str, found: Outputs, reference: Outputs, reference_name: str) -> None:
-    _check_finite(name, found, "its answers on the held-out data")
+def _check_comparable(name: str, answers: Outputs, reference: Outputs, reference_name: str) -> None:
+    _check_finite(name, answers, "its answers on the held-out data")
     _check_finite(name, reference, f"{spoken(reference_name)}'s answers on the held-out data")
-    for index in range(max(len(found), len(reference))):
-        shape, wanted = (list(v[index].shape) if index < len(v) else [] for v in (found, reference))
+    for index in range(max(len(answers), len(reference))):
+        shape, wanted = (list(v[index].shape) if index < len(v) else [] for v in (answers, reference))
         if shape != wanted:
             raise ShapesDiffer(name, index, shape, wanted, reference_name)
 

@@ -44,13 +44,13 @@ _WANTED = "want a number, or {name: (value, limit, is_minimum)}"
 def load_metric(spec: str, *, is_trusted: bool) -> Metric:
     """UserError where there is no such function, or nobody trusts it."""
     path, name = check_metric(spec, is_trusted=is_trusted)
-    found = importlib.util.spec_from_file_location(_MODULE, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module_spec = importlib.util.spec_from_file_location(_MODULE, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[_MODULE] = module  # dataclasses and pickles in it look for their module there
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # SystemExit would end the export in silence
         raise UserError(f"--metric {spec}: {_error_text(error, path)}") from None
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -66,19 +66,21 @@ def custom_checks(
 ) -> list[Check]:
     """The user's numbers of the answers, and of the reference beside itself. UserError for what is none."""
     name = getattr(metric, "__name__", "metric")
-    found, own = (_named(metric(reference, given, labels), name) for given in (answers, reference))
+    values, reference_values = (_named(metric(reference, outputs, labels), name) for outputs in (answers, reference))
     checks = []
-    for key, (value, limit, is_minimum) in found.items():
+    for key, (value, limit, is_minimum) in values.items():
         if key in RULES:
             raise UserError(f"--metric: {key!r} is the name of a number of Tandem's own; call it something else")
-        beside = own[key][0] if key in own and math.isfinite(own[key][0]) else None
+        of_reference = (
+            reference_values[key][0] if key in reference_values and math.isfinite(reference_values[key][0]) else None
+        )
         checks.append(
             Check(
                 metric=key,
                 value=digits(value),
                 limit=None if limit is None else digits(limit),
                 is_minimum=is_minimum,
-                reference=None if beside is None else digits(beside),
+                reference=None if of_reference is None else digits(of_reference),
                 is_default_limit=limit is None,
             )
         )

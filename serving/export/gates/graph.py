@@ -41,12 +41,12 @@ _MAX_ROWS_ALIKE = 256  # looked at before a net is called degenerate: rare class
 
 def check_graph(name: str, exported: ExportedModel, limits: Limits | None = None, inputs: Arrays | None = None) -> None:
     """Raises FrameworkDiffers, RowsDiffer, NotDynamic, Degenerate or NonFinite. `inputs` stand in for the example's."""
-    chosen = (limits or Limits()).max_row_difference
-    limit = EXACT_ROWS if chosen is None else chosen
-    _Check(name, exported, exported.example if inputs is None else inputs, limit).all()
+    max_row_difference = (limits or Limits()).max_row_difference
+    limit = EXACT_ROWS if max_row_difference is None else max_row_difference
+    _GraphCheck(name, exported, exported.example if inputs is None else inputs, limit).all()
 
 
-class _Check:
+class _GraphCheck:
     """One graph's way through."""
 
     def __init__(self, name: str, exported: ExportedModel, inputs: Arrays, limit: float) -> None:
@@ -124,8 +124,8 @@ class _Check:
         for group in _free(self._session, self._exported, self._example).values():
             key, axis = group[0]
             length = self._example[key].shape[axis]
-            tried = {_halved(self._example[key], length), min(2 * length, longest or 2 * length)} - {0, length}
-            for other in sorted(tried):
+            lengths = {_halved(self._example[key], length), min(2 * length, longest or 2 * length)} - {0, length}
+            for other in sorted(lengths):
                 yield key, axis, other, self._resized(group, other)
 
     def _longest(self) -> int | None:

@@ -44,7 +44,7 @@ def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     learn, _ = digits_data()
     net = train(learn, progress)
     example = {INPUT: learn.inputs[INPUT][:NUM_EXAMPLES]}
-    return torch_export.exported(
+    return torch_export.export_module(
         net,
         example,
         [OUTPUT],

@@ -161,7 +161,7 @@ NUM_GATE, NUM_CALIBRATION, NUM_EXAMPLES = 120, 32, 4  # 120: one disagreement is
 def load(options: SourceOptions, progress: Progress) -> ExportedModel:
     net = trained(progress)
     example = {INPUT: _decoded(photographs.calibration(NUM_EXAMPLES))}
-    return torch_export.exported(
+    return torch_export.export_module(
         net,
         example,
         [OUTPUT],

@@ -162,11 +162,11 @@ def _check_safetensors(path: Path) -> None:
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
-            start = file.read(8)
-            length = int.from_bytes(start, "little")
-            if start == _LFS_POINTER[:8] and file.read(len(_LFS_POINTER) - 8) == _LFS_POINTER[8:]:
+            prefix = file.read(8)
+            length = int.from_bytes(prefix, "little")
+            if prefix == _LFS_POINTER[:8] and file.read(len(_LFS_POINTER) - 8) == _LFS_POINTER[8:]:
                 raise UserError(f"{path} is a pointer of Git LFS, not the weights: run `git lfs pull` in its folder")
-            if len(start) < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
+            if len(prefix) < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
                 raise ValueError("its header is longer than the file")
             header = json.loads(file.read(length))
         if not isinstance(header, dict) or not (tensors := [header[name] for name in header if name != "__metadata__"]):
@@ -276,16 +276,16 @@ def _listed(folder: Folder) -> list[Mapping[str, Any]]:
 def _pooling(folder: Folder) -> str:
     config = folder.json("config.json")
     if isinstance(named := config.get("pooling_mode"), str):
-        chosen = [named]
+        poolings = [named]
     else:
-        chosen = [name for name, is_on in config.items() if name.startswith("pooling_mode_") and is_on is True]
-        chosen = [_FLAGS.get(name, name.removeprefix("pooling_mode_")) for name in chosen]
-    if len(chosen) != 1 or chosen[0] not in _OURS:
-        told = " and ".join(chosen) or "none"
+        poolings = [name for name, is_on in config.items() if name.startswith("pooling_mode_") and is_on is True]
+        poolings = [_FLAGS.get(name, name.removeprefix("pooling_mode_")) for name in poolings]
+    if len(poolings) != 1 or poolings[0] not in _OURS:
+        names = " and ".join(poolings) or "none"
         raise UserError(
-            f"{folder.path}: the pooling is {told}, and one of {', '.join(_OURS)} is put into the graph here"
+            f"{folder.path}: the pooling is {names}, and one of {', '.join(_OURS)} is put into the graph here"
         )
-    return chosen[0]
+    return poolings[0]
 
 
 def _check_prompts(folder: Folder) -> None:

@@ -48,7 +48,7 @@ def classifier(folder: Folder, options: SourceOptions, progress: Progress, *, is
     model = hf_loading.model_of(transformers.AutoModelForImageClassification, folder, config, options)
     module = hf_loading.ImageClassifier(model, activation).eval()
     example = {INPUT: _examples(preprocessing)}
-    return torch_export.exported(
+    return torch_export.export_module(
         module,
         example,
         [output],

@@ -30,7 +30,7 @@ def config_of(folder: Folder, options: SourceOptions) -> Any:
 def model_of(kind: Any, folder: Folder, config: Any, options: SourceOptions, unused: tuple[str, ...] = ()) -> Any:
     """By one of transformers' Auto classes, in evaluation mode. `unused`: beginnings of weights that no answer needs."""
     with foreign(folder, "weights"):
-        model, told = kind.from_pretrained(
+        model, info = kind.from_pretrained(
             folder.path,
             config=config,
             dtype=torch.float32,
@@ -40,13 +40,13 @@ def model_of(kind: Any, folder: Folder, config: Any, options: SourceOptions, unu
             output_loading_info=True,
             **_origin(options),
         )
-    if other := sorted(told["mismatched_keys"]):
-        name, saved, wanted = other[0]
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, saved, wanted = mismatched[0]
         raise UserError(
-            f"{folder.path}: {len(other)} weights do not have the shape that config.json says, the first of them {name}: "
+            f"{folder.path}: {len(mismatched)} weights do not have the shape that config.json says, the first of them {name}: "
             f"want {list(wanted)}, got {list(saved)}; save model and settings together, by save_pretrained"
         )
-    missing = sorted(name for name in told["missing_keys"] if not name.startswith(unused))
+    missing = sorted(name for name in info["missing_keys"] if not name.startswith(unused))
     if missing:
         raise UserError(
             f"{folder.path} lacks {len(missing)} weights of {type(model).__name__} ({missing[0]}), which would be random "

@@ -69,8 +69,8 @@ def tokenizer_of(folder: Folder, options: SourceOptions, *, is_lowered: bool) ->
         parts = [tokenizers.normalizers.Lowercase(), *([copy.normalizer] if copy.normalizer else [])]
         copy.normalizer = tokenizers.normalizers.Sequence(parts)
     for probe in PROBES:
-        want = own(probe.lower() if is_lowered else probe)["input_ids"]
-        if copy.encode(probe).ids != want:
+        ids = own(probe.lower() if is_lowered else probe)["input_ids"]
+        if copy.encode(probe).ids != ids:
             raise UserError(
                 f"{folder.path}: {type(own).__name__} does more in Python than its tokenizer.json says (it differs on "
                 f"{probe!r}), which clients could not repeat"
@@ -147,7 +147,7 @@ def _exported(
 ) -> ExportedModel:
     example = texts.encode(text.tokenizer, text.preprocessing, EXAMPLES)
     _try_longest(text, example)
-    return torch_export.exported(
+    return torch_export.export_module(
         text.module,
         example,
         [output],
@@ -165,18 +165,20 @@ def _exported(
 
 def _inputs(model: Any, config: Any, tokenizer: Tokenizer) -> dict[str, str]:
     """Tokenizer's word -> input. Types of tokens only where the model has weights for them."""
-    taken = set(inspect.signature(model.forward).parameters)
+    parameters = set(inspect.signature(model.forward).parameters)
     has_types = "token_type_ids" in tokenizer.words and getattr(config, "type_vocab_size", 1) > 0
-    names = [name for name in _INPUTS if name in taken and (name != "token_type_ids" or has_types)]
+    names = [name for name in _INPUTS if name in parameters and (name != "token_type_ids" or has_types)]
     if names[:2] != list(_INPUTS[:2]):
-        raise UserError(f"{type(model).__name__} takes {', '.join(sorted(taken))}; want input_ids and attention_mask")
+        raise UserError(
+            f"{type(model).__name__} takes {', '.join(sorted(parameters))}; want input_ids and attention_mask"
+        )
     return {name: name for name in names}
 
 
-def _max_length(config: Any, tokenizer: Tokenizer, asked: int | None) -> int:
+def _max_length(config: Any, tokenizer: Tokenizer, chosen: int | None) -> int:
     """Tokens at which texts are cut: as asked, else what the tokenizer and the positions allow."""
-    if asked is not None:
-        return asked
+    if chosen is not None:
+        return chosen
     limits = [tokenizer.max_length, getattr(config, "max_position_embeddings", None)]
     known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _ANY_LENGTH]
     if not known:

@@ -27,7 +27,7 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     progress(step, 1, 1)
     from serving.export.sources import keras_model  # behind the choice of the backend
 
-    return keras_model.exported(model, path.name, options, progress)
+    return keras_model.export(model, path.name, options, progress)
 
 
 def _keras() -> Any:

@@ -24,16 +24,16 @@ from serving.export.progress import Progress, quiet
 from serving.export.sources import torch_export
 from serving.export.sources.graphs import examples
 from serving.export.sources.graphs.onnx_model import Port
-from serving.export.sources.graphs.outputs import settled
+from serving.export.sources.graphs.outputs import to_exported_model
 from serving.export.sources.graphs.runnable import runnable
 
 _DATATYPES = {name: kind for name, kind in DATATYPES.items() if kind not in ("UINT16", "UINT32", "UINT64")}
 
 
-def exported(model: Any, name: str, options: SourceOptions, progress: Progress) -> ExportedModel:
+def export(model: Any, name: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     """`name`: of the file. Raises UserError where Keras or the exporter cannot run it."""
     takes = _inputs(model, name)
-    module = _AsModule(model)
+    module = _KerasModule(model)
     rows = _rows(module, takes, options, name)
     names = _output_names(model, module, rows, [port.name for port in takes])
     dynamic = {port.name: _free_axes(port) for port in takes}
@@ -42,11 +42,11 @@ def exported(model: Any, name: str, options: SourceOptions, progress: Progress) 
     graph = runnable(inferred(onnx.load_from_string(content)), replace(options, example=rows), name)
     if not graph.has_batch:
         raise UserError(f"{name}: {graph.change}, but a Keras model takes any batch: bring it as .onnx to serve it so")
-    made = settled(graph, options, f"keras: {name} ({type(model).__name__})", name)
+    exported = to_exported_model(graph, options, f"keras: {name} ({type(model).__name__})", name)
     return replace(
-        made,
+        exported,
         framework="keras",
-        run=_run(module, [port.name for port in takes], names, [tensor.name for tensor in made.outputs]),
+        run=_run(module, [port.name for port in takes], names, [tensor.name for tensor in exported.outputs]),
         toolchain=torch_export.toolchain("keras"),
     )
 
@@ -56,7 +56,7 @@ def _inputs(model: Any, name: str) -> list[Port]:
     tensors = getattr(model, "inputs", None)
     if not tensors:
         raise UserError(f"{name} does not say what it takes: build it with keras.Input, or bring it as .onnx")
-    found = []
+    ports = []
     for tensor in tensors:
         kind = str(tensor.dtype)
         if kind not in _DATATYPES:
@@ -66,11 +66,11 @@ def _inputs(model: Any, name: str) -> list[Port]:
                 f"{name}: input {tensor.name!r} has a fixed batch of {tensor.shape[0]}: save it with any batch"
             )
         dims = tuple(-1 if size is None else size for size in tensor.shape[1:])
-        found.append(Port(tensor.name, _DATATYPES[kind], dims))
-    return found
+        ports.append(Port(tensor.name, _DATATYPES[kind], dims))
+    return ports
 
 
-class _AsModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+class _KerasModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Takes the inputs in order and gives a flat tuple, whatever structures the model has."""
 
     def __init__(self, model: Any) -> None:
@@ -127,7 +127,7 @@ def _free_axes(port: Port) -> dict[int, str]:
 
 def _run(module: Any, takes: Sequence[str], gives: Sequence[str], order: Sequence[str]) -> Run:
     def run(inputs: Arrays) -> list[NDArray[Any]]:
-        found = dict(zip(gives, _answers(module, inputs, takes), strict=True))
-        return [found[name][:, np.newaxis] if found[name].ndim == 1 else found[name] for name in order]
+        outputs = dict(zip(gives, _answers(module, inputs, takes), strict=True))
+        return [outputs[name][:, np.newaxis] if outputs[name].ndim == 1 else outputs[name] for name in order]
 
     return run

@@ -44,15 +44,17 @@ def user_module(place: str, name: str) -> UserModule:
     code = running(place, lambda: _imported(place))
     if not hasattr(code, name):
         raise UserError(f"{place} has no {name!r}")
-    found = getattr(code, name)
-    if isinstance(found, torch.nn.Module):
-        return _checked(place, name, found, None)
-    if not callable(found):
-        raise UserError(f"{place}: {name!r} is {_kind(found)}, want a torch.nn.Module or a callable that returns one")
-    given = running(f"{place}:{name}", found)
-    if isinstance(given, tuple) and len(given) == 2:
-        return _checked(place, name, given[0], given[1])
-    return _checked(place, name, given, None)
+    attribute = getattr(code, name)
+    if isinstance(attribute, torch.nn.Module):
+        return _checked(place, name, attribute, None)
+    if not callable(attribute):
+        raise UserError(
+            f"{place}: {name!r} is {_kind(attribute)}, want a torch.nn.Module or a callable that returns one"
+        )
+    result = running(f"{place}:{name}", attribute)
+    if isinstance(result, tuple) and len(result) == 2:
+        return _checked(place, name, result[0], result[1])
+    return _checked(place, name, result, None)
 
 
 def running(what: str, code: Callable[[], _T]) -> _T:
@@ -123,8 +125,8 @@ def read_example(given: Any, signature: inspect.Signature) -> tuple[dict[str, ND
     arrays = {name: _array(name, value) for name, value in named.items()}
     rows = {name: len(values) for name, values in arrays.items()}
     if len(set(rows.values())) != 1 or min(rows.values()) < 1:
-        told = ", ".join(f"{name} {count}" for name, count in rows.items())
-        raise UserError(f"the example's inputs need the same number of rows, 1 or more; got {told}")
+        counts = ", ".join(f"{name} {count}" for name, count in rows.items())
+        raise UserError(f"the example's inputs need the same number of rows, 1 or more; got {counts}")
     return _filled(arrays), isinstance(given, Mapping) and _is_by_name(list(arrays), signature)
 
 
@@ -191,26 +193,26 @@ _ROW_TOLERANCE = (
 _SUM_TOLERANCE = 1e-3  # of probabilities: FP32's own error over some thousand classes
 
 
-def exported(made: UserModule, source: str, options: SourceOptions, progress: Progress) -> ExportedModel:
-    given = made.example if options.example is None else options.example
-    if isinstance(made.module, torch.jit.ScriptModule):
+def export(user: UserModule, source: str, options: SourceOptions, progress: Progress) -> ExportedModel:
+    given = user.example if options.example is None else options.example
+    if isinstance(user.module, torch.jit.ScriptModule):
         raise UserError(
             "the module is TorchScript, of which PyTorch's exporter makes no graph: return the module that it was made of"
         )
-    example, by_name = read_example(given, inspect.signature(made.module.forward))
-    called = _Called(made.module, example, by_name)
+    example, by_name = read_example(given, inspect.signature(user.module.forward))
+    module = _FlatModule(user.module, example, by_name)
     columns = {name: values[:, None] if values.ndim == 1 else values for name, values in example.items()}
-    running(source, lambda: called.look(columns))
-    run = torch_export.runner(called.eval(), list(columns))
+    running(source, lambda: module.look(columns))
+    run = torch_export.runner(module.eval(), list(columns))
     answers = running(source, lambda: run(columns))
-    running(source, lambda: _check_repeats(run, columns, answers, called.outputs))
-    task = _task(options.task, answers[0], called.outputs)
-    if made.labels is not None and answers[0].shape[-1] != len(made.labels):
+    running(source, lambda: _check_repeats(run, columns, answers, module.outputs))
+    task = _task(options.task, answers[0], module.outputs)
+    if user.labels is not None and answers[0].shape[-1] != len(user.labels):
         raise UserError(
-            f"the module's `labels` are {len(made.labels)} names, and {called.outputs[0]!r} has {answers[0].shape[-1]} columns"
+            f"the module's `labels` are {len(user.labels)} names, and {module.outputs[0]!r} has {answers[0].shape[-1]} columns"
         )
-    return torch_export.exported(
-        called, columns, called.outputs, options, progress, task=task, source=source, labels=made.labels
+    return torch_export.export_module(
+        module, columns, module.outputs, options, progress, task=task, source=source, labels=user.labels
     )
 
 
@@ -245,7 +247,7 @@ def _is_close(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
     return bool(np.allclose(ours, theirs, rtol=0, atol=_ROW_TOLERANCE * scale + 1e-30, equal_nan=True))
 
 
-class _Called(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+class _FlatModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Tensors in the example's order -> a flat tuple of tensors, none of them [n] alone."""
 
     def __init__(self, module: Any, example: Mapping[str, NDArray[Any]], by_name: bool) -> None:
@@ -308,12 +310,12 @@ def _column(tensor: Any) -> Any:
     return column.float() if column.is_floating_point() else column
 
 
-def _task(asked: str | None, answers: NDArray[Any], outputs: list[str]) -> str:
+def _task(chosen: str | None, answers: NDArray[Any], outputs: list[str]) -> str:
     is_flat = answers.ndim == 2 and answers.dtype.kind == "f"
-    if asked is None:
+    if chosen is None:
         is_sure = is_flat and answers.shape[1] > 1 and (answers >= 0).all()
         return CLASSIFICATION if is_sure and (abs(answers.sum(axis=1) - 1) < _SUM_TOLERANCE).all() else OTHER
-    if asked != OTHER and not is_flat:
+    if chosen != OTHER and not is_flat:
         shape = ["n", *answers.shape[1:]]
-        raise UserError(f"the first output, {outputs[0]!r}, is {answers.dtype} {shape}: {asked} needs float [n, size]")
-    return asked
+        raise UserError(f"the first output, {outputs[0]!r}, is {answers.dtype} {shape}: {chosen} needs float [n, size]")
+    return chosen

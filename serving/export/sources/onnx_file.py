@@ -20,7 +20,7 @@ from serving.export.progress import Progress
 from serving.export.sources.checks import check_onnx
 from serving.export.sources.graphs.external_data import read_whole
 from serving.export.sources.graphs.onnx_model import Port, checked, opset_of, ports, upgraded
-from serving.export.sources.graphs.outputs import listed, settled
+from serving.export.sources.graphs.outputs import tensors_text, to_exported_model
 from serving.export.sources.graphs.runnable import RunnableGraph, runnable
 from serving.repository import CLASSIFICATION, Tensor
 from serving.repository.preprocessing import LAYOUTS, NCHW, NHWC, ImagePreprocessing, Preprocessing
@@ -28,13 +28,15 @@ from serving.repository.preprocessing import LAYOUTS, NCHW, NHWC, ImagePreproces
 _CHANNELS = (1, 3, 4)  # grey, colours, colours with alpha
 
 
-def described(exported: ExportedModel, options: SourceOptions, name: str) -> ExportedModel:
+def with_user_settings(exported: ExportedModel, options: SourceOptions, name: str) -> ExportedModel:
     """With the user's labels, preprocessing and layout. Raises UserError where they do not fit."""
     has_batch = exported.max_batch_size > 0
     images = {tensor.name: dims for tensor in exported.inputs if (dims := _image(tensor, has_batch)) is not None}
     layouts = {input_name: _layout(input_name, dims, options, name) for input_name, dims in images.items()}
     if options.layout is not None and not images:
-        raise UserError(f"--layout does not apply to {name}: no input is an image, it takes {listed(exported.inputs)}")
+        raise UserError(
+            f"--layout does not apply to {name}: no input is an image, it takes {tensors_text(exported.inputs)}"
+        )
     inputs = tuple(
         replace(tensor, layout=layouts.get(tensor.name) if len(tensor.shape) == 3 else None)
         for tensor in exported.inputs
@@ -42,7 +44,7 @@ def described(exported: ExportedModel, options: SourceOptions, name: str) -> Exp
     labels = options.labels
     if labels is not None and (exported.task != CLASSIFICATION or exported.outputs[0].shape[-1] != len(labels)):
         raise UserError(
-            f"--labels names {len(labels)} classes, and {name} gives {listed(exported.outputs)}, task {exported.task}"
+            f"--labels names {len(labels)} classes, and {name} gives {tensors_text(exported.outputs)}, task {exported.task}"
         )
     preprocessing = options.preprocessing
     if isinstance(preprocessing, ImagePreprocessing):
@@ -66,13 +68,15 @@ def check_preprocessing(how: Preprocessing | None, takes: Sequence[Port], name: 
 
 def _of_another_input(how: ImagePreprocessing, inputs: Sequence[Tensor], name: str) -> UserError:
     return UserError(
-        f"--preprocessing is for the input {how.input!r}, and {name} takes {listed(inputs)}: "
+        f"--preprocessing is for the input {how.input!r}, and {name} takes {tensors_text(inputs)}: "
         "images are three dimensions of FP32"
     )
 
 
 def _of_another_shape(how: ImagePreprocessing, inputs: Sequence[Tensor], name: str) -> UserError:
-    return UserError(f"--preprocessing makes {how.layout} images {list(how.shape)}, and {name} takes {listed(inputs)}")
+    return UserError(
+        f"--preprocessing makes {how.layout} images {list(how.shape)}, and {name} takes {tensors_text(inputs)}"
+    )
 
 
 def _image(tensor: Tensor, has_batch: bool) -> tuple[int, ...] | None:
@@ -88,16 +92,16 @@ def _layout(input_name: str, dims: Sequence[int], options: SourceOptions, name: 
     """None where it is neither told nor certain."""
     how = options.preprocessing
     if isinstance(how, ImagePreprocessing) and how.input == input_name:
-        may_be = [layout for layout in LAYOUTS if fits(dims, replace(how, layout=layout).shape)]
+        candidates = [layout for layout in LAYOUTS if fits(dims, replace(how, layout=layout).shape)]
     else:
-        how, may_be = None, [layout for layout, place in ((NCHW, 0), (NHWC, 2)) if dims[place] in _CHANNELS]
-    if len(may_be) != 1:
+        how, candidates = None, [layout for layout, place in ((NCHW, 0), (NHWC, 2)) if dims[place] in _CHANNELS]
+    if len(candidates) != 1:
         return options.layout or (how.layout if how is not None else None)
-    if options.layout not in (None, may_be[0]):
+    if options.layout not in (None, candidates[0]):
         raise UserError(
-            f"--layout {options.layout} does not fit {name}: an image is {list(dims)}, which is {may_be[0]}"
+            f"--layout {options.layout} does not fit {name}: an image is {list(dims)}, which is {candidates[0]}"
         )
-    return may_be[0]
+    return candidates[0]
 
 
 def _fitting(
@@ -125,21 +129,23 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     name = path.name
     step = f"reading {name}"
     progress(step, 0, _STEPS)
-    came = checked(read_whole(path), name)
+    original = checked(read_whole(path), name)
     progress(step, 1, _STEPS)
-    model = upgraded(came, options.opset, name)
+    model = upgraded(original, options.opset, name)
     progress(step, 2, _STEPS)
     check_preprocessing(options.preprocessing, ports(model.graph.input, "input", name), name)
     graph = runnable(model, options, name)
     progress(step, 3, _STEPS)
-    exported = described(settled(graph, options, _source(came, graph, name), name), options, name)
+    exported = with_user_settings(
+        to_exported_model(graph, options, _source(original, graph, name), name), options, name
+    )
     progress(step, _STEPS, _STEPS)
     return exported
 
 
-def _source(came: onnx.ModelProto, graph: RunnableGraph, name: str) -> str:
-    maker = f"{came.producer_name} {came.producer_version}".strip()
-    before, after = opset_of(came), opset_of(graph.model)
+def _source(original: onnx.ModelProto, graph: RunnableGraph, name: str) -> str:
+    maker = f"{original.producer_name} {original.producer_version}".strip()
+    before, after = opset_of(original), opset_of(graph.model)
     notes = (
         f"made by {maker}" if re.fullmatch(r"[\w .+-]{1,60}", maker) else "",
         f"opset {before} upgraded to {after}" if before and after and before < after else "",

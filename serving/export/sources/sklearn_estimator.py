@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ def _column(values: NDArray[Any]) -> NDArray[Any]:
     return values[:, np.newaxis] if values.ndim == 1 else values
 
 
-def described(model: Any, name: str) -> Estimator:
+def describe(model: Any, name: str) -> Estimator:
     """Raises UserError for what is neither classifier nor regressor, or takes anything but a table."""
     kind = type(model).__name__
     if texts := [step for step, part in steps(model) if type(part).__name__ in _TEXT]:
@@ -192,7 +192,7 @@ MIN_MARGIN = 1e-3  # between the two best classes: on a tie rounding decides, wh
 _STRIDE = 8
 
 
-def made_up(estimator: Estimator) -> NDArray[np.float32]:
+def made_up_rows(estimator: Estimator) -> NDArray[np.float32]:
     """float32 [n, num_features], within what the estimator has seen; the first rows are answered most differently."""
     low, high = spread(estimator.model, estimator.num_features)
     random = np.random.default_rng(0)
@@ -200,11 +200,13 @@ def made_up(estimator: Estimator) -> NDArray[np.float32]:
     along = np.linspace(0, 1, NUM_ROWS)[
         :, np.newaxis
     ]  # from low to high in all features at once, as they often grow together
-    tried = [(low + (high - low) * share).astype(np.float32) for share in (shares, 0.2 * shares + 0.8 * along)]
-    if (seen := _rows_seen(estimator)) is not None:
-        one, other = (seen[random.integers(0, len(seen), NUM_ROWS)] for _ in range(2))
-        tried.append((one + 0.3 * shares[:, :1] * (other - one)).astype(np.float32))  # between two, nearer to one
-    rows, answers = max(((rows, estimator.answers(rows)[0]) for rows in tried), key=lambda pair: _deviation(pair[1]))
+    candidates = [(low + (high - low) * share).astype(np.float32) for share in (shares, 0.2 * shares + 0.8 * along)]
+    if (training_rows := _rows_seen(estimator)) is not None:
+        one, other = (training_rows[random.integers(0, len(training_rows), NUM_ROWS)] for _ in range(2))
+        candidates.append((one + 0.3 * shares[:, :1] * (other - one)).astype(np.float32))  # between two, nearer to one
+    rows, answers = max(
+        ((rows, estimator.answers(rows)[0]) for rows in candidates), key=lambda pair: _deviation(pair[1])
+    )
     if estimator.classes is not None:
         is_sure = np.ptp(np.sort(answers, axis=1)[:, -2:], axis=1) > MIN_MARGIN
         rows, answers = (rows[is_sure], answers[is_sure]) if is_sure.sum() >= MIN_ROWS else (rows, answers)
@@ -217,9 +219,9 @@ def _rows_seen(estimator: Estimator) -> NDArray[np.float64] | None:
         return None
     for _, part in steps(estimator.model):
         for name in ("support_vectors_", "_fit_X", "theta_"):
-            seen = getattr(part, name, None)
-            if isinstance(seen, np.ndarray) and seen.ndim == 2 and seen.shape[1] == estimator.num_features:
-                return seen
+            rows = getattr(part, name, None)
+            if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] == estimator.num_features:
+                return rows
     return None
 
 
@@ -242,15 +244,16 @@ def spread(model: Any, num_features: int) -> tuple[NDArray[np.float64], NDArray[
         return spread(first, num_features)
     if isinstance(first, ColumnTransformer):
         for _, part, columns in first.transformers_:
-            picked = np.arange(num_features)[columns]
+            indices = np.arange(num_features)[columns]
             if hasattr(part, "get_params"):
-                low[picked], high[picked] = spread(part, np.size(picked))
+                low[indices], high[indices] = spread(part, np.size(indices))
         return low, high
-    found = _remembered(first, num_features)
-    if found is None:
+    remembered = _remembered(first, num_features)
+    if remembered is None:
         return low, high
-    is_known = np.isfinite(found[0]) & np.isfinite(found[1]) & (found[1] > found[0])
-    return np.where(is_known, found[0], low), np.where(is_known, found[1], high)
+    lowest, highest = remembered
+    is_known = np.isfinite(lowest) & np.isfinite(highest) & (highest > lowest)
+    return np.where(is_known, lowest, low), np.where(is_known, highest, high)
 
 
 def _remembered(part: Any, num_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -292,19 +295,17 @@ def _splits(part: Any) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         finite = [node[np.isfinite(node["num_threshold"])] for node in nodes]
         return [(node["feature_idx"].astype(np.int64), node["num_threshold"]) for node in finite]
     if hasattr(part, "_Booster"):
-        return [_nodes_of(tree["tree_structure"]) for tree in part._Booster.dump_model()["tree_info"]]
+        nodes = list(booster_splits(part._Booster.dump_model()))
+        features = np.array([node["split_feature"] for node in nodes], np.int64)
+        return [(features, np.array([float(node["threshold"]) for node in nodes], np.float64))]
     return []
 
 
-def _nodes_of(node: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    features: list[int] = []
-    thresholds: list[float] = []
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        if "split_feature" in one:
-            if one.get("decision_type") == "<=":
-                features.append(one["split_feature"])
-                thresholds.append(float(one["threshold"]))
-            waiting += [one["left_child"], one["right_child"]]
-    return np.array(features, np.int64), np.array(thresholds, np.float64)
+def booster_splits(description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The nodes of all trees in a LightGBM booster's description that compare a number; others compare categories."""
+    queue = [tree["tree_structure"] for tree in description["tree_info"]]
+    while queue:
+        node = queue.pop()
+        if node.get("decision_type") == "<=":
+            yield node
+        queue += [node[child] for child in ("left_child", "right_child") if child in node]

@@ -35,9 +35,9 @@ from serving.export.sources.graphs.runnable import AS_IT_IS, RunFailed, Trial
 from serving.export.sources.sklearn_estimator import (
     FEATURES,
     Estimator,
-    described,
+    describe,
     final,
-    made_up,
+    made_up_rows,
     table_of,
     text_columns,
 )
@@ -53,7 +53,7 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     check_pickle(path, options)
     step = f"converting {path.name}"
     progress(step, 0, 2)
-    estimator = described(unpickled(path), path.name)
+    estimator = describe(read_pickle(path), path.name)
     progress(step, 1, 2)
     exported = _exported(estimator, options)
     progress(step, 2, 2)
@@ -112,10 +112,10 @@ def _title(model: Any) -> str:
 
 
 def _toolchain(kind: str) -> dict[str, str]:
-    made = {"scikit-learn": sklearn.__version__, "skl2onnx": skl2onnx.__version__, "onnx": onnx.__version__}
+    versions = {"scikit-learn": sklearn.__version__, "skl2onnx": skl2onnx.__version__, "onnx": onnx.__version__}
     if kind == "lightgbm":
-        made |= {"lightgbm": sys.modules["lightgbm"].__version__, "onnxmltools": _onnxmltools()}
-    return made
+        versions |= {"lightgbm": sys.modules["lightgbm"].__version__, "onnxmltools": _onnxmltools()}
+    return versions
 
 
 def _onnxmltools() -> str:
@@ -143,7 +143,7 @@ def _rows(estimator: Estimator, options: SourceOptions, texts: list[bool] | None
     """Inputs in the order of the graph's; the names of columns are still the user's."""
     if options.example is None:
         try:
-            return {FEATURES: made_up(estimator)}
+            return {FEATURES: made_up_rows(estimator)}
         except ValueError as error:  # an estimator's, about the numbers
             raise UserError(
                 f"{estimator.name} does not run on made-up inputs, give real ones with --example: {first_line(error)}"
@@ -176,7 +176,7 @@ def _check(trial: Trial, rows: Arrays, framework: list[NDArray[Any]], estimator:
             )
 
 
-def unpickled(path: Path) -> Any:
+def read_pickle(path: Path) -> Any:
     """A fitted estimator with `predict`. Raises UserError for anything else, EnvironmentFault where a library of the system is missing."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")

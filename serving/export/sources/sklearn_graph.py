@@ -28,7 +28,16 @@ from serving.export.onnx_parts import inferred, rename
 from serving.export.onnx_session import first_line
 from serving.export.sources.graphs import batching
 from serving.export.sources.graphs.onnx_model import upgraded
-from serving.export.sources.sklearn_estimator import FEATURES, LABEL, PROBABILITIES, SCORES, Estimator, final, steps
+from serving.export.sources.sklearn_estimator import (
+    FEATURES,
+    LABEL,
+    PROBABILITIES,
+    SCORES,
+    Estimator,
+    booster_splits,
+    final,
+    steps,
+)
 
 
 def down(values: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
@@ -50,10 +59,10 @@ def round_down(model: Any) -> None:
             for tree in trees:
                 tree.nodes["num_threshold"] = down(tree.nodes["num_threshold"])
         if hasattr(part, "_Booster"):
-            part._Booster = _Rounded(part._Booster)
+            part._Booster = _RoundedBooster(part._Booster)
 
 
-class _Rounded:
+class _RoundedBooster:
     """A LightGBM booster whose description, which is what its converter reads, has thresholds that float32 holds."""
 
     is_mock = True  # the converter's word for a booster that it asks instead of LightGBM's library
@@ -65,14 +74,10 @@ class _Rounded:
         return getattr(self._booster, name)
 
     def dump_model(self, *args: Any, **options: Any) -> dict[str, Any]:
-        described: dict[str, Any] = self._booster.dump_model(*args, **options)
-        waiting = [tree["tree_structure"] for tree in described["tree_info"]]
-        while waiting:
-            node = waiting.pop()
-            if node.get("decision_type") == "<=":  # the other kind compares numbers of categories
-                node["threshold"] = float(down(np.float64(node["threshold"])))
-            waiting += [node[child] for child in ("left_child", "right_child") if child in node]
-        return described
+        description: dict[str, Any] = self._booster.dump_model(*args, **options)
+        for node in booster_splits(description):
+            node["threshold"] = float(down(np.float64(node["threshold"])))
+        return description
 
 
 # Their probabilities are shares of few votes, so that ties happen, and scikit-learn then takes the first class. Sums of float32
@@ -126,15 +131,15 @@ def _converted(model: Any, estimator: Estimator, types: list[tuple[str, Any]], o
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made: onnx.ModelProto = convert_sklearn(
+            graph: onnx.ModelProto = convert_sklearn(
                 model, initial_types=types, target_opset={"": opset, "ai.onnx.ml": ML_OPSET}, options=options or None
             )
     except Exception as error:  # whatever a converter meets in an estimator that it does not know
         raise UserError(f"{estimator.name}: {_refusal(error, model)}") from None
-    versions = {entry.domain: entry.version for entry in made.opset_import}  # it may name a domain twice
-    del made.opset_import[:]
-    made.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
-    return made
+    versions = {entry.domain: entry.version for entry in graph.opset_import}  # it may name a domain twice
+    del graph.opset_import[:]
+    graph.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+    return graph
 
 
 def _refusal(error: Exception, model: Any) -> str:

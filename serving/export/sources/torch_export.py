@@ -39,7 +39,7 @@ _HEADROOM_BYTES = 2**24  # the graph beside the weights: guess, not measured; BE
 Dynamic = Mapping[str, Mapping[int, str]]
 
 
-def exported(
+def export_module(
     module: Any,
     example: Arrays,
     outputs: Sequence[str],
@@ -101,9 +101,9 @@ def to_onnx(
         progress(STEP, 1, _NUM_STEPS)
         model = _converted(program, list(names.values()), dynamic, opset)
     progress(STEP, 2, _NUM_STEPS)
-    exported = _checked(model, outputs, opset)
+    checked = _checked(model, outputs, opset)
     progress(STEP, _NUM_STEPS, _NUM_STEPS)
-    return exported
+    return checked
 
 
 def runner(module: Any, names: Sequence[str]) -> Run:

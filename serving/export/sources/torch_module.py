@@ -65,31 +65,31 @@ def _check_file(file: Path, name: str) -> None:
 
 def _bound(body: Sequence[ast.AST]) -> set[str] | None:
     """Names that a module may have once it has run; None where it may make any."""
-    found, waiting = set[str](), [*body]
-    while waiting:
-        node = waiting.pop()
+    names, queue = set[str](), [*body]
+    while queue:
+        node = queue.pop()
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-                waiting += [one for one in ast.walk(node) if isinstance(one, ast.Global | ast.Call | ast.Attribute)]
-                waiting += node.decorator_list
+                names.add(name)
+                queue += [part for part in ast.walk(node) if isinstance(part, ast.Global | ast.Call | ast.Attribute)]
+                queue += node.decorator_list
                 continue
             case ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-            case ast.Global(names=names):
-                found.update(names)
+                names.add(name)
+            case ast.Global(names=globals_):
+                names.update(globals_)
             case ast.alias(name=name, asname=asname):
                 if name == "*":
                     return None
-                found.add(asname or name.partition(".")[0])
+                names.add(asname or name.partition(".")[0])
             case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-                found.add(name)
+                names.add(name)
             case ast.Name(id=name) if name in _MAKES_ANY_NAME:
                 return None
             case ast.Attribute(attr="modules" | "__dict__"):
                 return None
-        waiting += ast.iter_child_nodes(node)
-    return None if "__getattr__" in found else found
+        queue += ast.iter_child_nodes(node)
+    return None if "__getattr__" in names else names
 
 
 def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel:
@@ -102,5 +102,5 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
         from serving.export.sources import module_call
     except ImportError as error:
         raise UserError(f"module: needs {error.name}, which is not installed here: {how_to_add('export')}") from None
-    made: Any = module_call.user_module(place, name)
-    return module_call.exported(made, f"module: {Path(place).name}:{name}", options, progress)
+    module: Any = module_call.user_module(place, name)
+    return module_call.export(module, f"module: {Path(place).name}:{name}", options, progress)

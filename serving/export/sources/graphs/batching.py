@@ -81,9 +81,9 @@ def _allows_zero(node: onnx.NodeProto) -> bool:
 
 def without_scalars(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose inputs and outputs without dimensions have one, of 1: no request to Triton carries a scalar."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    graph = changed.graph
     for name, shape in (("tandem_no_dimensions", []), ("tandem_one_dimension", [1])):
         graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
     for value in [value for value in graph.input if _rank(value) == 0]:
@@ -96,7 +96,7 @@ def without_scalars(model: onnx.ModelProto) -> onnx.ModelProto:
         rename(graph, value.name, inner)
         graph.node.append(onnx.helper.make_node("Reshape", [inner, "tandem_one_dimension"], [value.name]))
         value.type.tensor_type.shape.dim.add().dim_value = 1
-    return made
+    return changed
 
 
 def has_scalars(model: onnx.ModelProto) -> bool:

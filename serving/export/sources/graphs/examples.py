@@ -48,9 +48,9 @@ def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | Non
     row_bytes = sum(prod(shapes[port.name]) * dtype_of(port.datatype).itemsize for port in rows)
     num_rows = min(NUM_ROWS, max(MIN_ROWS, MAX_BYTES // max(1, row_bytes)))
     if num_rows * row_bytes > MAX_BYTES:
-        told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise UserError(
-            f"one input takes {row_bytes / 2**20:.0f} MB ({told}), which is too much to be made up: give real ones with "
+            f"one input takes {row_bytes / 2**20:.0f} MB ({sizes}), which is too much to be made up: give real ones with "
             "--data or --example"
         )
     return {port.name: _values(port, (num_rows, *shapes[port.name]), random) for port in rows}
@@ -140,10 +140,10 @@ def _fitting(port: Port, example: Arrays, where: str) -> NDArray[Any]:
     if dims == (1,) and values.ndim == 1:  # one number per row
         values = values[:, np.newaxis]
     if not values.ndim or not fits(dims, values.shape[1:]):
-        got = (
+        dims_text = (
             f"[{', '.join(map(str, ('n', *values.shape[1:])))}]" if values.ndim else "[]"
         )  # any number of rows would do
-        raise ShapeMismatch(f"input {port.name!r} of {where} has shape {got}, want {_wanted(port)}")
+        raise ShapeMismatch(f"input {port.name!r} of {where} has shape {dims_text}, want {_wanted(port)}")
     dtype = dtype_of(port.datatype)
     if (port.datatype == "BYTES") != (values.dtype.kind in "OUS"):
         raise UserError(f"input {port.name!r} of {where} is {values.dtype}, want {_wanted(port)}")

@@ -28,12 +28,12 @@ def read_whole(path: Path) -> onnx.ModelProto:
         raise UserError(f"{path} is no ONNX file, or only a part of one{_what_it_is(content)}") from None
     if not model.HasField("graph") or not model.ir_version:
         raise UserError(f"{path} is no ONNX file: it holds no graph{_what_it_is(content)}")
-    pieces = [(tensor, _piece(tensor, path)) for tensor in tensors(model) if _is_external(tensor)]
-    total = len(content) + sum(piece.num_bytes for _, piece in pieces)
+    external = [(tensor, _tensor_file(tensor, path)) for tensor in tensors(model) if _is_external(tensor)]
+    total = len(content) + sum(place.num_bytes for _, place in external)
     if total > MAX_BYTES:
         raise UserError(f"{path} has {total / 1e9:.1f} GB with the files beside it; {_SMALLER}")
-    for tensor, piece in pieces:
-        tensor.raw_data = piece.read()
+    for tensor, place in external:
+        tensor.raw_data = place.read()
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     return model
@@ -65,7 +65,7 @@ def _what_it_is(content: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _TensorFile:
     """Where a tensor's bytes lie. `file` has no links in it any more."""
 
     file: Path
@@ -88,30 +88,30 @@ def _is_external(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def _piece(tensor: onnx.TensorProto, model: Path) -> _Piece:
+def _tensor_file(tensor: onnx.TensorProto, model: Path) -> _TensorFile:
     """Raises UserError for a place outside the model's folder. Looks at sizes only."""
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    location = said.get("location", "")
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    location = place.get("location", "")
     file = _inside(model, location)
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         raise UserError(
             f"{model} keeps weights in {location}, which is not beside it; copy both into one folder"
         ) from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{model} keeps weights in {location}, which is no plain file")
     try:
-        offset = int(said.get("offset") or 0)
-        num_bytes = int(said.get("length") or found.st_size - offset)
+        offset = int(place.get("offset") or 0)
+        num_bytes = int(place.get("length") or status.st_size - offset)
     except ValueError:
         raise UserError(f"{model}: the place of tensor {tensor.name!r} in {location} is no number") from None
-    if offset < 0 or num_bytes < 0 or offset + num_bytes > found.st_size:
+    if offset < 0 or num_bytes < 0 or offset + num_bytes > status.st_size:
         raise UserError(
             f"{location} is cut off: tensor {tensor.name!r} of {model.name} ends at byte {offset + num_bytes:,}, "
-            f"the file at {found.st_size:,}"
+            f"the file at {status.st_size:,}"
         )
-    return _Piece(file, offset, num_bytes)
+    return _TensorFile(file, offset, num_bytes)
 
 
 def _inside(model: Path, location: str) -> Path:

@@ -59,12 +59,12 @@ def _port(value: onnx.ValueInfoProto, what: str, name: str) -> Port:
         )
     tensor = value.type.tensor_type
     if tensor.elem_type not in DATATYPES:
-        said = onnx.TensorProto.DataType.Name(tensor.elem_type) if kind else "of no type"
-        raise UserError(f"{name}: {what} {value.name!r} is {said}, which no request can carry")
+        kind_text = onnx.TensorProto.DataType.Name(tensor.elem_type) if kind else "of no type"
+        raise UserError(f"{name}: {what} {value.name!r} is {kind_text}, which no request can carry")
     if not tensor.HasField("shape"):
-        follows = "" if what == "input" else ", nor does it follow from the operators"
+        why = "" if what == "input" else ", nor does it follow from the operators"
         raise UserError(
-            f"{name}: {what} {value.name!r} does not say how many dimensions it has{follows}: export it with a shape"
+            f"{name}: {what} {value.name!r} does not say how many dimensions it has{why}: export it with a shape"
         )
     dims = tuple(_length(dim) for dim in tensor.shape.dim)
     return Port(value.name, DATATYPES[tensor.elem_type], dims)

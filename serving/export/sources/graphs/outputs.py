@@ -1,4 +1,4 @@
-"""A graph that runs becomes an `ExportedModel`: what it gives is settled by what it gave, its shapes, their order, the task.
+"""A graph that runs becomes an `ExportedModel`: its answers decide the shapes and the order of its outputs, and its task.
 
 Graphs often say less of their outputs than is true of them, and old ones something else. Rule: a fixed length is believed
 only where every answer had it.
@@ -28,11 +28,11 @@ from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "If", "Loop", "Scan", "StringSplit"}
 
 
-def settled(graph: RunnableGraph, options: SourceOptions, source: str, name: str) -> ExportedModel:
+def to_exported_model(graph: RunnableGraph, options: SourceOptions, source: str, name: str) -> ExportedModel:
     """Raises UserError where the outputs are no numbers or do not fit the task that was asked for."""
     outputs = _settle(graph, name)
-    asked = options.task or (CLASSIFICATION if options.labels else None)
-    task = _task_of(graph, outputs, asked, name)
+    task_option = options.task or (CLASSIFICATION if options.labels else None)
+    task = _task_of(graph, outputs, task_option, name)
     _check_scores(graph, outputs, options.preprocessing, name)
     outputs = _order(outputs, graph, task)
     _declare(graph.model, outputs, has_batch=graph.has_batch)
@@ -64,7 +64,7 @@ def _settle(graph: RunnableGraph, name: str) -> tuple[Tensor, ...]:
     """The outputs as Triton will name them. Raises UserError where an answer is not a number."""
     is_free = any(-1 in tensor.shape for tensor in graph.inputs)
     is_free |= not _DATA_DEPENDENT.isdisjoint(operators(graph.model))
-    found = []
+    tensors = []
     for port in ports(graph.model.graph.output, "output", name):
         answers = graph.answers[port.name]
         if any(values.dtype.kind == "f" and np.isnan(values).any() for values in answers):
@@ -72,39 +72,39 @@ def _settle(graph: RunnableGraph, name: str) -> tuple[Tensor, ...]:
                 f"{name}: output {port.name!r} is NaN on the inputs that it was tried on; "
                 "give inputs as the model expects them with --example"
             )
-        found.append(Tensor(port.name, port.datatype, _shape(port, answers, graph.has_batch, is_free)))
-    return tuple(found)
+        tensors.append(Tensor(port.name, port.datatype, _shape(port, answers, graph.has_batch, is_free)))
+    return tuple(tensors)
 
 
 def _shape(port: Port, answers: Sequence[NDArray[Any]], has_batch: bool, is_free: bool) -> tuple[int, ...]:
-    seen = {values.shape for values in answers}
+    shapes = {values.shape for values in answers}
     first = answers[0].shape
-    if len({len(shape) for shape in seen}) > 1:
+    if len({len(shape) for shape in shapes}) > 1:
         raise UserError(
             f"output {port.name!r} has another number of dimensions from row to row, which nobody can serve"
         )
-    said = port.dims[1:] if has_batch else port.dims
-    if len(said) != len(first):
-        said = (-1,) * len(first)
-    always = [{shape[axis] for shape in seen} for axis in range(len(first))]
-    return tuple(_length(length, lengths, is_free) for length, lengths in zip(said, always, strict=True))
+    dims = port.dims[1:] if has_batch else port.dims
+    if len(dims) != len(first):
+        dims = (-1,) * len(first)
+    lengths_of_axes = [{shape[axis] for shape in shapes} for axis in range(len(first))]
+    return tuple(_length(length, lengths, is_free) for length, lengths in zip(dims, lengths_of_axes, strict=True))
 
 
-def _length(said: int, seen: set[int], is_free: bool) -> int:
-    if len(seen) > 1 or 0 in seen:
+def _length(length_in_graph: int, lengths: set[int], is_free: bool) -> int:
+    if len(lengths) > 1 or 0 in lengths:
         return -1
-    (length,) = seen
-    return length if said == length or not is_free else -1
+    (length,) = lengths
+    return length if length_in_graph == length or not is_free else -1
 
 
-def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], asked: str | None, name: str) -> str:
+def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], task_option: str | None, name: str) -> str:
     """What was asked for, checked against the outputs; else classification where one output is probabilities."""
     scores = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
-    if asked is None:
+    if task_option is None:
         return CLASSIFICATION if _probabilities(graph, outputs) else OTHER
-    if asked in (CLASSIFICATION, EMBEDDING) and not scores:
-        raise UserError(f"{name} is no {asked}: no output is float [batch, n], it gives {listed(outputs)}")
-    return asked
+    if task_option in (CLASSIFICATION, EMBEDDING) and not scores:
+        raise UserError(f"{name} is no {task_option}: no output is float [batch, n], it gives {tensors_text(outputs)}")
+    return task_option
 
 
 def _check_scores(graph: RunnableGraph, outputs: Sequence[Tensor], how: Preprocessing | None, name: str) -> None:
@@ -138,8 +138,10 @@ def _probabilities(graph: RunnableGraph, outputs: Sequence[Tensor]) -> Tensor | 
     if len(flat) != 1:
         return None
     rows = [values.ravel().astype(np.float64) for values in graph.answers[flat[0].name]]
-    is_sure = all(len(row) > 1 and (row >= 0).all() and abs(row.sum() - 1) < 0.01 for row in rows)  # FP16 sums to 0.998
-    return flat[0] if is_sure else None
+    sums_to_1 = all(
+        len(row) > 1 and (row >= 0).all() and abs(row.sum() - 1) < 0.01 for row in rows
+    )  # FP16 sums to 0.998
+    return flat[0] if sums_to_1 else None
 
 
 def _declare(model: onnx.ModelProto, outputs: Sequence[Tensor], *, has_batch: bool) -> None:
@@ -165,5 +167,5 @@ def _declare(model: onnx.ModelProto, outputs: Sequence[Tensor], *, has_batch: bo
     model.graph.output.extend(ordered)
 
 
-def listed(tensors: Sequence[Tensor]) -> str:
+def tensors_text(tensors: Sequence[Tensor]) -> str:
     return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors)
