@@ -17,8 +17,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from serving.errors import UserError
-from serving.export import pipeline, publish, ready_made, recipes, sources, user_data
-from serving.export import variant_files as recording
+from serving.export import pipeline, publish, ready_made, recipes, sources, user_data, variant_files
 from serving.export.data.dataset import Dataset
 from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
@@ -153,7 +152,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
 def write_payload(path: Path, data: Dataset) -> None:
     """The gate's inputs (and labels) for load tests, as npz."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(recording.npz(recording.arrays_of(data)))
+    path.write_bytes(variant_files.npz(variant_files.arrays_of(data)))
 
 
 def _sentence(variant: Variant) -> str:

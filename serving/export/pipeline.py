@@ -14,8 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from serving.errors import GateRefused, UserError
-from serving.export import load_check, pool_gates, variants
-from serving.export import variant_files as recording
+from serving.export import load_check, pool_gates, variant_files, variants
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.graph import check_graph
@@ -186,24 +185,23 @@ def _publications(
 ) -> list[Publication]:
     """Record and files of each, as they are to lie in that repository. `not_made`: for FP32's record."""
     spec, exported = job.spec, job.exported
-    shared = recording.shared_files(exported, job.data, keeps_data=spec.keeps_data)
+    shared = variant_files.shared_files(exported, job.data, keeps_data=spec.keeps_data)
     version = next_version(repository, spec.model, exported.model)
     fp32_digest = sha256(exported.model).hexdigest()
-    publications: list[Publication] = []
-    for one in proven:
-        record = recording.record(
+    return [
+        variant_files.publication(
             exported,
             one,
             shared,
             model=spec.model,
             model_version=version,
             queue_delay_us=spec.queue_delay_us,
-            vector_space=recording.space_of(spec.model, fp32_digest, one, exported.task),
+            fp32_digest=fp32_digest,
+            data=job.data if spec.keeps_data else None,
             not_made=not_made,
         )
-        kept = job.data if spec.keeps_data else None
-        publications.append((record, recording.files(shared, one, record.model_file, kept)))
-    return publications
+        for one in proven
+    ]
 
 
 def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:

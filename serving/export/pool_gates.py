@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from serving.export import variant_files as recording
+from serving.export import variant_files
 from serving.export.job import ExportJob
 from serving.export.judge import GatedCandidate, Judge
 from serving.export.scratch import scratch, writing_into
@@ -83,7 +83,7 @@ def fastest(job: ExportJob, passed: Sequence[GatedCandidate]) -> GatedCandidate:
 def _contest(job: ExportJob, entrants: Sequence[Entrant], *, is_short: bool = False) -> Results:
     """`is_short`: only which of ours is faster, where the interval does not matter."""
     largest = max(1, job.exported.max_batch_size)
-    middle = min(recording.WARMUP_BATCH_SIZE, largest)
+    middle = min(variant_files.WARMUP_BATCH_SIZE, largest)
     return contest(
         entrants,
         engines={entrant.engine: job.engines[entrant.engine] for entrant in entrants},

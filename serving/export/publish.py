@@ -166,18 +166,15 @@ def _write_all(repository: Path, publications: Sequence[Publication]) -> None:
 
 def check_replaceable(repository: Path, names: Sequence[str]) -> None:
     """Raises UserError for a folder of one of these names that Tandem did not write."""
-    for name in names:
-        _check_replaceable(repository / name)
-
-
-def _check_replaceable(target: Path) -> None:
-    """What has no record was not written here, and is not replaced: it may be somebody's only copy."""
-    is_empty = target.is_dir() and not any(target.iterdir())
-    if os.path.lexists(target) and not is_empty and not (target / RECORD_FILE).is_file():
-        raise UserError(
-            f"{target} is there already and has no {RECORD_FILE}, so Tandem did not write it: move it away, or give another "
-            "--model; the repository is as it was"
-        )
+    for target in (repository / name for name in names):
+        is_empty = target.is_dir() and not any(target.iterdir())
+        if (
+            os.path.lexists(target) and not is_empty and not (target / RECORD_FILE).is_file()
+        ):  # it may be somebody's only copy
+            raise UserError(
+                f"{target} is there already and has no {RECORD_FILE}, so Tandem did not write it: move it away, or give another "
+                "--model; the repository is as it was"
+            )
 
 
 def complete(

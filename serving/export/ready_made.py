@@ -12,8 +12,7 @@ from pathlib import Path
 
 from serving.documents.nearest import nearest
 from serving.errors import GateRefused, UserError
-from serving.export import pipeline, user_data
-from serving.export import variant_files as recording
+from serving.export import pipeline, user_data, variant_files
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
 from serving.export.job import ExportJob, ExportSpec
@@ -121,14 +120,13 @@ def _publication(
     rows = [record.warmup_file(index) for index in range(len(record.warmup))]
     files = {**exported.files, **{path: (baseline.directory / path).read_bytes() for path in rows}}
     shared = SharedFiles(files, record.labels, record.preprocessing, record.sample, record.warmup)
-    made = recording.record(
+    made, contents = variant_files.publication(
         exported,
         proven,
         shared,
         model=record.model,
         model_version=record.model_version,
         queue_delay_us=record.queue_delay_us if queue_delay_us is None else queue_delay_us,
-        vector_space=recording.space_of(record.model, record.digest, proven, record.task),
+        fp32_digest=record.digest,
     )
-    made = replace(made, warmup_batch_sizes=record.warmup_batch_sizes)
-    return made, recording.files(shared, proven, made.model_file, None)
+    return replace(made, warmup_batch_sizes=record.warmup_batch_sizes), contents

@@ -6,16 +6,14 @@ file is the same bytes for the same content.
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
-import platform
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, spread
+from serving.measure.machine import versions
 from serving.repository import (
     EMBEDDING,
     GATE_DATA_FILE,
@@ -159,10 +158,6 @@ def npz(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def space_of(model: str, fp32_digest: str, proven: ProvenVariant, task: str) -> str | None:
-    return space(model, fp32_digest, proven.variant, sha256(proven.model).hexdigest(), proven.gate, task)
-
-
 def space(model: str, fp32_digest: str, variant: str, digest: str, gate: Gate, task: str) -> str | None:
     """Which vectors may be compared: those of FP32's space, unless a variant's lie too far from them."""
     if task != EMBEDDING:
@@ -173,7 +168,7 @@ def space(model: str, fp32_digest: str, variant: str, digest: str, gate: Gate, t
     return f"{model}-{variant}@{digest[:12]}"
 
 
-def record(
+def publication(
     exported: ExportedModel,
     proven: ProvenVariant,
     shared: SharedFiles,
@@ -181,18 +176,20 @@ def record(
     model: str,
     model_version: int,
     queue_delay_us: int,
-    vector_space: str | None,
+    fp32_digest: str,
+    data: Dataset | None = None,
     not_made: Mapping[str, str] | None = None,
-) -> Record:
-    size = exported.max_batch_size
-    return Record(
+) -> tuple[Record, dict[str, bytes]]:
+    """The variant's record, and path -> content of all its files. `data`, the gate's, lies with FP32 only: one copy is enough for all."""
+    size, is_fp32 = exported.max_batch_size, proven.variant == "fp32"
+    record = Record(
         model=model,
         variant=proven.variant,
         model_version=model_version,
-        created=today(),
+        created=datetime.now(UTC).date().isoformat(),
         source=f"{exported.source}; {proven.how}" if proven.how else exported.source,
         task=exported.task,
-        toolchain={**toolchain(), **exported.toolchain},
+        toolchain={**versions(_TOOLS), **exported.toolchain},
         max_batch_size=size,
         queue_delay_us=queue_delay_us if size else 0,
         warmup_batch_sizes=tuple(sorted({1, min(WARMUP_BATCH_SIZE, max(1, size)), max(1, size)})),
@@ -201,33 +198,15 @@ def record(
         labels=shared.labels,
         preprocessing=shared.preprocessing,
         needs=proven.needs,
-        space=vector_space,
+        space=space(model, fp32_digest, proven.variant, sha256(proven.model).hexdigest(), proven.gate, exported.task),
         sample=shared.sample,
         gate=proven.gate,
         pools=proven.pools,
         speed=proven.speed,
-        not_made=dict(not_made or {}) if proven.variant == "fp32" else {},
+        not_made=dict(not_made or {}) if is_fp32 else {},
         files={},
         warmup=shared.warmup,
         load_check=proven.load_check,
     )
-
-
-def files(shared: SharedFiles, proven: ProvenVariant, model_file: str, data: Dataset | None) -> dict[str, bytes]:
-    """Path -> content. The gate's data lies with FP32 only: one copy is enough for all."""
-    kept = {GATE_DATA_FILE: gate_data(data)} if data is not None and proven.variant == "fp32" else {}
-    return {model_file: proven.model, **shared.files, **kept}
-
-
-def toolchain() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for tool in _TOOLS:
-        try:
-            versions[tool] = metadata.version(tool)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
+    kept = {GATE_DATA_FILE: gate_data(data)} if data is not None and is_fp32 else {}
+    return record, {record.model_file: proven.model, **shared.files, **kept}

@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,9 +149,10 @@ def cards() -> tuple[str, ...]:
     return tuple(f"{name}, driver {driver}, {memory}" for name, driver, memory in parts)
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Of Python, and of those of the packages that are installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package.removesuffix("-serving")] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

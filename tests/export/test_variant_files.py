@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from serving.export import variant_files as recording
+from serving.export import variant_files
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
-from serving.export.variant_files import ProvenVariant, gate_data, record, request, shared_files, space
+from serving.export.variant_files import ProvenVariant, gate_data, publication, request, shared_files, space
 from serving.repository import Check, Gate, PoolGate, Tensor
 from serving.repository.preprocessing import ImagePreprocessing, from_json
 
@@ -84,7 +84,7 @@ def test_the_gates_data_is_the_same_bytes_every_time_and_can_be_read() -> None:
 def test_of_much_data_rows_of_all_of_it_are_kept_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.random.default_rng(0).random((100, 1, 8, 8), dtype=np.float32)
     data = Dataset("sorted", {"image": images}, np.repeat(np.arange(10), 10), "arrays")
-    monkeypatch.setattr(recording, "MAX_GATE_DATA_BYTES", 6000)
+    monkeypatch.setattr(variant_files, "MAX_GATE_DATA_BYTES", 6000)
     packed = gate_data(data)
     assert len(packed) <= 6000
     with np.load(io.BytesIO(packed)) as file:
@@ -97,7 +97,7 @@ def test_of_much_data_rows_of_all_of_it_are_kept_as_many_as_fit(monkeypatch: pyt
 
 
 def test_data_of_which_no_row_fits_keeps_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MAX_GATE_DATA_BYTES", 10)
+    monkeypatch.setattr(variant_files, "MAX_GATE_DATA_BYTES", 10)
     with np.load(io.BytesIO(gate_data(DATA))) as file:
         assert len(file["image"]) == 1
 
@@ -122,14 +122,14 @@ def test_vectors_that_lie_apart_are_in_a_space_of_their_own(
 @pytest.mark.parametrize(("max_batch_size", "sizes", "delay"), [(32, (1, 8, 32), 300), (4, (1, 4), 300), (0, (1,), 0)])
 def test_warm_up_covers_the_batch_sizes_that_matter(max_batch_size: int, sizes: tuple[int, ...], delay: int) -> None:
     exported = replace(EXPORTED, max_batch_size=max_batch_size)
-    made = record(
+    made, _ = publication(
         exported,
         PROVEN,
         shared_files(exported, DATA),
         model="m",
         model_version=2,
         queue_delay_us=300,
-        vector_space=None,
+        fp32_digest="0" * 64,
     )
     assert made.warmup_batch_sizes == sizes
     assert made.queue_delay_us == delay
@@ -137,20 +137,24 @@ def test_warm_up_covers_the_batch_sizes_that_matter(max_batch_size: int, sizes: 
 
 
 def test_how_a_variant_was_made_is_part_of_its_source() -> None:
-    made = record(
+    made, _ = publication(
         EXPORTED,
         replace(PROVEN, variant="int8", how="static QDQ"),
         shared_files(EXPORTED, None),
         model="m",
         model_version=1,
         queue_delay_us=0,
-        vector_space=None,
+        fp32_digest="0" * 64,
     )
     assert made.source == "a test; static QDQ"
 
 
 def test_only_fp32_carries_the_gates_data() -> None:
     shared = shared_files(EXPORTED, DATA)
-    assert "gate.npz" in recording.files(shared, PROVEN, "1/model.onnx", DATA)
-    assert "gate.npz" not in recording.files(shared, replace(PROVEN, variant="int8"), "1/model.onnx", DATA)
-    assert "gate.npz" not in recording.files(shared, PROVEN, "1/model.onnx", None)
+    for variant, data, is_kept in (("fp32", DATA, True), ("int8", DATA, False), ("fp32", None, False)):
+        proven = replace(PROVEN, variant=variant)
+        _, contents = publication(
+            EXPORTED, proven, shared, model="m", model_version=1, queue_delay_us=0, fp32_digest="0" * 64, data=data
+        )
+        assert ("gate.npz" in contents) == is_kept
+        assert contents["1/model.onnx"] == b"onnx"

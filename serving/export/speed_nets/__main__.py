@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from serving.decisions.engines import PLAIN
 from serving.errors import TandemError, UserError, exit_code
-from serving.export import pool_gates, variants
-from serving.export import variant_files as recording
+from serving.export import pool_gates, variant_files, variants
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates import accuracy
 from serving.export.progress import Progress, lines, silent
@@ -24,7 +24,7 @@ from serving.export.publish import next_version, publish_all, writing
 from serving.export.speed_nets import NETS, load, net
 from serving.export.speed_nets.graph import SEED, run
 from serving.export.variant_files import ProvenVariant
-from serving.repository import MODEL_NAME, PASSED, UNTRAINED, PoolGate, Variant
+from serving.repository import PASSED, UNTRAINED, PoolGate, Variant
 
 VARIANTS = ("fp32", "fp16", "int8")  # BF16 has no file of its own
 NUM_ROWS = 4  # that calibrate, and others that are compared: speed depends on neither
@@ -96,13 +96,19 @@ def write(name: str, exported: ExportedModel, repository: Path, wanted: Sequence
     """Call it inside `writing`."""
     model = net(name).model
     version = next_version(repository, model, exported.model)
-    shared = recording.shared_files(exported, None)
-    publications = []
-    for made in proven(name, exported, wanted, lines):
-        record = recording.record(
-            exported, made, shared, model=model, model_version=version, queue_delay_us=0, vector_space=None
+    shared = variant_files.shared_files(exported, None)
+    publications = [
+        variant_files.publication(
+            exported,
+            made,
+            shared,
+            model=model,
+            model_version=version,
+            queue_delay_us=0,
+            fp32_digest=sha256(exported.model).hexdigest(),
         )
-        publications.append((record, recording.files(shared, made, f"{version}/{MODEL_NAME}", None)))
+        for made in proven(name, exported, wanted, lines)
+    ]
     return publish_all(repository, publications)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from serving.errors import EnvironmentFault, UserError
+from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.repository import Tensor
 
@@ -181,7 +181,7 @@ def most_denormals(model: bytes, inputs: Arrays) -> tuple[str, float]:
     names = [output for node in proto.graph.node for output in node.output]
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)  # ONNX Runtime infers the types
-    session = _session(proto.SerializeToString())
+    session = onnx_session.opened(proto.SerializeToString())
     del proto
     worst = ("", 0.0)
     for start in range(0, len(names), NUM_LAYERS_AT_ONCE):
@@ -201,10 +201,4 @@ def denormal_ratio(values: Floats) -> float:
 
 def run(model: bytes, inputs: Arrays, outputs: Sequence[str] | None = None) -> list[Floats]:
     """The named outputs, or all."""
-    return list(_session(model).run(None if outputs is None else list(outputs), dict(inputs)))
-
-
-def _session(model: bytes) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3  # errors only
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return list(onnx_session.opened(model).run(None if outputs is None else list(outputs), dict(inputs)))

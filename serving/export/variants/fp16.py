@@ -48,16 +48,9 @@ def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:
         model.graph.node.append(helper.make_node("ReduceMax", [absolute], [largest], keepdims=0))
         model.graph.output.append(helper.make_tensor_value_info(largest, TensorProto.FLOAT, []))
     session = onnx_session.opened(model.SerializeToString())
-    runs = [
-        session.run(None, portion)
-        for portion in CalibrationRows(model, inputs, max_rows=min(_MAX_ROWS, _num_rows(inputs)))
-    ]
+    runs = [session.run(None, portion) for portion in CalibrationRows(model, inputs, max_rows=_MAX_ROWS)]
     found: list[float] = np.max(np.array(runs, np.float64), axis=0).tolist() if names else []
     return found
-
-
-def _num_rows(inputs: Arrays) -> int:
-    return min(len(rows) for rows in inputs.values())
 
 
 # A norm squares and sums, which overflows or loses the small terms.

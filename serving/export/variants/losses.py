@@ -78,8 +78,7 @@ def _values(debug: Any, file: Path, inputs: Arrays) -> Mapping[str, Sequence[NDA
 
 def _few(model: onnx.ModelProto, inputs: Arrays) -> CalibrationRows:
     largest = max(int(np.prod(rows.shape[1:])) for rows in inputs.values())
-    num_rows = min(len(rows) for rows in inputs.values())
-    max_rows = max(1, min(num_rows, _MAX_ROWS, _MAX_VALUES // max(1, largest)))
+    max_rows = max(1, min(_MAX_ROWS, _MAX_VALUES // max(1, largest)))
     return CalibrationRows(model, {name: rows[:max_rows] for name, rows in inputs.items()})
 
 
