@@ -129,11 +129,18 @@ class RateLimited(RequestError):
 
 
 class Overloaded(RequestError):
-    pass
+    """It always says when to come again, or is a NeverInTime."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, model: str = "", version: str = "") -> None:
+        super().__init__(message, retry_after_s=retry_after_s, model=model, version=version)
 
 
 class NeverInTime(Overloaded):
-    """However little there is to do: coming again with the same deadline does not help."""
+    """However little there is to do: coming again with the same deadline does not help, which clients are told."""
+
+    def __init__(self, message: str, *, model: str = "", version: str = "") -> None:
+        super().__init__(message, model=model, version=version)
+        self.retry_after_s = None
 
 
 class NotReady(RequestError):

@@ -52,6 +52,9 @@ CODES: dict[type[errors.RequestError], grpc.StatusCode] = {
 }
 
 
+PUSHBACK = b"grpc-retry-pushback-ms"  # gRPC's own clients wait so long before they try again; below 0 they do not
+
+
 def code_of(error: errors.RequestError) -> grpc.StatusCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
@@ -61,6 +64,9 @@ def error_metadata(error: errors.RequestError) -> Headers:
     metadata = [(b"tandem-error", errors.HTTP[type(error)][1].encode())]
     if error.retry_after_s is not None:
         metadata += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
+        metadata.append((PUSHBACK, metadata[-1][1]))
+    elif isinstance(error, errors.NeverInTime):
+        metadata.append((PUSHBACK, b"-1"))
     return [*metadata, *error.receipt]
 
 

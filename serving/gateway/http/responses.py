@@ -35,7 +35,9 @@ def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Header
         headers.append((b"www-authenticate", b"Bearer"))
     if error.retry_after_s is not None:
         headers += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
-    elif is_openai and status >= 500:  # OpenAI's clients try each of these again, unless they are told
+    elif isinstance(error, errors.NeverInTime) or (
+        is_openai and status >= 500
+    ):  # which OpenAI's clients would try again
         headers.append((b"x-should-retry", b"false"))
     return status, headers, body
 
