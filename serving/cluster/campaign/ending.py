@@ -1,7 +1,7 @@
 """Ends a campaign that was followed: writes its results, deletes its Job or leaves it with the commands to get at it.
 
 Rule: a Job is deleted when its results are home, when it waits for what nobody brings, and when its user ends it; never because it could
-not be seen for a while. Whatever else happens, the last line names the command that brings the results home.
+not be read for a while. Whatever else happens, the last line names the command that brings the results home.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class JobCommands:
 
 
 class WriteFailure(EnvironmentFault):
-    """The results came, and the disk did not take them."""
+    """The results came and could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What becomes of a campaign that is followed. `timeout_s`: of the Job, from its start."""
+    """Where a campaign's results go and what happens to its Job. `timeout_s`: of the Job, from its start."""
 
     folder: Path
     timeout_s: int

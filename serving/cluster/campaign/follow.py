@@ -1,7 +1,7 @@
-"""Stays with a Job until it is over: its state, its log as it grows, its results. Goes on when the API server was away.
+"""Follows a Job until it is over: its state, its log as it grows, its results. Continues after the API server was away.
 
-What a state means is for `job_status`, what results are for `framing`. Rule: nothing here knows a campaign; who interrupts
-it gets what has come.
+`job_status` says what a state means, `framing` what results are. Rule: nothing here knows a campaign, and an interrupt keeps what has
+come.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from serving.cluster.objects.pods import Job
 from serving.cluster.snapshot import look
 from serving.errors import EnvironmentFault, TandemError
 
-LOOK_S = 1.0  # between two looks at a Job that does not run yet, or an API server that is away
-STUCK_S = 60.0  # for what will not pass by itself, though a registry may have a bad minute; a guess
+LOOK_S = 1.0  # between two readings of a Job that does not run yet, or an API server that is away
+STUCK_S = 60.0  # for a problem that needs somebody to act, though a registry may have a bad minute; a guess
 AWAY_S = 120.0  # beyond a Job's own end, for an API server that does not say that it has ended
 REREADS = 3  # of a log that ended before the results did
 Value = TypeVar("Value")
@@ -31,11 +31,11 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[-+]\d\d:\d
 
 
 class Stuck(EnvironmentFault):
-    """It waits for something that nobody brings."""
+    """The Job waits for something that only somebody's action will bring."""
 
 
 class OutOfTime(EnvironmentFault):
-    """The time that was given is over."""
+    """The Job's time is over."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class JobFollower:
             self.say(text)
 
     def _read_the_rest(self) -> None:
-        """From the beginning, because what followed may have lost a piece."""
+        """Reads the log from the beginning, because following it may have lost a piece."""
         for _ in range(REREADS):
             if self.frames.is_complete or self.pod is None:
                 return
@@ -130,10 +130,10 @@ class JobFollower:
         elif time.monotonic() - self._stuck_since > STUCK_S:
             raise Stuck(found.says)
 
-    def _kept(self, ask_it: Callable[[], Value]) -> Value | None:
-        """None while the API server is away, which is said once."""
+    def _kept(self, request: Callable[[], Value]) -> Value | None:
+        """None while the API server is away, which is reported once."""
         try:
-            answer = ask_it()
+            answer = request()
         except TandemError as error:
             if not _will_pass(error):
                 raise

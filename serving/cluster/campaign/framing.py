@@ -1,7 +1,7 @@
-"""From the lines of a log back to the folder of results. Pure but for `unpack`, which writes it.
+"""Rebuilds the folder of results from the lines of a log. Pure but for `unpack`, which writes it.
 
-The other end is `pod_program`. Lines may come twice, in two readings of one log, or not at all: they make the very bytes that were sent,
-or an error that says what lacks. Rule: nothing is written before the digest is right.
+The other end is `pod_program`. Lines may come twice, in two readings of one log, or not at all: the result is the very bytes that were
+sent, or an error that says what is missing. Rule: nothing is written before the digest is right.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 from serving.errors import EnvironmentFault
 
 MARK = "tandem-results "
-# What is said of a log of which the later part came alone.
+# Why only the later part of a log came.
 CUT = "as in a log that its node began anew, which it should at 10 MiB and not before (containerLogMaxSize)"
 MAX_UNPACKED_BYTES = 4 * 2**30  # twice what the pod's volume holds
 
 
 class Incomplete(EnvironmentFault):
-    """What came of the results does not make them."""
+    """The results did not come whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the first line says. `code`: the campaign's exit code; `left_out`: files that were too large for a log."""
+    """The first line. `code`: the campaign's exit code; `left_out`: files that were too large for a log."""
 
     code: int
     num_lines: int
@@ -41,13 +41,13 @@ class Head:
 
 @dataclass(slots=True)
 class Frames:
-    """What has come so far; `take` is given every line of the log, in any order and as often as it likes."""
+    """The pieces so far; `take` is given every line of the log, in any order, possibly more than once."""
 
     head: Head | None = None
     pieces: dict[int, bytes] = field(default_factory=dict)
 
     def take(self, line: str) -> bool:
-        """Whether the line was of the results, so that nobody wants to read it."""
+        """Whether the line belongs to the results, and is not for the user."""
         if not line.startswith(MARK):
             return False
         number, _, rest = line[len(MARK) :].partition(" ")

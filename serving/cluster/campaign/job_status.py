@@ -1,7 +1,7 @@
-"""How far is a Job's pod, and is it over? Pure: the Job and a snapshot of its pods, their events and nodes in, JobStatus out.
+"""How far is a Job's pod, and is the Job over? Pure: the Job and a snapshot of its pods, their events and nodes in, JobStatus out.
 
-Why a pod waits is for `status.pod_problems`; here is only what is different of a Job. Rule: what may pass by itself is said and waited
-for; what will not (an image that is not there, a missing secret) ends the campaign after a minute.
+`status.pod_problems` says why a pod waits; here is only what differs for a Job. Rule: what may pass by itself is reported and waited for;
+what will not (a missing image or secret) ends the campaign after a minute.
 """
 
 from __future__ import annotations

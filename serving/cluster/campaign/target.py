@@ -1,4 +1,4 @@
-"""Which release is loaded, at which address, with which image and key? Pure: the namespace's objects in, Target out.
+"""Which release does a campaign load, at which address, with which image and key? Pure: the namespace's objects in, Target out.
 
 The chart's values lie in a secret of Helm's that few may read, so what can be is read off the objects that were made of them, and the
 rest is asked of the user. Rule: an image that is only guessed is printed before it is used.
@@ -21,7 +21,7 @@ VARIABLE = "TANDEM_API_KEY"
 
 @dataclass(frozen=True, slots=True)
 class KeyReference:
-    """Where an API key lies: never its value."""
+    """Where an API key is stored; never its value."""
 
     secret: str
     key: str

@@ -1,7 +1,7 @@
-"""What a cluster says of itself before an installation: its objects, this user's rights, the APIs that are served.
+"""Reads from a cluster what an installation depends on: its objects, this user's rights, the APIs that are served.
 
-Only reading, and only what an ordinary user may ask. Of a secret nothing is asked for but whether it is there and of which type. None is
-"this user may not see it", never "there is none".
+It only reads, and only what an ordinary user may read; of a secret only its existence and type. None means "this user may not see it",
+never "there is none".
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def collect(connection: Connection, wanted: Requirements) -> Facts:
 
 
 def _namespace(connection: Connection) -> tuple[bool | None, str | None]:
-    """Whether it is there, and the pod security level that it enforces."""
+    """Whether the namespace exists, and the pod security level that it enforces."""
     name = connection.namespace
     try:
         found = connection.get(f"/api/v1/namespaces/{name}", f"the namespace '{name}'")

@@ -1,4 +1,4 @@
-"""Can GPU pools have cards here: which resources there are, whether the device plugin works, which taints to tolerate? Pure."""
+"""Can GPU pools get cards in this cluster? Pure: the resources there are, whether the device plugin works, which taints to tolerate."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def gpu_sizes(wanted: Requirements) -> tuple[Finding, ...]:
 
 def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wanted: Requirements) -> Finding:
     name, is_required = "GPU nodes", bool(wanted.gpus)
-    asked = wanted.gpus or {GPU: 1}
+    requested = wanted.gpus or {GPU: 1}
     all_there = total(it.allocatable for it in nodes if it.is_usable)
-    lacking = {resource: count for resource, count in asked.items() if all_there.get(resource, 0) < count}
+    lacking = {resource: count for resource, count in requested.items() if all_there.get(resource, 0) < count}
     carrying = [it for it in nodes if it.capacity and it.is_usable]
     if not wanted.gpus and any(all_there.values()):
-        lacking = {}  # any card will do for who has not said which
+        lacking = {}  # any card will do where none is named
     if not lacking:
         there = {key: count for key, count in all_there.items() if count}
         found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} cards, allocatable: {listed(there)}"
@@ -54,7 +54,7 @@ def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wan
 
 
 def _buyer(node_pools: tuple[NodePool, ...] | None) -> NodePool | None:
-    """A NodePool that buys cards on demand: a cluster whose GPU nodes stand at zero is whole."""
+    """A NodePool that buys cards on demand, so that a cluster may have no GPU node now."""
     return next((it for it in node_pools or () if it.sign_of_gpu and it.is_ready), None)
 
 
@@ -65,7 +65,7 @@ def _lack(
     all_there: Mapping[str, int],
     node_pools: tuple[NodePool, ...] | None,
 ) -> tuple[str, str]:
-    """What is found and the fix, for cards that are asked for and not there."""
+    """The finding and the fix, for cards that are requested and missing."""
     resource, count = next(iter(lacking.items()))
     others = {key: num for key, num in all_there.items() if num and key not in lacking}
     if 0 < all_there.get(resource, 0) < count:

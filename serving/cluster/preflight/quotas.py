@@ -1,7 +1,7 @@
-"""Does what is wanted fit into the namespace's quotas and limits? Pure.
+"""Does an installation fit into the namespace's quotas and limits? Pure.
 
-A quota is held against the sum of all pods, less what a Tandem that is installed there uses already, because an upgrade replaces it; a
-LimitRange against every container. Not counted: the extra pod of a rolling update, and more pods than one of a DaemonSet.
+A quota is compared with the sum of all pods, less what an installed Tandem uses already, because an upgrade replaces it; a LimitRange
+with every container. Not counted: the extra pod of a rolling update, and more pods than one of a DaemonSet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def quotas(facts: Facts, wanted: Requirements) -> Finding:
 
 
 def own_use(pods: Iterable[Pod]) -> dict[str, Decimal]:
-    """What a Tandem that is installed there takes of a quota already."""
+    """What an installed Tandem takes of a quota already."""
     summed: dict[str, Decimal] = {}
     for it in pods:
         if not it.has_ended:
@@ -65,14 +65,14 @@ def _troubles(quota: Quota, facts: Facts, wanted: Requirements) -> Iterator[str]
         if unstated := _unstated(counted, facts, wanted):
             yield f"{quota.name} limits {key}, and {unstated} does not state it"
             continue
-        asked = sums.get(counted, Decimal(0))
+        requested = sums.get(counted, Decimal(0))
         left = hard - max(Decimal(0), quota.used.get(key, Decimal(0)) - own.get(counted, Decimal(0)))
-        if asked > left:
-            yield f"{quota.name} leaves {_amount(max(Decimal(0), left), key)} of {key}, {_amount(asked, key)} is asked for"
+        if requested > left:
+            yield f"{quota.name} leaves {_amount(max(Decimal(0), left), key)} of {key}, {_amount(requested, key)} is asked for"
 
 
 def _unstated(counted: str, facts: Facts, wanted: Requirements) -> str | None:
-    """A container that states no such request or limit and gets none from a LimitRange: the server refuses its pod."""
+    """A container without this request or limit, nor a default from a LimitRange, whose pod the server refuses."""
     side, _, resource = counted.partition(".")
     if side not in ("requests", "limits") or resource not in COMPUTE:
         return None
@@ -118,9 +118,9 @@ def _outside(limit: Limit, wanted: Requirements) -> Iterator[str]:
 
 def _held(limit: Limit, where: str, requests: Mapping[str, Decimal], limits: Mapping[str, Decimal]) -> Iterator[str]:
     for key, most in limit.max.items():
-        asked = max(limits.get(key, Decimal(0)), requests.get(key, Decimal(0)))
-        if asked > most:
-            yield f"{where} may have {_amount(asked, key)} of {key}, {limit.name} allows {_amount(most, key)}"
+        highest = max(limits.get(key, Decimal(0)), requests.get(key, Decimal(0)))
+        if highest > most:
+            yield f"{where} may have {_amount(highest, key)} of {key}, {limit.name} allows {_amount(most, key)}"
     for key, least in limit.min.items():
         if key in requests and requests[key] < least:
             yield f"{where} asks for {_amount(requests[key], key)} of {key}, {limit.name} wants {_amount(least, key)}"

@@ -1,7 +1,7 @@
-"""What does an installation ask of a cluster? Read from rendered objects (`helm template`), or the chart's default.
+"""What does an installation require of a cluster? Read from rendered objects (`helm template`), or the chart's default.
 
-Pure: objects in, `Requirements` out. `DEFAULT` is what reading k8s/rendered gives; a test holds the two together. Rule: nothing here knows
-a chart's values, only objects, so that it is right for whatever values made them.
+Pure: objects in, `Requirements` out. `DEFAULT` is what reading k8s/rendered gives; a test holds the two together. Rule: nothing here
+knows a chart's values, only objects, so that it is right for whatever values made them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reads what the cluster runs, on a thread of its own that nobody waits for.
+"""Reads Deployments and pods from the cluster, on a thread of its own that nobody waits for.
 
-At the start it reads what the Deployments were last set to, because a scaler that restarts must not cancel a pod that waits for its node;
-while a cold start goes on, how far its pods and their nodes are. Without an API, the rights or the package, pools are scaled by metrics
-alone, which is logged once. Rule: it only reads, and whatever goes wrong here stays here.
+At the start it reads how many replicas the Deployments ask for, because a scaler that restarts must not cancel a pod that waits for its
+node; during a cold start, how far its pods and their nodes are. Without an API, the rights or the package, pools are scaled by metrics
+alone, which is logged once. Rule: it only reads, and no failure here ends the scaler.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from serving.decisions.cold_start import Server
 from serving.errors import EnvironmentFault, TandemError
 from serving.installation import how_to_add
 
-EVERY_S = 2.0  # while it has something to learn; a list of a few pods
+EVERY_S = 2.0  # while there is something to watch; a list of a few pods
 GIVE_UP_S = 30.0  # for an API server that is not there when the scaler starts: two tries and their timeouts; a guess
 BY_METRICS = "pools are scaled by what gateways publish alone, and cold starts have no phases of pods"
 
 
 class Unknowable(EnvironmentFault):
-    """Asking again will not help."""
+    """Another attempt will not help."""
 
 
 def connect(context: str | None, namespace: str | None, account: Path | None = None) -> Client:
@@ -42,7 +42,7 @@ def connect(context: str | None, namespace: str | None, account: Path | None = N
 def replicas_of_pools(
     deployments: tuple[Deployment, ...] | None, pools: Collection[str], namespace: str
 ) -> dict[str, int]:
-    """What each pool was last told to run, a pod on its way included; one without a Deployment is missing. Raises Unknowable."""
+    """Replicas that each pool's Deployment asks for; a pool without a Deployment is missing. Raises Unknowable."""
     if deployments is None:
         raise Unknowable(f"this account may not see deployments of namespace {namespace}")
     found: dict[str, Deployment] = {}
@@ -83,19 +83,19 @@ class ClusterState:
         self._thread.start()
 
     def stop(self, wait_s: float = 0.0) -> None:
-        """Asks nothing more; what is being asked has its own end."""
+        """Makes no further request; one in progress has a time limit of its own."""
         self._is_stopped.set()
         self._has_work.set()
         self._thread.join(wait_s)
 
     def watch(self, pools: Collection[str]) -> None:
-        """The pools of which a cold start goes on; of others nothing is asked."""
+        """The pools with a cold start in progress; nothing is read of the others."""
         self._watched = frozenset(pools)
         if pools:
             self._has_work.set()
 
     def is_settled(self) -> bool:
-        """Whether `replicas` is worth no more waiting: a sign-in program may hang for ever."""
+        """Whether to stop waiting for `replicas`: a sign-in program may hang for ever."""
         return self.replicas is not None or self._is_over or self._waited_s() > 2 * GIVE_UP_S
 
     def _waited_s(self) -> float:
@@ -119,7 +119,7 @@ class ClusterState:
             self._end(f"Kubernetes cannot be read ({type(error).__name__}: {error})")
 
     def _begin(self, client: Client) -> None:
-        """Until the Deployments are known, or known not to come; leave may be given later, so cold starts ask anew."""
+        """Returns when the Deployments are known or cannot be; rights may be granted later, so cold starts try again."""
         while self.replicas is None and not self._is_over and not self._is_stopped.is_set():
             try:
                 found = look(client, deployments=self._of(POOL)).deployments

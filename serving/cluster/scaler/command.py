@@ -1,7 +1,7 @@
-"""`tandem cluster scaler`: builds everything once, and stops at once when asked to.
+"""`tandem cluster scaler`: builds everything once, and stops at once on SIGTERM or SIGINT.
 
-Nothing is lost by stopping: autoscalers leave things as they are until the next scaler has read the gateways. One replica is enough, and
-two do no harm: they read and publish the same, so no leader is elected.
+Stopping loses nothing: autoscalers change nothing until the next scaler has read the gateways. One replica is enough, and two do no harm,
+because they read and publish the same; so no leader is elected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from serving.settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line. `grpc_port` None: KEDA is not answered. `release` None: any in the namespace."""
+    """The command line. `grpc_port` None: there is no listener for KEDA. `release` None: any in the namespace."""
 
     config: Path
     gateways: tuple[str, ...]
@@ -62,9 +62,9 @@ def run(options: Options) -> int:
         pages.start()
         if external is not None:
             await external.start()
-        if beside := unweighed(groups):
+        if others := unweighed(groups):
             _say(
-                f"weighed: {groups[0].pair.coming} alone, the first that comes and goes; {', '.join(beside)}: servers only for "
+                f"weighed: {groups[0].pair.coming} alone, the first pool that is started on demand; {', '.join(others)}: servers only for "
                 "traffic that no other pool may answer (docs/scaler.md)"
             )
         _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
@@ -96,7 +96,7 @@ def _checked(url: str) -> str:
 
 
 def _key_reader(file: Path | None) -> Callable[[], str | None]:
-    """The key that gateways are asked with, read anew at each look: a secret is exchanged while this runs. Raises UserError."""
+    """Returns a reader of the key for gateways, which reads anew each round, because a secret may be replaced. Raises UserError."""
     if file is None:
         given = os.environ.get("TANDEM_API_KEY")
         key = _key(given, "TANDEM_API_KEY") if given else None
@@ -118,7 +118,7 @@ def _key_reader(file: Path | None) -> Callable[[], str | None]:
 
 
 def _key(text: str, where: str) -> str:
-    """Raises UserError for what no header can carry."""
+    """Raises UserError for a text that no header can carry."""
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable():
         raise UserError(f"{where} does not hold one API key on one line (tandem keys add makes one)")

@@ -36,7 +36,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """`problem`: why a name could not be looked up, in words; empty where all could be. `are_known`: all could be, this time."""
+    """`problem`: why a name could not be looked up; empty where all could be. `are_known`: all names could be looked up this time."""
 
     places: tuple[Endpoint, ...]
     problem: str = ""
@@ -44,7 +44,7 @@ class Addresses:
 
 
 class GatewayNames:
-    """Asked at every look; never waits."""
+    """Looks names up on threads; `look` never waits."""
 
     def __init__(self, urls: Sequence[str], resolve: Resolve = look_up_now) -> None:
         self._resolve = resolve
@@ -59,7 +59,7 @@ class GatewayNames:
 
 
 class _Name:
-    """What was not looked up yet is not known."""
+    """One name and its addresses, unknown until the first look-up has ended."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -87,7 +87,7 @@ class _Name:
             self.problem, self.is_known = f"{self._host} cannot be looked up ({error.strerror or error})", False
 
 
-LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is full to the brim
+LIMIT_S = 2.0  # a gateway answers its metrics in a few ms; a guess for one that is fully loaded
 # All metrics of 50 models with two variants on two pools are 1 MB; reading 8 MiB takes 2 s of a core at worst (measured).
 MAX_BYTES = 8 * 2**20
 WAYS_OUT = {
@@ -98,15 +98,15 @@ WAYS_OUT = {
 
 
 class NoReport(Exception):
-    """A gateway has not answered; the text says why."""
+    """A gateway did not answer; the text says why."""
 
 
 class NoSuchPage(NoReport):
-    """It has no such page."""
+    """The gateway has no such page."""
 
 
 async def read_demand(address: str, port: int, key: str | None = None) -> str:
-    """What `parse_report` reads: a small page, or all metrics of an older gateway that has none. Raises NoReport."""
+    """Text for `parse_report`: `/metrics/demand`, or all metrics of an older gateway. Raises NoReport."""
     try:
         return await read_page(address, port, "/metrics/demand", key)
     except NoSuchPage:
@@ -131,26 +131,26 @@ async def _page(address: str, port: int, path: str, key: str | None) -> str:
         way_out = WAYS_OUT.get(answer.status)
         kind = NoSuchPage if answer.status == 404 else NoReport
         raise kind(f"it answers {answer.status}" + (f"; {way_out}" if way_out else ""))
-    if not answer.has_length and not answer.body.endswith(b"\n"):  # a whole line tells a whole answer from a half
+    if not answer.has_length and not answer.body.endswith(b"\n"):  # the end of a line shows that the answer is whole
         raise NoReport("it closes the connection before its answer is whole")
     return answer.body.decode("utf-8", "replace")
 
 
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
-UNSEEN = "tandem_demand_unseen_replicas"  # an older gateway, which leaves while a release is upgraded, does not tell
+UNSEEN = "tandem_demand_unseen_replicas"  # an older gateway, during an upgrade, does not publish it
 STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
 NUMBERS = (DEMAND, ONLY, READY, UNSEEN)
-MOST = 100_000.0  # servers of a pool: no cluster has so many nodes; of numbers without end a sum is none
+MOST = 100_000.0  # servers of a pool: no cluster has so many nodes
 NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
 
 
 class UnusableReport(ValueError):
-    """What it publishes cannot be used; the text says why."""
+    """A gateway's numbers cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayReport:
-    """One gateway at one moment; all by pool. `good`: requests that it has answered well since it began."""
+    """What one gateway published, by pool. `good`: requests answered with success since it started."""
 
     demands: Mapping[str, Demand]
     states: Mapping[str, str]

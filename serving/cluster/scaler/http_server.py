@@ -1,4 +1,4 @@
-"""The scaler's HTTP port: metrics, health, cold starts. Reading only, and on threads of its own, so that a slow reader delays no look."""
+"""Serves the scaler's metrics, health and cold starts over HTTP, read-only. It has threads of its own, so a slow client delays no round."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from serving.cluster.scaler.state import ScalerState
 from serving.decisions.cold_start import ColdStart
 from serving.errors import UserError
 
-STUCK_S = 30.0  # without a look, which comes every second and ends after 2 s: the loop hangs; a guess
-STOP_S = 0.1  # how often it looks whether it should stop
-CONNECTION_S = 10.0  # for one question and its answer; Prometheus waits as long by default
+STUCK_S = 30.0  # without a round, which comes every second and takes at most 2 s: the loop hangs; a guess
+STOP_S = 0.1  # how often it checks whether to stop
+CONNECTION_S = 10.0  # for one request and its response; Prometheus waits as long by default
 MAX_CONNECTIONS = 64  # at once, each on a thread; Prometheus, probes and people make a few; a guess
 READING = ("GET", "HEAD")
 
@@ -45,14 +45,14 @@ class HttpServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """So many at once and no more, each for so long: neither many clients nor slow ones take all threads there are."""
+    """Bounds the number of connections and how long each lasts, so that neither many clients nor slow ones take all threads."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
-        self._connections: dict[socket, float] = {}  # until when each may last
+        self._connections: dict[socket, float] = {}  # when each must have ended
         super().__init__(address, handler)
 
     def verify_request(self, request: Any, _address: object) -> bool:
@@ -68,10 +68,10 @@ class _Server(ThreadingHTTPServer):
     def service_actions(self) -> None:
         """Called every STOP_S."""
         now = time.monotonic()
-        for talk, end in list(self._connections.items()):
+        for connection, end in list(self._connections.items()):
             if now > end:
                 with suppress(OSError):
-                    talk.shutdown(SHUT_RDWR)  # its thread reads the end, and closes it
+                    connection.shutdown(SHUT_RDWR)  # its thread reads the end of the stream, and closes it
 
     def handle_error(self, _request: object, _address: object) -> None:
         pass  # a client that left
@@ -82,7 +82,7 @@ def _handler(state: ScalerState, metrics: Metrics, now: Callable[[], float]) -> 
         protocol_version = "HTTP/1.1"
 
         def handle(self) -> None:
-            self.handle_one_request()  # one question for each connection: none is kept while nothing is asked
+            self.handle_one_request()  # one request for each connection, so that no thread waits for a next one
 
         def do_GET(self) -> None:
             accept = self.headers.get("Accept", "")
@@ -131,12 +131,12 @@ def _page(path: str, accept: str, state: ScalerState, metrics: Metrics, now: flo
 
 
 def _status(state: ScalerState, now: float) -> dict[str, object]:
-    answer, scaling = state.result, state.result.scaling
+    result, scaling = state.result, state.result.scaling
     gateways = {
         address: {
             "heard_s_ago": None if it.said is None else round(max(0.0, now - it.read_at), 3),
             "is_named": it.left_at is None,
-            "problem": answer.silent.get(address, ""),
+            "problem": result.silent.get(address, ""),
         }
         for address, it in scaling.gateways.known.items()
     }
@@ -146,7 +146,7 @@ def _status(state: ScalerState, now: float) -> dict[str, object]:
         "demands": {pool: dataclasses.asdict(it) for pool, it in (scaling.demands or {}).items()},
         "holds": scaling.holds,
         "keeps": scaling.keeps,
-        "is_api_readable": answer.is_api_readable,
+        "is_api_readable": result.is_api_readable,
         "gateways": gateways,
     }
 

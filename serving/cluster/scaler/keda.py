@@ -1,4 +1,4 @@
-"""KEDA's external scaler over gRPC: is a pool wanted at all, and how many servers of it?
+"""KEDA's external scaler over gRPC: whether a pool is wanted at all, and how many servers of it.
 
 While no number is known the answer is UNAVAILABLE, and KEDA leaves the pool as it is or takes its `fallback`; a stream stays open and
 silent. A stream sends the state when it is opened, and again as soon as it changes: 0 -> 1 does not wait for a poll. It ends without an
@@ -23,15 +23,15 @@ from serving.protocol import external_scaler as wire
 
 POOL = "pool"  # the trigger's metadata that names it
 MAX_MESSAGE_BYTES = 2**20  # a trigger's metadata are a few hundred bytes
-MAX_NAME = 100  # characters of a pool's name that are said again; the error travels in a header
-GOODBYE_S = 1.0  # for what is being answered when it stops: milliseconds; a guess
+MAX_NAME = 100  # characters of a pool's name in the error, which travels in a header
+GOODBYE_S = 1.0  # for calls in progress when it stops, which take milliseconds; a guess
 OPTIONS = {
     "grpc.so_reuseport": 0,  # by default a second scaler would share the port in silence
     "grpc.max_receive_message_length": MAX_MESSAGE_BYTES,
-    # A client that is gone without a word is noticed within 80 s; by default within two hours.
+    # A client that vanishes is noticed within 80 s; by default within two hours.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
-    # A client may ask as often whether this side is gone, also between two calls; by default it is cut off for that.
+    # A client may ping as often, also between two calls; by default it would be disconnected for that.
     "grpc.http2.min_ping_interval_without_data_ms": 5_000,
     "grpc.keepalive_permit_without_calls": 1,
 }
@@ -57,7 +57,7 @@ class ExternalScaler:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Nothing is lost: whoever asked asks again."""
+        """Nothing is lost, because KEDA asks again."""
         self._state.end()
         await self._server.stop(GOODBYE_S)
 
@@ -77,8 +77,8 @@ class ExternalScaler:
         return wire.active(await self._replicas(await _ref(sent, context), context) > 0)
 
     async def _metrics(self, sent: bytes, context: Any) -> Any:
-        asked = await _read(wire.GetMetricsRequest, sent, context)
-        return wire.value(asked.metricName, await self._replicas(asked.scaledObjectRef, context))
+        request = await _read(wire.GetMetricsRequest, sent, context)
+        return wire.value(request.metricName, await self._replicas(request.scaledObjectRef, context))
 
     async def _spec(self, sent: bytes, context: Any) -> Any:
         await self._pool(await _ref(sent, context), context)
@@ -98,9 +98,9 @@ class ExternalScaler:
     async def _pool(self, ref: Any, context: Any) -> str:
         pool = str(ref.scalerMetadata.get(POOL, ""))
         if pool not in self._state.pools:
-            said = pool[:MAX_NAME]
-            named = f"no pool '{said}'" if pool else f"the trigger's metadata name no '{POOL}'"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, named + _known(said, self._state.pools))
+            quoted = pool[:MAX_NAME]
+            named = f"no pool '{quoted}'" if pool else f"the trigger's metadata name no '{POOL}'"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, named + _known(quoted, self._state.pools))
         return pool
 
     async def _replicas(self, ref: Any, context: Any) -> int:
@@ -116,7 +116,7 @@ async def _ref(sent: bytes, context: Any) -> Any:
 
 
 async def _read(kind: Any, sent: bytes, context: Any) -> Any:
-    """Ends the call where that is no such message: by default gRPC says it in its own words, and a traceback in the log."""
+    """Ends the call where it is no such message; by default gRPC answers in its own words and logs a traceback."""
     try:
         return kind.FromString(sent)
     except DecodeError:
@@ -124,7 +124,7 @@ async def _read(kind: Any, sent: bytes, context: Any) -> Any:
 
 
 def _try(host: str, port: int) -> None:
-    """Raises OSError where it cannot be listened on: gRPC would say so in a line of its own."""
+    """Raises OSError where the port cannot be listened on; gRPC would log a line of its own."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

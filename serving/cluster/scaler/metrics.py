@@ -1,6 +1,6 @@
-"""What the scaler publishes for Prometheus, made of the newest answer at each scrape.
+"""The scaler's metrics for Prometheus, made from its newest result at each scrape.
 
-Rule: a number that is not known is left out and never 0, because an autoscaler that finds nothing leaves things as they are.
+Rule: an unknown number is left out and never 0, because an autoscaler that finds nothing leaves things as they are.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """prometheus_client calls this at a scrape."""
-        answer, scaling = self._state.result, self._state.result.scaling
+        result, scaling = self._state.result, self._state.result.scaling
         wanted = GaugeMetricFamily(
             "tandem_wanted_replicas",
-            "Servers that are wanted of a pool; absent while that is not known.",
+            "Servers wanted of a pool; absent while unknown.",
             labels=["pool"],
         )
         for pool, replicas in (scaling.replicas or {}).items():
@@ -48,10 +48,10 @@ class Metrics:
         for pool, of_pool in (scaling.demands or {}).items():
             demand.add_metric([pool], of_pool.replicas)
         yield demand
-        yield _gauge("tandem_scaler_holds", "1 while no number is told.", scaling.replicas is None)
-        yield _gauge("tandem_scaler_keeps", "1 while no number goes down.", bool(scaling.keeps))
+        yield _gauge("tandem_scaler_holds", "1 while no number is published.", scaling.replicas is None)
+        yield _gauge("tandem_scaler_keeps", "1 while no number may go down.", bool(scaling.keeps))
         heard = GaugeMetricFamily(
-            "tandem_scaler_gateway_heard_seconds", "Time since a gateway was last heard.", labels=["gateway"]
+            "tandem_scaler_gateway_heard_seconds", "Time since a gateway last answered.", labels=["gateway"]
         )
         for address, gateway in scaling.gateways.known.items():
             if gateway.said is not None:
@@ -63,9 +63,9 @@ class Metrics:
         for labels, count in list(self._state.decisions.items()):
             decisions.add_metric(list(labels), count)
         yield decisions
-        if answer.is_api_readable is not None:
-            yield _gauge("tandem_scaler_api_readable", "1 while Kubernetes can be asked.", answer.is_api_readable)
-        yield from _cold_starts(answer.cold_starts)
+        if result.is_api_readable is not None:
+            yield _gauge("tandem_scaler_api_readable", "1 while the Kubernetes API answers.", result.is_api_readable)
+        yield from _cold_starts(result.cold_starts)
         yield from _ended(self._state.totals)
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)
@@ -87,14 +87,14 @@ def _cold_starts(all_of_them: tuple[ColdStart, ...]) -> Iterator[Metric]:
         for phase, took_s in it.phases.items():
             seconds.add_metric([pool, phase], took_s)
     yield seconds
-    going_on = GaugeMetricFamily("tandem_cold_starts_open", "Cold starts that go on.", labels=["pool"])
+    in_progress = GaugeMetricFamily("tandem_cold_starts_open", "Cold starts in progress.", labels=["pool"])
     for pool, number in Counter(it.pool for it in all_of_them if not it.is_over).items():
-        going_on.add_metric([pool], number)
-    yield going_on
+        in_progress.add_metric([pool], number)
+    yield in_progress
 
 
 def _ended(of: ColdStartTotals) -> Iterator[Metric]:
-    """Read on another thread than the one that counts."""
+    """Runs on another thread than the one that counts."""
     ends = CounterMetricFamily(
         "tandem_cold_starts", "Cold starts that came to an end: answered, or given_up.", labels=["pool", "end"]
     )

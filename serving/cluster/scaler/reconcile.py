@@ -29,7 +29,7 @@ from serving.decisions.wake import WAKE_RULES, WakeRules
 
 Good = Mapping[str, float]  # by pool: requests answered well since it began
 
-AGAIN = " (again)"  # two names take turns, so that labels stay as few
+AGAIN = " (again)"  # two names alternate, so that the number of labels stays bounded
 
 
 class RestartDetector:
@@ -44,7 +44,7 @@ class RestartDetector:
         self._again: set[str] = set()
 
     def observe(self, addresses: Collection[str], good: Mapping[str, Good]) -> tuple[str, ...]:
-        """At every look: who is named, and what those who answered have counted. Those that have started anew since their last answer."""
+        """Returns the gateways that have restarted since their last answer. `addresses`: of all; `good`: of those that answered."""
         anew = tuple(it for it, now in good.items() if it in self._good and _is_less(now, self._good[it]))
         self._again ^= set(anew)
         self._again &= set(addresses)
@@ -63,22 +63,22 @@ QUIET_S = 60.0  # between two silences of one gateway that are logged; a guess
 
 
 class SilenceLog:
-    """One that begins, and its end. A gateway that misses every other look has a line a minute, not one a second."""
+    """Logs when a gateway falls silent and when it answers again: at most once a minute each, however often it misses a round."""
 
     def __init__(self) -> None:
         self._logged_at: dict[str, float] = {}  # when a silence of it was last logged
         self._is_logged: set[str] = set()  # of those that are silent now
 
     def lines(self, now: float, heard: Collection[str], silent: Mapping[str, str]) -> Iterator[str]:
-        """`silent`: why, by address."""
+        """`silent`: the reason, by address."""
         for address in sorted(self._is_logged & set(heard)):
-            yield f"gateway {address} is heard again"
+            yield f"gateway {address} answers again"
         self._is_logged &= set(silent)
         for address, why in silent.items():
             if address not in self._is_logged and now - self._logged_at.get(address, -QUIET_S) >= QUIET_S:
                 self._is_logged.add(address)
                 self._logged_at[address] = now
-                yield f"gateway {address} is not heard: {why}"
+                yield f"gateway {address} does not answer: {why}"
         self._logged_at = {it: at for it, at in self._logged_at.items() if it in heard or it in silent}
 
 
@@ -87,7 +87,7 @@ EVERY_S = 1.0  # how often `wake.next_target` is to be called
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the gateways said at one look, by address, and why others said nothing."""
+    """What the gateways reported in one round, by address, and why others did not."""
 
     reports: Mapping[str, GatewayReport]
     silent: Mapping[str, str]
@@ -154,9 +154,9 @@ class Reconciler:
         self._state.publish(Result(self._scaling, now.silent, self._cold_starts, self._cluster.is_readable))
 
     def _by_restart(self, places: tuple[str, ...], now: Round) -> Round:
-        """The same, with another name for a gateway that has started anew at its address."""
+        """The same round, with another name for a gateway that has restarted at its address."""
         for address in self._restarts.observe(places, {address: it.good for address, it in now.reports.items()}):
-            self._say(f"gateway {address} has started anew: what it said before fades")
+            self._say(f"gateway {address} has restarted: its earlier demand fades")
         name = self._restarts.name
         return Round(
             {name(address): it for address, it in now.reports.items()},
@@ -166,7 +166,7 @@ class Reconciler:
     def _follow_cold_starts(self, now: Round) -> None:
         wanted, demands = self._scaling.replicas, self._scaling.demands
         if wanted is not None and demands is not None:
-            seen = {
+            pools = {
                 pool: PoolSnapshot(
                     number,
                     demands[pool].num_ready,
@@ -176,7 +176,7 @@ class Reconciler:
                 )
                 for pool, number in wanted.items()
             }
-            self._cold_starts = follow(self._cold_starts, time.time(), self._last_wanted, seen)
+            self._cold_starts = follow(self._cold_starts, time.time(), self._last_wanted, pools)
             self._last_wanted = wanted
         self._cluster.watch({it.pool for it in self._cold_starts if not it.is_over})
 
@@ -196,7 +196,11 @@ class Reconciler:
             self._say(problem or "the gateways' names have addresses again")
         self._problem = problem
         if (new.replicas is None) != (old.replicas is None) or (new.holds and new.holds != old.holds):
-            self._say(f"nothing is told: {new.holds}" if new.replicas is None else f"told: {_numbers(new.replicas)}")
+            self._say(
+                f"no number is published: {new.holds}"
+                if new.replicas is None
+                else f"published: {_numbers(new.replicas)}"
+            )
 
 
 def _numbers(replicas: Mapping[str, int]) -> str:

@@ -1,7 +1,7 @@
-"""The newest result of the scaler, for everybody who asks: the HTTP threads, gRPC's streams, the metrics.
+"""Holds the scaler's newest result for its readers: the HTTP threads, gRPC's streams, the metrics.
 
-One value is replaced by the next as a whole, so that no lock is needed. Counts only grow, and their number is bounded by the pools. Rule:
-only `reconcile` publishes.
+Each result replaces the one before as a whole, so that no lock is needed. Counts only grow, and their number is bounded by the pools.
+Rule: only `reconcile` publishes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300
 
 
 class PhaseHistogram:
-    """How long one phase of a pool took, over all cold starts that ended in a result."""
+    """How long one phase of a pool took, over all cold starts that ended in an answer."""
 
     def __init__(self) -> None:
         self.sum_s = 0.0
@@ -54,7 +54,7 @@ class ColdStartTotals:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`silent`: why a gateway that is named was not heard, by its address. `is_api_readable` None: there is no API here."""
+    """`silent`: why a gateway did not answer, by its address. `is_api_readable` None: there is no Kubernetes API here."""
 
     scaling: Scaling = field(default_factory=Scaling)
     silent: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Result:
 
 
 class ScalerState:
-    """Made inside a running event loop. `decisions`: how often which pool went which way, and why; `totals`: of all cold starts."""
+    """Made inside a running event loop. `decisions`: changes by pool, direction and reason; `totals`: of all cold starts."""
 
     def __init__(self, pools: tuple[str, ...]) -> None:
         self.pools = pools
@@ -97,10 +97,10 @@ class ScalerState:
         waited.set_result(None)
 
     async def next(self) -> None:
-        """Until something is published, or nothing more will be."""
+        """Returns when something is published, or nothing more will be."""
         await asyncio.shield(self._next)
 
     def replicas(self, pool: str) -> int | None:
-        """None while it is not known, or not to be relied on."""
+        """None while it is unknown or not reliable."""
         known = self.result.scaling.replicas
         return None if known is None else known.get(pool)

@@ -1,7 +1,7 @@
-"""Where did the time of a GPU pool's cold starts go? Pure: what its scaler tells, else what its newest pod's own times tell.
+"""Where did the time of a GPU pool's cold starts go? Pure: by its scaler's report, else by the timestamps of its newest pod.
 
-A scaler knows all phases (`decisions/cold_start.py`). Without one, or where it may not be asked, the objects know those between a pod's
-creation and its readiness, and not whether the pool was cold before. Rule: what nobody saw is left out, and who tells is said.
+A scaler knows all phases (`decisions/cold_start.py`). Without one, or where it cannot be asked, the objects show those between a pod's
+creation and its readiness, and not whether the pool was cold before. Rule: what was not observed is left out, and the source is named.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Report = tuple[ColdStart, ...] | str  # a scaler's cold starts, oldest first; or
 
 @dataclass(frozen=True, slots=True)
 class ColdLine:
-    """One cold start. `now_in`: the phase that goes on, where that is known; `boot_s`: part of `node`, from purchase until ready."""
+    """One cold start. `now_in`: the current phase, where known; `boot_s`: part of `node`, from purchase until ready."""
 
-    told_by: str  # "scaler" or "pod"; "nobody": `why` says why its scaler tells nothing
+    told_by: str  # "scaler" or "pod"; "nobody": `why` says why its scaler reports nothing
     state: str  # "over", "goes on", "given up" or "unknown"
     since: str  # ISO 8601: the decision, or the pod's creation
     age_s: float
@@ -55,7 +55,7 @@ def _cold_start(it: Mapping[str, Any]) -> ColdStart:
 def of_pool(
     pool: str, report: Report | None, pods: Iterable[Pod], snapshot: ClusterSnapshot, now: datetime
 ) -> tuple[ColdLine, ...]:
-    """The last that is over and the one that goes on. `report` None: there is no scaler.
+    """The last cold start that is over, and one in progress. `report` None: there is no scaler.
 
     A scaler that started after a cold start had begun does not report it, and its pod does.
     """
@@ -70,7 +70,7 @@ def of_pool(
 
 
 def _server(pod: Pod, snapshot: ClusterSnapshot) -> Server:
-    """A container that was started again tells of its last start only, which is no cold start's."""
+    """A restarted container shows only its last start, which is not the cold start's."""
     found = snapshot.server(pod)
     has_restarted = any(it.num_restarts for it in pod.containers if not it.is_init)
     return replace(found, started_at=None, ready_at=None) if has_restarted else found
@@ -105,6 +105,6 @@ def _line(it: ColdStart, told_by: str, now: datetime) -> ColdLine:
 
 
 def _next(phases: Mapping[str, float]) -> str | None:
-    """The phase after the last whose end was seen; before the first nobody knows: its pod may only not be visible."""
-    seen = [number for number, name in enumerate(STEPS) if name in phases]
-    return STEPS[seen[-1] + 1] if seen and seen[-1] + 1 < len(STEPS) else None
+    """The phase after the last one that ended; None before the first, because its pod may just not be visible."""
+    ended = [number for number, name in enumerate(STEPS) if name in phases]
+    return STEPS[ended[-1] + 1] if ended and ended[-1] + 1 < len(STEPS) else None

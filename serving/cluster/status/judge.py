@@ -1,7 +1,7 @@
-"""What serves, what waits, and is anything answered at all? Pure: ClusterSnapshot in, Status out.
+"""Which parts of a release serve, which wait, and are requests answered at all? Pure: ClusterSnapshot in, Status out.
 
-A pool serves if a Service sends to at least one of its pods; that is what the API knows. Which variants really loaded, and where a request
-goes, only the gateway knows, so that is not told here.
+A pool serves if a Service sends to at least one of its pods; that is what the API knows. Which variants really loaded, and where a
+request goes, only the gateway knows, so that is not shown here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePart:
-    """The gateway, one pool, or what helps them (the scaler), without which requests are still answered."""
+    """The gateway, a pool, or the scaler, without which requests are still answered."""
 
     name: str  # a pool's own, else the component's
     component: str
@@ -53,7 +53,7 @@ class ReleasePart:
     nodes: tuple[str, ...]
     autoscaler: str | None
     waiting: tuple[Waiting, ...]
-    cold_starts: tuple[ColdLine, ...] = ()  # of a GPU pool: the last, and the one that goes on
+    cold_starts: tuple[ColdLine, ...] = ()  # of a GPU pool: the last, and one in progress
 
     @property
     def is_gateway(self) -> bool:
@@ -71,7 +71,7 @@ class Release:
     is_serving: bool
     now: str  # the sentence that says what is answered, and by what
     parts: tuple[ReleasePart, ...]  # the gateway first, then the pools by name
-    warnings: tuple[str, ...] = ()  # of what is set up so that it does not do what is meant
+    warnings: tuple[str, ...] = ()  # about settings that do not have the intended effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class NodeLine:
 class Status:
     releases: tuple[Release, ...]
     nodes: tuple[NodeLine, ...]
-    unseen: tuple[str, ...]  # what this user may not see, so that it is missing above
+    unseen: tuple[str, ...]  # what this user may not see, and so is missing above
 
     @property
     def is_serving(self) -> bool:
@@ -98,7 +98,7 @@ class Status:
 def judge(
     snapshot: ClusterSnapshot, now: datetime, release: str | None = None, reports: Mapping[str, Report] | None = None
 ) -> Status:
-    """Of one release, or of all. `reports`: by release, of its scaler."""
+    """Judges one release, or all. `reports`: of each release's scaler, by release."""
     names = sorted({it.release for it in snapshot.deployments or ()})
     chosen = [it for it in names if release is None or it == release]
     return Status(
@@ -141,11 +141,11 @@ def _now(parts: tuple[ReleasePart, ...]) -> str:
         return "nothing is answered: no gateway is ready"
     if not serving:
         return "the gateway answers, with errors only: no pool has a Triton that is ready"
-    told = f"answered by {' and '.join(f'pool {it.name} ({it.device})' for it in serving)}"
+    answered = f"answered by {' and '.join(f'pool {it.name} ({it.device})' for it in serving)}"
     bridged = [it.name for it in waiting if it.device == "gpu"]
     if bridged and any(it.device == "cpu" for it in serving):
-        return f"{told}; the CPU bridges until {' and '.join(bridged)} is ready"
-    return f"{told}; {' and '.join(it.name for it in waiting)} is not ready" if waiting else told
+        return f"{answered}; the CPU bridges until {' and '.join(bridged)} is ready"
+    return f"{answered}; {' and '.join(it.name for it in waiting)} is not ready" if waiting else answered
 
 
 def _part(it: Deployment, snapshot: ClusterSnapshot, now: datetime, report: Report | None) -> ReleasePart:
@@ -186,7 +186,7 @@ def _waiting(it: Deployment, pods: list[Pod], snapshot: ClusterSnapshot, now: da
 
 
 def _autoscaler(it: Deployment, snapshot: ClusterSnapshot) -> str | None:
-    """Who decides how many there are; None if nobody does, as far as the snapshot tells."""
+    """The autoscaler that sets the number of replicas; None without one, as far as the snapshot shows."""
     scaled = next((each for each in snapshot.scaled_objects or () if each.target == it.name), None)
     hpa = next((each for each in snapshot.autoscalers or () if each.target == it.name), None)
     if hpa is None and scaled is None:
@@ -201,13 +201,12 @@ def _autoscaler(it: Deployment, snapshot: ClusterSnapshot) -> str | None:
     if hpa is None:
         return by
     aims = ", ".join(hpa.metrics) or "no metric"
-    ill = hpa.trouble
-    told = f"{'' if scaled else f'HPA {hpa.min_replicas} to {hpa.max_replicas}, '}{aims}{f' ({ill})' if ill else ''}"
-    return f"{by}, {told}" if by else told
+    by_metrics = f"{'' if scaled else f'HPA {hpa.min_replicas} to {hpa.max_replicas}, '}{aims}{f' ({hpa.trouble})' if hpa.trouble else ''}"
+    return f"{by}, {by_metrics}" if by else by_metrics
 
 
 def _nodes(snapshot: ClusterSnapshot, releases: set[str], now: datetime) -> tuple[NodeLine, ...]:
-    """Those with our pods, those with cards, and those that are being bought."""
+    """Nodes with our pods, nodes with cards, and nodes that are being bought."""
     on: dict[str, int] = {}
     for pod in snapshot.pods or ():
         if pod.node and pod.release in releases and not pod.has_ended:

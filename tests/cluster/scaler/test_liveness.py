@@ -1,4 +1,4 @@
-"""A silence is told once, and a gateway that comes and goes does not fill the log."""
+"""A silence is logged once, and a gateway that comes and goes does not fill the log."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ A, B = "10.0.0.1:9090", "10.0.0.2:9090"
 
 def test_a_silence_and_its_end_are_told_once() -> None:
     silences = SilenceLog()
-    told = [list(silences.lines(float(now), [B], {A: "refused"})) for now in range(100)]
-    assert told == [[f"gateway {A} is not heard: refused"], *[[]] * 99]
-    assert list(silences.lines(100.0, [A, B], {})) == [f"gateway {A} is heard again"]
+    logged = [list(silences.lines(float(now), [B], {A: "refused"})) for now in range(100)]
+    assert logged == [[f"gateway {A} does not answer: refused"], *[[]] * 99]
+    assert list(silences.lines(100.0, [A, B], {})) == [f"gateway {A} answers again"]
     assert list(silences.lines(101.0, [A, B], {})) == []
 
 
@@ -29,12 +29,12 @@ def test_a_silence_that_lasts_is_told_though_a_short_one_was_told_before_it() ->
     silences = SilenceLog()
     list(silences.lines(0.0, [], {A: "late"}))
     list(silences.lines(1.0, [A], {}))
-    told = [line for now in range(2, 100) for line in silences.lines(float(now), [], {A: "refused"})]
-    assert told == [f"gateway {A} is not heard: refused"]
+    logged = [line for now in range(2, 100) for line in silences.lines(float(now), [], {A: "refused"})]
+    assert logged == [f"gateway {A} does not answer: refused"]
 
 
 def test_of_one_that_is_no_longer_named_nothing_is_remembered() -> None:
     silences = SilenceLog()
     list(silences.lines(0.0, [], {A: "late"}))
     list(silences.lines(1.0, [B], {}))
-    assert list(silences.lines(2.0, [B], {A: "late"})) == [f"gateway {A} is not heard: late"]
+    assert list(silences.lines(2.0, [B], {A: "late"})) == [f"gateway {A} does not answer: late"]

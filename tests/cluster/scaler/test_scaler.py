@@ -272,7 +272,7 @@ def test_the_command_serves_without_a_cluster_or_a_gateway_and_ends_when_told(tm
     )
     try:
         program.wait_for("pools are scaled by what gateways publish alone")
-        program.wait_for("nothing is told: no gateway answers")
+        program.wait_for("no number is published: no gateway answers")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             assert b"tandem_scaler_holds 1.0" in answer.read()
         with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:

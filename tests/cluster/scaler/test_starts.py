@@ -78,6 +78,6 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
         return found
 
     assert asyncio.run(main()) == {1}
-    assert [line for line in said if "started anew" in line] == [
+    assert [line for line in said if "has restarted" in line] == [
         f"gateway {A} has started anew: what it said before fades"
     ]
