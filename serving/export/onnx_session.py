@@ -57,10 +57,10 @@ class Session:
     def outputs(self) -> list[Any]:
         return list(self._session.get_outputs())
 
-    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """All outputs, in the file's order. Raises CannotRun."""
+    def run(self, inputs: Arrays, options: Any = None) -> list[NDArray[Any]]:
+        """All outputs, in the file's order. Raises CannotRun. `options`: ONNX Runtime's own, of this run."""
         try:
-            found = self._session.run(None, {name: _fed(values) for name, values in inputs.items()})
+            found = self._session.run(None, {name: _fed(values) for name, values in inputs.items()}, options)
         except Exception as error:
             if is_out_of_memory(error):
                 raise EnvironmentFault(

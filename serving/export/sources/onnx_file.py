@@ -19,7 +19,7 @@ from serving.export.exported_model import ExportedModel, SourceOptions, fits
 from serving.export.progress import Progress
 from serving.export.sources.checks import check_onnx
 from serving.export.sources.graphs.external_data import read_whole
-from serving.export.sources.graphs.onnx_model import Port, checked, opset_of, ports, upgraded
+from serving.export.sources.graphs.onnx_model import Port, checked, input_ports, opset_of, upgraded
 from serving.export.sources.graphs.outputs import tensors_text, to_exported_model
 from serving.export.sources.graphs.runnable import RunnableGraph, runnable
 from serving.repository import CLASSIFICATION, Tensor
@@ -133,7 +133,7 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     progress(step, 1, _STEPS)
     model = upgraded(original, options.opset, name)
     progress(step, 2, _STEPS)
-    check_preprocessing(options.preprocessing, ports(model.graph.input, "input", name), name)
+    check_preprocessing(options.preprocessing, input_ports(model, name), name)
     graph = runnable(model, options, name)
     progress(step, 3, _STEPS)
     exported = with_user_settings(

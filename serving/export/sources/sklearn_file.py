@@ -30,7 +30,7 @@ from serving.export.onnx_session import first_line
 from serving.export.progress import Progress
 from serving.export.sources.checks import check_pickle
 from serving.export.sources.graphs import examples
-from serving.export.sources.graphs.onnx_model import Port, finished, ports
+from serving.export.sources.graphs.onnx_model import Port, finished, input_ports, output_ports
 from serving.export.sources.graphs.runnable import AS_IT_IS, RunFailed, Trial
 from serving.export.sources.sklearn_estimator import (
     FEATURES,
@@ -66,10 +66,7 @@ def _exported(estimator: Estimator, options: SourceOptions) -> ExportedModel:
     graph = to_onnx(estimator, texts, options.opset)
     columns = _rows(estimator, options, texts)
     content = finished(graph, estimator.name)
-    takes, gives = (
-        ports(graph.graph.input, "input", estimator.name),
-        ports(graph.graph.output, "output", estimator.name),
-    )
+    takes, gives = input_ports(graph, estimator.name), output_ports(graph, estimator.name)
     rows = {port.name: values for port, values in zip(takes, columns.values(), strict=True)}
     framework = _framework(estimator, rows)
     _check(Trial(content, estimator.name), rows, framework, estimator)

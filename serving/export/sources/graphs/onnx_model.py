@@ -42,8 +42,17 @@ class Port:
     dims: tuple[int, ...]
 
 
-def ports(values: Iterable[onnx.ValueInfoProto], what: str, name: str) -> tuple[Port, ...]:
-    """`what`: "input" or "output". Raises UserError that names the first one that cannot be served."""
+def input_ports(model: onnx.ModelProto, name: str) -> tuple[Port, ...]:
+    """Raises UserError that names the first input that cannot be served."""
+    return _ports(model.graph.input, "input", name)
+
+
+def output_ports(model: onnx.ModelProto, name: str) -> tuple[Port, ...]:
+    """Raises UserError that names the first output that cannot be served."""
+    return _ports(model.graph.output, "output", name)
+
+
+def _ports(values: Iterable[onnx.ValueInfoProto], what: str, name: str) -> tuple[Port, ...]:
     found = tuple(_port(value, what, name) for value in values)
     if not found:
         raise UserError(f"{name} has no {what}, so there is nothing to serve")
@@ -96,8 +105,8 @@ def checked(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     try:
         whole = inferred(inliner.inline_local_functions(model) if model.functions else model)
         _check_operators(whole, name)
-        for what, values in (("input", whole.graph.input), ("output", whole.graph.output)):
-            ports(values, what, name)
+        input_ports(whole, name)
+        output_ports(whole, name)
         onnx.checker.check_model(whole)
     except UserError:
         raise

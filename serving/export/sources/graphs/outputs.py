@@ -18,7 +18,7 @@ from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.onnx_parts import operators
 from serving.export.sources.graphs.batching import BATCH
-from serving.export.sources.graphs.onnx_model import Port, finished, ports
+from serving.export.sources.graphs.onnx_model import Port, finished, output_ports
 from serving.export.sources.graphs.runnable import MAX_BYTES, RunnableGraph
 from serving.repository import Tensor
 from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
@@ -65,7 +65,7 @@ def _settle(graph: RunnableGraph, name: str) -> tuple[Tensor, ...]:
     is_free = any(-1 in tensor.shape for tensor in graph.inputs)
     is_free |= not _DATA_DEPENDENT.isdisjoint(operators(graph.model))
     tensors = []
-    for port in ports(graph.model.graph.output, "output", name):
+    for port in output_ports(graph.model, name):
         answers = graph.answers[port.name]
         if any(values.dtype.kind == "f" and np.isnan(values).any() for values in answers):
             raise UserError(

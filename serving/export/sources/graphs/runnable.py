@@ -20,13 +20,13 @@ import onnx
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
-from serving.errors import UserError
+from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, SourceOptions, fits
 from serving.export.gates.file import row_limit
 from serving.export.onnx_parts import nodes_of, tensors
-from serving.export.onnx_session import is_out_of_memory, opened, why_not_loaded, why_not_run
+from serving.export.onnx_session import CannotRun, Session
 from serving.export.sources.graphs import batching, examples
-from serving.export.sources.graphs.onnx_model import Port, finished, ports, random_operators
+from serving.export.sources.graphs.onnx_model import Port, finished, input_ports, output_ports, random_operators
 from serving.repository import Tensor
 from serving.repository.preprocessing import ImagePreprocessing
 
@@ -51,31 +51,29 @@ class Trial:
         """
         self._name, self._is_bounded = name, is_bounded
         self.bytes_per_row = 0  # that running one row at a time took, roughly
-        try:
-            self._session = opened(model)
-        except Exception as error:  # its errors share no base class
-            raise UserError(f"{name}: {why_not_loaded(error)}") from None
+        self._session = Session(name, model)
         self._start_bytes = _resident_bytes()
-        self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
+        self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.outputs)
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """All outputs. Raises RunFailed, and UserError where they take too much."""
         options, ended = onnxruntime.RunOptions(), list[str]()
         try:
             with self._bounded(options, ended):
-                found = self._session.run(None, dict(inputs), options)
-        except Exception as error:
-            if ended or is_out_of_memory(error):
-                raise self._too_large(inputs, ended[0] if ended else "more memory than there is") from None
-            raise RunFailed(why_not_run(error)) from None
-        return [np.asarray(values) for values in found]
+                return self._session.run(inputs, options)
+        except EnvironmentFault:
+            raise self._too_large(inputs, "more memory than there is") from None
+        except CannotRun as error:
+            if ended:
+                raise self._too_large(inputs, ended[0]) from None
+            raise RunFailed(error.reason) from None
 
     def _too_large(self, inputs: Arrays, what: str) -> UserError:
-        tried = ", ".join(f"{name} {list(values.shape)}" for name, values in inputs.items())
+        shapes = ", ".join(f"{name} {list(values.shape)}" for name, values in inputs.items())
         if not self._is_bounded:
-            return UserError(f"{self._name} takes {what} to run on {tried}: give smaller inputs")
+            return UserError(f"{self._name} takes {what} to run on {shapes}: give smaller inputs")
         return UserError(
-            f"{self._name} takes {what} to run on made-up inputs ({tried}): give real ones with --data or --example"
+            f"{self._name} takes {what} to run on made-up inputs ({shapes}): give real ones with --data or --example"
         )
 
     @contextmanager
@@ -214,7 +212,7 @@ class NoBatchDimension(Exception):
 
 def runnable(model: onnx.ModelProto, options: SourceOptions, name: str) -> RunnableGraph:
     """Raises UserError where the graph does not load or does not run. `name` is what messages call it."""
-    takes, gives = ports(model.graph.input, "input", name), ports(model.graph.output, "output", name)
+    takes, gives = input_ports(model, name), output_ports(model, name)
     rows = [replace(port, dims=port.dims[1:] or port.dims) for port in takes]
     options = _in_layout(options, takes)
     if options.example is None:
@@ -256,7 +254,7 @@ def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: 
     except UserError as error:
         raise NoBatchDimension(str(error)) from None
     holds, tolerance = contents(graph), row_limit(content)
-    inputs = tuple(replace(port, dims=port.dims[1:]) for port in ports(graph.graph.input, "input", name))
+    inputs = tuple(replace(port, dims=port.dims[1:]) for port in input_ports(graph, name))
     reason: str | None = None
     for rows in examples.attempts(inputs, options, image_dims=3):
         reason = trial.mixing(rows, tolerance)
@@ -276,7 +274,7 @@ def _trial(content: bytes, options: SourceOptions, name: str) -> Trial:
 def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, name: str) -> RunnableGraph:
     if batching.has_scalars(model):
         model = batching.without_scalars(model)
-    inputs, trial = ports(model.graph.input, "input", name), _trial(finished(model, name), options, name)
+    inputs, trial = input_ports(model, name), _trial(finished(model, name), options, name)
     reason: RunFailed | None = None
     whole = replace(options, example=_as_whole_inputs(options.example, inputs))
     for rows in examples.attempts(inputs, whole, image_dims=4):
