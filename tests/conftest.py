@@ -9,6 +9,7 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
 from tests import home
 
@@ -18,6 +19,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.umask(0o022)  # a file of API keys that the group may write is refused
 
 collect_ignore = ["clients"]  # outside clients, in an environment of their own: `make test-clients`
+
+# Properties with the library's own number of examples are for `thorough` runs. A deadline of one example would measure the machine.
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.register_profile("thorough", max_examples=100, deadline=None)
+settings.load_profile("thorough" if os.environ.get("THOROUGH") else "quick")
 
 home.leave_the_users()  # before test modules are imported, which may look around
 

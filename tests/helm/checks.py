@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterable, Iterator
 
 import kubernetes_validate
+import pytest
 
 from .conftest import Object, Rendering
 
 # 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
-KUBERNETES = ("1.30", "1.37")
+KUBERNETES = (pytest.param("1.30", marks=pytest.mark.thorough), "1.37")
 OF_OTHERS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/", "keda.sh/")
 READS_KUBERNETES = "tandem-scaler"  # the only pod with a token
 

@@ -90,7 +90,9 @@ def test_two_equal_arms_are_called_different_in_five_percent_of_reports(load: Lo
     assert words.count("faster") / alarms == pytest.approx(0.5, abs=0.3)  # not always the same side
 
 
-@pytest.mark.parametrize(("repeats", "least"), [(3, 0.1), (5, 0.45), (10, 0.85)])
+@pytest.mark.parametrize(
+    ("repeats", "least"), [(3, 0.1), (5, 0.45), pytest.param(10, 0.85, marks=pytest.mark.thorough)]
+)
 def test_an_arm_that_is_half_as_slow_again_is_found_the_oftener_the_more_repeats_there_are(repeats: int, least: float) -> None:  # fmt: skip
     words = [told(OPEN, repeats, seed, ours=1.5) for seed in range(100)]
     assert words.count("slower") / 100 >= least

@@ -34,7 +34,9 @@ def planted_rps(service_s: float, objective_s: float) -> float:
     return low
 
 
-@pytest.mark.parametrize(("service_s", "objective_s"), [(0.01, 0.1), (0.005, 0.012)])
+@pytest.mark.parametrize(
+    ("service_s", "objective_s"), [pytest.param(0.01, 0.1, marks=pytest.mark.thorough), (0.005, 0.012)]
+)
 def test_the_highest_rate_of_a_simulated_server_is_found_within_a_few_per_cent(
     service_s: float, objective_s: float
 ) -> None:

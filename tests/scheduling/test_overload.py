@@ -107,7 +107,9 @@ class Batching:
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["answers one by one", "answers at once"])
-@pytest.mark.parametrize("curve", [SLOW, FAST, FLAT], ids=["slow", "fast", "flat"])
+@pytest.mark.parametrize(
+    "curve", [SLOW, pytest.param(FAST, marks=pytest.mark.thorough), FLAT], ids=["slow", "fast", "flat"]
+)
 def test_a_batching_server_with_three_times_too_much_to_do_is_used_fully_and_answers_in_time(
     curve: Curve, at_once: bool
 ) -> None:
@@ -119,7 +121,11 @@ def test_a_batching_server_with_three_times_too_much_to_do_is_used_fully_and_ans
     assert server.refused > server.num_let_in
 
 
-@pytest.mark.parametrize("curve", [SLOW, FAST, SHARED, FLAT], ids=["slow", "fast", "shared", "flat"])
+@pytest.mark.parametrize(
+    "curve",
+    [SLOW, FAST, SHARED, pytest.param(FLAT, marks=pytest.mark.thorough)],
+    ids=["slow", "fast", "shared", "flat"],
+)
 def test_what_is_learnt_of_a_server_that_keeps_to_its_curve_is_that_it_does(curve: Curve) -> None:
     server = Batching(curve)
     server.run(3.0)

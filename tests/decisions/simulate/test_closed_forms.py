@@ -14,7 +14,9 @@ from tests.decisions.simulate.settings import cpu, evenly, gpu, made, run, setti
 CPU_ALONE = Policy("cpu", True, "none")
 
 
-@pytest.mark.parametrize(("rate", "cold_s"), [(20, 100), (50, 30), (10, 300)])
+@pytest.mark.parametrize(
+    ("rate", "cold_s"), [(20, 100), *(pytest.param(*row, marks=pytest.mark.thorough) for row in ((50, 30), (10, 300)))]
+)
 def test_without_a_bridge_all_that_comes_during_the_cold_start_is_late(rate: float, cold_s: float) -> None:
     """L · T, but for the second until demand is looked at, and the last objective's worth, which can wait."""
     found = run("no-bridge", evenly(rate, 0.0, 600.0), 700.0, setting(gpu=gpu(cold_s=cold_s)))
@@ -23,7 +25,10 @@ def test_without_a_bridge_all_that_comes_during_the_cold_start_is_late(rate: flo
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("rate", "servers"), [(60, 4), (60, 2), (100, 4), (30, 4)])
+@pytest.mark.parametrize(
+    ("rate", "servers"),
+    [(60, 2), (30, 4), *(pytest.param(*row, marks=pytest.mark.thorough) for row in ((60, 4), (100, 4)))],
+)
 def test_with_a_bridge_only_what_the_cpu_cannot_carry_is_lost(rate: float, servers: int) -> None:
     """max(0, L − C) · T with C = 10 requests a second for each CPU server; T is longer by some seconds until the demand shows."""
     found = run("tandem", evenly(rate, 0.0, 600.0), 700.0, setting(cpu=cpu(servers)))
@@ -64,7 +69,7 @@ def test_an_oracle_is_late_for_nobody_and_pays_for_no_idle_hour() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("load", [0.6, *(pytest.param(load, marks=pytest.mark.thorough) for load in (0.3, 0.8))])
 def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     service_s = 0.1
     of = setting(1e6, cpu=cpu(1, service_s))
@@ -72,7 +77,7 @@ def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     assert found.latency_mean_s == pytest.approx(service_s + load * service_s / (2 * (1 - load)), rel=0.08)
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6])
+@pytest.mark.parametrize("load", [pytest.param(0.3, marks=pytest.mark.thorough), 0.6])
 def test_waiting_is_that_of_an_m_m_1_queue_where_times_are_exponential(load: float) -> None:
     service_s, generator = 0.1, random.Random(5)
     of = setting(1e6, cpu=cpu(1, service_s, noise_ratio=1.0))

@@ -18,6 +18,7 @@ from tests.export.speed_nets.conftest import Made
 pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
 
 SMALL = [name for name in NETS if name != "bert-base"]
+BIG = ("efficientnet-b2", "resnet50")  # seconds each
 
 
 # What the real ones have. Folding a normalisation into its convolution leaves one number per channel instead of two.
@@ -40,7 +41,7 @@ def test_a_row_in_a_batch_is_the_row_alone_and_rows_answer_differently(name: str
     assert np.abs(together[0] - together[1:]).max(axis=1).min() > 1e-3
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in BIG)) for name in SMALL])
 def test_examples_differ(name: str, made: Made) -> None:
     first = next(iter(made(name).example.values()))
     assert len(first) >= 4
