@@ -94,6 +94,6 @@ def compare(net: Net, folder: Path, *, num_rounds: int, round_s: float) -> Compu
 
 def _triton_python() -> Path:
     """The interpreter of Triton's environment, where the ONNX Runtime that serves is."""
-    said = run_command([*TANDEM, "environment", "cpu"], "Triton's environment could not be made", 900.0)
-    folder = Path(said.strip().splitlines()[-1].rpartition(": ")[0])
+    output = run_command([*TANDEM, "environment", "cpu"], "Triton's environment could not be made", 900.0)
+    folder = Path(output.strip().splitlines()[-1].rpartition(": ")[0])
     return folder / "bin" / "python"

@@ -75,8 +75,8 @@ class Verdict:
         return Outcome.FAILED if self.value is None else self.aim.judge(self.value)
 
     def cells(self) -> tuple[str, str, str, str]:
-        said = "never" if self.value is None else f"{number(self.value)}{self.aim.unit and ' ' + self.aim.unit}"
-        return self.name, said, str(self.aim), self.outcome.value + (f" ({self.note})" if self.note else "")
+        text = "never" if self.value is None else f"{number(self.value)}{self.aim.unit and ' ' + self.aim.unit}"
+        return self.name, text, str(self.aim), self.outcome.value + (f" ({self.note})" if self.note else "")
 
     def to_json(self) -> dict[str, object]:
         return {

@@ -77,18 +77,18 @@ def card(engine: EnginePython, num_rounds: int, device: str = "cuda", num_rows: 
         graph.node("Identity", ["x"], "y")
         file.write_bytes(graph.model([Tensor("y", "FP32", (CARD_ROW,))]))
         command = [str(engine.python), "-I", str(SCRIPT), str(file), device, str(num_rows), str(num_rounds)]
-        told = _told(command)
-    if isinstance(told, str):
-        return Bandwidth("gpu", how, reason=told)
+        result = _result_of(command)
+    if isinstance(result, str):
+        return Bandwidth("gpu", how, reason=result)
     size = num_rows * CARD_ROW * 4
-    return Bandwidth("gpu", how, size, tuple(2 * size / one for one in told["seconds"]))
+    return Bandwidth("gpu", how, size, tuple(2 * size / one for one in result["seconds"]))
 
 
-def _told(command: list[str]) -> Any | str:
+def _result_of(command: list[str]) -> Any | str:
     """What the script said, or what went wrong in words."""
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=CARD_TIMEOUT_S, check=True).stdout
-        return json.loads(said.strip().splitlines()[-1])
+        output = subprocess.run(command, capture_output=True, text=True, timeout=CARD_TIMEOUT_S, check=True).stdout
+        return json.loads(output.strip().splitlines()[-1])
     except subprocess.CalledProcessError as error:
         return "the copy failed: " + (error.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
     except (subprocess.TimeoutExpired, OSError, ValueError, IndexError) as error:

@@ -16,11 +16,11 @@ from loadtest.claims.values import (
     TREES,
     Bandwidth,
     Cell,
+    EngineTime,
     Findings,
     Price,
     Reading,
-    Served,
-    Timed,
+    ServingRates,
     apart,
     either,
     median,
@@ -51,7 +51,7 @@ def _at(size: int) -> str:
 # -- in process -------------------------------------------------------------------------------------------------------
 
 
-def _timed(found: Findings, model: str, variant: str, engine: str) -> dict[int, Timed]:
+def _timed(found: Findings, model: str, variant: str, engine: str) -> dict[int, EngineTime]:
     asked = (model, variant, engine)
     return {one.batch_size: one for one in found.speeds if (one.model, one.variant, one.engine) == asked}
 
@@ -90,7 +90,7 @@ def _speed_up(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]
                 yield Cell(model, _at(size), _why_not(found, machine, model, claim.variant, claim.engine, size))
 
 
-def ratio(own: Timed, other: Timed) -> Reading:
+def ratio(own: EngineTime, other: EngineTime) -> Reading:
     """How many times as fast `own` is: from the same turns where they had them."""
     pool = POOL[own.engine]
     if POOL[other.engine] == pool and (other.variant, other.engine) == (BASELINE, PLAIN[pool]) and own.ratios:
@@ -98,11 +98,11 @@ def ratio(own: Timed, other: Timed) -> Reading:
     return apart(other.rounds_s, own.rounds_s)
 
 
-def _rates(one: Timed) -> tuple[float, ...]:
+def _rates(one: EngineTime) -> tuple[float, ...]:
     return tuple(one.batch_size / seconds for seconds in one.rounds_s)
 
 
-def fastest(timed: Iterable[Timed]) -> Timed | None:
+def fastest(timed: Iterable[EngineTime]) -> EngineTime | None:
     """By rows per second."""
     return max(timed, key=lambda one: median(_rates(one)).value or 0.0, default=None)
 
@@ -133,7 +133,7 @@ def _weights_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[
             yield Cell(model, "batch 1", reduce(either, shares), unit="share")
 
 
-def _share_of(one: Timed, bandwidth: Bandwidth) -> Reading:
+def _share_of(one: EngineTime, bandwidth: Bandwidth) -> Reading:
     """By the faster of copy and triad."""
     best = max(bandwidth.copy, bandwidth.triad, key=lambda rounds: median(rounds).value or 0.0 if rounds else 0.0)
     return apart([one.size_bytes / rate for rate in best], one.rounds_s)
@@ -160,7 +160,7 @@ def _price(found: Findings, engine: str) -> Price | None:
     return next((price for price in found.prices if price.device == POOL[engine]), None)
 
 
-def prices_of_million(one: Timed, price: Price) -> tuple[float, ...]:
+def prices_of_million(one: EngineTime, price: Price) -> tuple[float, ...]:
     """What a million rows cost at full load, for each round."""
     return tuple(per_million(price.per_hour, rate) for rate in _rates(one))
 
@@ -215,17 +215,17 @@ def _gpu_hours_saved(claim: Claim, found: Findings, _: Machine) -> Iterable[Cell
         yield Cell(policy, "simulated: cost beside always on", cost, is_judged=False, unit="share")
 
 
-def _of_served(found: Findings, model: str, variant: str, engine: str) -> list[Served]:
+def _of_served(found: Findings, model: str, variant: str, engine: str) -> list[ServingRates]:
     asked = (model, variant, POOL[engine])
     return [one for one in found.served if (one.model, one.variant, one.pool) == asked]
 
 
-def _best_served(runs: list[Served], by: Literal["served", "in_process"] = "served") -> Served | None:
+def _best_served(runs: list[ServingRates], by: Literal["served", "in_process"] = "served") -> ServingRates | None:
     some = [run for run in runs if run.served and getattr(run, by)]
     return max(some, key=lambda run: median(getattr(run, by)).value or 0.0, default=None)
 
 
-def _not_served(found: Findings, machine: Machine, runs: list[Served], engine: str) -> Reading:
+def _not_served(found: Findings, machine: Machine, runs: list[ServingRates], engine: str) -> Reading:
     if engine in GPU_ENGINES and not machine.cards:
         return _absent(NOT_MEASURED_HERE, NO_CARD)
     reasons = [run.reason for run in runs if run.reason]

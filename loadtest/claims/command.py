@@ -17,7 +17,7 @@ from typing import Any
 from loadtest.campaign import ending, new_directory
 from loadtest.claims import cells, judge, page, speeds, values
 from loadtest.claims.claims_file import Claim, Suite, read_suite
-from loadtest.claims.experiments import Experiment, Here, experiments
+from loadtest.claims.experiments import Experiment, SuiteSetup, experiments
 from loadtest.claims.values import Findings, Report, Result
 from loadtest.errors import CampaignFileError, CannotMeasure
 from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
@@ -99,7 +99,9 @@ def _run(options: ClaimsOptions) -> int:
     with ExitStack() as stack, Progress() as progress:
         stack.enter_context(sigterm_as_interrupt())
         nets = options.nets or stack.enter_context(scratch("nets"))
-        here = Here(suite, claims, this_machine(), engines, nets, options.model_repository or default_repository())
+        here = SuiteSetup(
+            suite, claims, this_machine(), engines, nets, options.model_repository or default_repository()
+        )
         try:
             for name, experiment in experiments(here, progress.say):
                 found = found + _tried(name, experiment, progress.say)
@@ -119,7 +121,7 @@ def _run(options: ClaimsOptions) -> int:
 
 
 def _report(
-    options: ClaimsOptions, here: Here, started: datetime, began: Moment, found: Findings, *, is_partial: bool
+    options: ClaimsOptions, here: SuiteSetup, started: datetime, began: Moment, found: Findings, *, is_partial: bool
 ) -> Report:
     now = Moment.now()
     engines = {f"ONNX Runtime ({name})": engine.version for name, engine in here.engines.items() if engine.version}
@@ -141,7 +143,7 @@ def _report(
 
 
 def result(claim: Claim, found: Findings, machine: Machine) -> Result:
-    picked = judge.judged(cells.cells(claim, found, machine), claim.at_least, claim.at_most)
+    judged_cells = judge.judged(cells.cells(claim, found, machine), claim.at_least, claim.at_most)
     return Result(
         name=claim.name,
         number=claim.number,
@@ -151,9 +153,9 @@ def result(claim: Claim, found: Findings, machine: Machine) -> Result:
         note=claim.note,
         experiment=claim.asks_for,
         threshold=claim.threshold,
-        answer=judge.answer(picked),
-        numbers=judge.numbers(picked),
-        cells=picked,
+        answer=judge.answer(judged_cells),
+        numbers=judge.numbers(judged_cells),
+        cells=judged_cells,
     )
 
 

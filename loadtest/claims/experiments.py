@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from loadtest.claims import bandwidth, speeds
 from loadtest.claims.claims_file import Claim, Suite
-from loadtest.claims.values import Findings, Price, Served, Simulated
+from loadtest.claims.values import Findings, Price, ScalingRun, ServingRates
 from loadtest.errors import CannotMeasure
 from loadtest.nets import Net, in_process_rps, request_to, served_rps
 from loadtest.processes import TANDEM, run_command
@@ -48,7 +48,7 @@ _FIT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class SuiteSetup:
     """What there is to measure with. `nets`: the repository of untrained nets, made where they lack; `trained`: that of digits."""
 
     suite: Suite
@@ -64,7 +64,7 @@ class Here:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedCase:
+class ServingCase:
     """`repository`: where the model's variants lie. `is_share`: in process, too."""
 
     model: str
@@ -82,24 +82,27 @@ class ServedCase:
         return f"{self.model} {self.variant} on the {self.pool} pool"
 
 
-def experiments(here: Here, say: Callable[[str], None]) -> Iterator[tuple[str, Experiment]]:
+def experiments(setup: SuiteSetup, say: Callable[[str], None]) -> Iterator[tuple[str, Experiment]]:
     """Those that the claims need, in their order; nets one by one, so that an interruption costs one of them."""
-    numbers = {claim.number for claim in here.claims}
-    settings = here.suite.experiments
+    numbers = {claim.number for claim in setup.claims}
+    settings = setup.suite.experiments
     if "price_gain" in numbers:
-        yield "prices", lambda: Findings(prices=prices(read_prices(None), here.machine))
+        yield "prices", lambda: Findings(prices=prices(read_prices(None), setup.machine))
     if "weights_share" in numbers:
-        yield "bandwidth", lambda: _bandwidths(here, settings["bandwidth"]["rounds"], say)
-    for name in names_of_nets(here.claims):
-        yield f"speeds of {name}", partial(_speeds, here, name, say)
+        yield "bandwidth", lambda: _bandwidths(setup, settings["bandwidth"]["rounds"], say)
+    for name in names_of_nets(setup.claims):
+        yield f"speeds of {name}", partial(_speeds, setup, name, say)
     if "weights_share" in numbers:  # the machine may have been another one meanwhile
-        yield "bandwidth again", lambda: _bandwidths(here, settings["bandwidth"]["rounds"], say, when="after")
+        yield "bandwidth again", lambda: _bandwidths(setup, settings["bandwidth"]["rounds"], say, when="after")
     if "trees_latency" in numbers:
-        yield speeds.TREES_EXPERIMENT, lambda: speeds.measure_trees(here.engines, _timing(settings["trees"], here), say)
-    if policies := sorted({policy for claim in here.claims for policy in claim.policies}):
-        yield "scaling", lambda: measure_scaling(settings["scaling"], here.suite.folder, policies, say)
-    for case in _served_cases(here):
-        yield f"serving {case.title}", partial(_served, here, case, say)
+        yield (
+            speeds.TREES_EXPERIMENT,
+            lambda: speeds.measure_trees(setup.engines, _timing(settings["trees"], setup), say),
+        )
+    if policies := sorted({policy for claim in setup.claims for policy in claim.policies}):
+        yield "scaling", lambda: measure_scaling(settings["scaling"], setup.suite.folder, policies, say)
+    for case in _served_cases(setup):
+        yield f"serving {case.title}", partial(_served, setup, case, say)
 
 
 def names_of_nets(claims: tuple[Claim, ...]) -> list[str]:
@@ -107,36 +110,36 @@ def names_of_nets(claims: tuple[Claim, ...]) -> list[str]:
     return [name for name in speeds.ORDER if name in needed]
 
 
-def _timing(settings: dict[str, Any], here: Here) -> speeds.Timing:
+def _timing(settings: dict[str, Any], setup: SuiteSetup) -> speeds.Timing:
     """Of nets, and of trees, which say less."""
     return speeds.Timing(
         batch_sizes=settings["batch_sizes"],
         seconds=settings["seconds"],
         max_seconds=settings.get("max_seconds", 4 * settings["seconds"] + 5),
-        num_rounds=settings.get("rounds", here.suite.experiments["speeds"]["rounds"]),
-        num_threads=here.num_threads,
+        num_rounds=settings.get("rounds", setup.suite.experiments["speeds"]["rounds"]),
+        num_threads=setup.num_threads,
     )
 
 
-def _speeds(here: Here, name: str, say: Callable[[str], None]) -> Findings:
-    speeds.make([name], here.nets, say)
-    return speeds.measure(name, here.nets, here.engines, _timing(here.suite.experiments["speeds"], here), say)
+def _speeds(setup: SuiteSetup, name: str, say: Callable[[str], None]) -> Findings:
+    speeds.make([name], setup.nets, say)
+    return speeds.measure(name, setup.nets, setup.engines, _timing(setup.suite.experiments["speeds"], setup), say)
 
 
 def _bandwidths(
-    here: Here, num_rounds: int, say: Callable[[str], None], when: Literal["before", "after"] = "before"
+    setup: SuiteSetup, num_rounds: int, say: Callable[[str], None], when: Literal["before", "after"] = "before"
 ) -> Findings:
     say(f"measuring the memory's bandwidth, {when} the nets")
-    found = [bandwidth.cpu(num_rounds, here.num_threads)]
-    if "cuda" in here.engines:
-        found.append(bandwidth.card(here.engines["cuda"], num_rounds))
+    found = [bandwidth.cpu(num_rounds, setup.num_threads)]
+    if "cuda" in setup.engines:
+        found.append(bandwidth.card(setup.engines["cuda"], num_rounds))
     return Findings(bandwidths=tuple(replace(one, when=when) for one in found))
 
 
-def _served_cases(here: Here) -> list[ServedCase]:
+def _served_cases(setup: SuiteSetup) -> list[ServingCase]:
     """Each variant on each pool once; pools without their device are left out, which the cells say."""
     cases: dict[tuple[str, str, str], bool] = {}
-    for claim in here.claims:
+    for claim in setup.claims:
         if claim.experiment == "served":
             sides = [(claim.variant, claim.engine)]
             if claim.number == "served_gain":
@@ -146,28 +149,28 @@ def _served_cases(here: Here) -> list[ServedCase]:
                     key = (model, variant, engine)
                     cases[key] = cases.get(key, False) or claim.number == "served_share"
     return [
-        ServedCase(*key, here.trained if key[0] == "digits" else here.nets, is_share)
+        ServingCase(*key, setup.trained if key[0] == "digits" else setup.nets, is_share)
         for key, is_share in cases.items()
-        if POOL[key[2]] == "cpu" or key[2] in here.engines
+        if POOL[key[2]] == "cpu" or key[2] in setup.engines
     ]
 
 
-def _served(here: Here, case: ServedCase, say: Callable[[str], None]) -> Findings:
+def _served(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) -> Findings:
     """Both sides: the same file and ONNX Runtime; in process one session with all cores (or the card), served as the generated
     configuration says. The client runs on the same cores."""
-    if case.repository == here.nets:
-        speeds.make([case.model], here.nets, say)
+    if case.repository == setup.nets:
+        speeds.make([case.model], setup.nets, say)
     say(f"serving {case.title}")
     try:
-        return Findings(served=tuple(_serve(here, case, say)))
+        return Findings(served=tuple(_serve(setup, case, say)))
     except CannotMeasure as error:
         say(f"serving {case.title}: {error}")
-        return Findings(served=(Served(case.model, case.variant, case.pool, 1, reason=str(error)),))
+        return Findings(served=(ServingRates(case.model, case.variant, case.pool, 1, reason=str(error)),))
 
 
-def _serve(here: Here, case: ServedCase, say: Callable[[str], None]) -> Iterator[Served]:
+def _serve(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) -> Iterator[ServingRates]:
     """Raises CannotMeasure where it should have worked."""
-    settings = here.suite.experiments["served"]
+    settings = setup.suite.experiments["served"]
     name = f"{case.model}-{case.variant}"
     everything = Repository(case.repository).variants() if case.repository.is_dir() else []
     variants = [one for one in everything if one.name == name]
@@ -182,12 +185,12 @@ def _serve(here: Here, case: ServedCase, say: Callable[[str], None]) -> Iterator
                 request, seconds = request_to(net, running.gateway), settings["seconds"]
                 sides = {"served": partial(served_rps, request, running.gateway, seconds, settings["outstanding"])}
                 if case.is_share:
-                    sides["alone"] = partial(_alone_rps, net, here.engines[case.engine], seconds, here.num_threads)
+                    sides["alone"] = partial(_alone_rps, net, setup.engines[case.engine], seconds, setup.num_threads)
                 rates = {
                     side: tuple(rate * size for rate in taken)
                     for side, taken in in_turn(sides, settings["rounds"]).items()
                 }
-                yield Served(case.model, case.variant, case.pool, size, rates["served"], rates.get("alone", ()))
+                yield ServingRates(case.model, case.variant, case.pool, size, rates["served"], rates.get("alone", ()))
 
 
 def _alone_rps(net: Net, engine: EnginePython, seconds: float, num_threads: int) -> float:
@@ -199,7 +202,7 @@ def measure_scaling(
 ) -> Findings:
     """`folder`: of the file, where the scenario's path begins. Raises CannotMeasure."""
     scenario = folder / settings["scenario"]
-    found: list[Simulated] = []
+    found: list[ScalingRun] = []
     for seed in settings["seeds"]:
         say(f"simulating {scenario.stem}, seed {seed}")
         command = [*TANDEM, "simulate", str(scenario.resolve()), "--arrivals", "bursts", "--json"]
@@ -208,17 +211,17 @@ def measure_scaling(
             command += [f"--{name}", f"{settings[option]:g}"]
         for policy in (*policies, ALWAYS):
             command += ["--policy", policy]
-        said = run_command([*command, "--seed", str(seed)], f"{scenario.name} could not be simulated", LIMIT_S)
-        found += compared(json.loads(said), seed)
+        output = run_command([*command, "--seed", str(seed)], f"{scenario.name} could not be simulated", LIMIT_S)
+        found += compared(json.loads(output), seed)
     return Findings(simulated=tuple(found))
 
 
-def compared(printed: dict[str, Any], seed: int) -> list[Simulated]:
+def compared(printed: dict[str, Any], seed: int) -> list[ScalingRun]:
     """Each policy beside the one that is always on. `printed`: what `tandem simulate --json` prints."""
     by_name = {outcome["policy"]: outcome for outcome in printed["policies"]}
     always = by_name.pop(ALWAYS)
     return [
-        Simulated(
+        ScalingRun(
             policy=name,
             seed=seed,
             gpu_hours=outcome["gpu_hours"],

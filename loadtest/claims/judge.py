@@ -43,13 +43,13 @@ def judged(cells: Sequence[Cell], at_least: float | None, at_most: float | None)
 
 def answer(cells: Sequence[Cell]) -> str:
     """Of cells that have their sides. What is not judged, or has too few rounds for an interval, has no part in it."""
-    asked = [cell for cell in cells if cell.is_judged]
-    found = [cell for cell in asked if cell.side is not None]
+    judged_cells = [cell for cell in cells if cell.is_judged]
+    found = [cell for cell in judged_cells if cell.side is not None]
     sides = {cell.side for cell in found if cell.reading.low is not None and cell.reading.high is not None}
     if found and not sides:
         return INCONCLUSIVE
     if not sides:
-        ran_elsewhere = any(cell.reading.absent == NOT_MEASURED_HERE for cell in asked)
+        ran_elsewhere = any(cell.reading.absent == NOT_MEASURED_HERE for cell in judged_cells)
         return NOT_MEASURED_HERE if ran_elsewhere else NOT_RUN
     if {"holds", "fails"} <= sides:
         return DEPENDS
@@ -60,10 +60,10 @@ def answer(cells: Sequence[Cell]) -> str:
 
 def numbers(cells: Sequence[Cell]) -> str:
     """In words: what was found, on which side, and what is missing."""
-    asked = [cell for cell in cells if cell.is_judged]
-    found = [cell for cell in asked if cell.reading.value is not None]
+    judged_cells = [cell for cell in cells if cell.is_judged]
+    found = [cell for cell in judged_cells if cell.reading.value is not None]
     if not found:
-        reasons = dict.fromkeys(cell.reading.reason for cell in asked if cell.reading.reason)
+        reasons = dict.fromkeys(cell.reading.reason for cell in judged_cells if cell.reading.reason)
         return "; ".join(reasons) or "nothing was asked for"
     unit = found[0].unit
     parts = [_range([cell.reading.value for cell in found if cell.reading.value is not None], unit)]
@@ -76,7 +76,7 @@ def numbers(cells: Sequence[Cell]) -> str:
         parts.append(_where(found))
     else:
         parts += [f"{words} {len(found)}" for side, words in alone.items() if here[side]]
-    missing = len(asked) - len(found)
+    missing = len(judged_cells) - len(found)
     if missing:
         parts.append(f"{missing} not measured")
     return "; ".join(parts)

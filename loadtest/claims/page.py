@@ -21,10 +21,10 @@ from loadtest.claims.values import (
     TREES,
     Bandwidth,
     Cell,
+    EngineTime,
     Reading,
     Report,
     Result,
-    Timed,
     median,
     paired,
 )
@@ -153,7 +153,7 @@ def _speeds(report: Report) -> Table:
     return Table("Speed by batch size", ("Net and variant", "Engine", *map(str, sizes)), rows, lead)
 
 
-def _timed(one: Timed | None) -> str:
+def _timed(one: EngineTime | None) -> str:
     if one is None:
         return "–"
     rate = median([one.batch_size / seconds for seconds in one.rounds_s]).value

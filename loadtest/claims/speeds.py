@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.claims.values import TREES, Findings, LeftOut, Timed
+from loadtest.claims.values import TREES, EngineTime, Findings, Omission
 from loadtest.processes import run_command
 from serving.decisions.engines import BASELINE, PLAIN, POOL, EnginePython
 from serving.export.scratch import scratch
@@ -115,28 +115,28 @@ def _step(say: Say, name: str, what: str, _: str, done: int, total: int) -> None
         say(f"{name}: timing {what}, round {done + 1} of {total}")
 
 
-def findings(name: str, entrants: Sequence[Entrant], results: Results, asked: Sequence[int]) -> Findings:
+def findings(name: str, entrants: Sequence[Entrant], results: Results, batch_sizes: Sequence[int]) -> Findings:
     """What a contest found, as values."""
     speeds = tuple(timed(name, entrant, results, size) for entrant in entrants for size in sorted(results.times))
-    left_out = [LeftOut(name, *key, None, reason) for key, reason in results.left_out.items()]
+    left_out = [Omission(name, *key, None, reason) for key, reason in results.left_out.items()]
     plain = PLAIN[POOL[entrants[0].engine]]
-    for size in asked:
+    for size in batch_sizes:
         if size not in results.times:
-            words = [told for told in results.warnings if told.startswith(f"batch {size} ")]
+            words = [warning for warning in results.warnings if warning.startswith(f"batch {size} ")]
             reason = words[0] if words else f"batch {size} was not timed: no round was finished in time"
-            left_out.append(LeftOut(name, BASELINE, plain, size, reason))
-    warnings = tuple(f"{name}: {told}" for told in results.warnings)
+            left_out.append(Omission(name, BASELINE, plain, size, reason))
+    warnings = tuple(f"{name}: {warning}" for warning in results.warnings)
     return Findings(speeds=tuple(one for one in speeds if one), left_out=tuple(left_out), warnings=warnings)
 
 
-def timed(name: str, entrant: Entrant, results: Results, size: int) -> Timed | None:
+def timed(name: str, entrant: Entrant, results: Results, size: int) -> EngineTime | None:
     """None where it did not run."""
     rounds = [one[entrant.key] for one in results.times[size] if len(one.get(entrant.key, ()))]
     if not rounds:
         return None
     baseline = (BASELINE, PLAIN[POOL[entrant.engine]])
     pairs = [one for one in results.times[size] if {baseline, entrant.key} <= one.keys() and len(one[entrant.key])]
-    return Timed(
+    return EngineTime(
         model=name,
         variant=entrant.variant,
         engine=entrant.engine,
@@ -149,10 +149,10 @@ def timed(name: str, entrant: Entrant, results: Results, size: int) -> Timed | N
     )
 
 
-def _too_large(name: str, sizes: Sequence[int], largest: int) -> Iterator[LeftOut]:
+def _too_large(name: str, sizes: Sequence[int], largest: int) -> Iterator[Omission]:
     for size in sizes:
         if size > largest:
-            yield LeftOut(
+            yield Omission(
                 name, BASELINE, "cpu", size, f"batch {size} was not timed: the net takes {largest} rows at most"
             )
 

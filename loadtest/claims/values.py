@@ -95,7 +95,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class EngineTime:
     """One variant of a model on one engine at one batch size, in process: seconds per batch, a median for each round of new sessions.
 
     `ratios`: FP32's time on the same device's plain engine over this one's, for each round the median of pairs from the same turns; empty
@@ -112,7 +112,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Omission:
     """`batch_size` None: all of them."""
 
     model: str
@@ -136,7 +136,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class ScalingRun:
     """One run of the simulator, beside the policy that keeps GPUs for the peak always on. Not measured: computed."""
 
     policy: str
@@ -150,7 +150,7 @@ class Simulated:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServingRates:
     """Rows per second through gateway and Triton, and in process in the same rounds (empty: not asked for)."""
 
     model: str
@@ -178,11 +178,11 @@ class Price:
 class Findings:
     """All that was measured. `not_run`: experiment -> why it was not."""
 
-    speeds: tuple[Timed, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    speeds: tuple[EngineTime, ...] = ()
+    left_out: tuple[Omission, ...] = ()
     bandwidths: tuple[Bandwidth, ...] = ()
-    simulated: tuple[Simulated, ...] = ()
-    served: tuple[Served, ...] = ()
+    simulated: tuple[ScalingRun, ...] = ()
+    served: tuple[ServingRates, ...] = ()
     prices: tuple[Price, ...] = ()
     not_run: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

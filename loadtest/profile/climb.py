@@ -13,13 +13,13 @@ from pathlib import Path
 
 from loadtest.errors import CannotMeasure
 from loadtest.profile.ladder import (
-    InProcess,
+    EngineRung,
+    RungClient,
     Step,
-    Way,
-    asked,
+    ask_worker,
     grpc_channel,
     in_turns,
-    opened,
+    open_session,
     over_grpc,
     over_http,
     times_reader,
@@ -43,7 +43,7 @@ MOST_BYTES = LimitSettings().max_body_bytes  # what a gateway takes where nobody
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class LadderSetup:
     """What a ladder stands on. `aside` takes what a reader of the profile must know too."""
 
     options: ProfileOptions
@@ -54,14 +54,14 @@ class Ground:
     aside: Callable[[str], None]
 
 
-def climb(servers: Sequence[Server], ground: Ground) -> dict[str, str]:
+def climb(servers: Sequence[Server], ground: LadderSetup) -> dict[str, str]:
     """Fills the servers' steps; returns versions of the engines that ran in process. Raises CannotMeasure."""
     pace, said = ground.options.pace, {}
     with ExitStack() as closing:
         engines = set() if ground.options.emulate else {server.running.engine for server in servers}
         workers = {engine: closing.enter_context(_worker(engine)) for engine in sorted(engines)}
         for engine, worker in workers.items():
-            said[f"onnxruntime ({engine})"] = str(asked(worker, "hello")["onnxruntime"])
+            said[f"onnxruntime ({engine})"] = str(ask_worker(worker, "hello")["onnxruntime"])
         for server in servers:
             for size in ground.options.batch_sizes:
                 server.steps += _over_the_net(server, size, ground, closing)
@@ -79,23 +79,23 @@ def climb(servers: Sequence[Server], ground: Ground) -> dict[str, str]:
         )
     for server in servers:
         for size in ground.options.batch_sizes:
-            ground.say(_told(server, size))
+            ground.say(_summary(server, size))
     return said
 
 
-def _told(server: Server, size: int) -> str:
+def _summary(server: Server, size: int) -> str:
     direct, whole = server.median_s("in_process", size), server.median_s("gateway_binary", size)
     inside = "" if direct is None else f"in process {milliseconds(direct)} ms, "
     through = "not measured" if whole is None else f"{milliseconds(whole)} ms"
     return f"{server.profile().label}, batch {size}: {inside}through the gateway {through}"
 
 
-def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack) -> list[Step]:
+def _over_the_net(server: Server, size: int, ground: LadderSetup, closing: ExitStack) -> list[Step]:
     served, model, name = ground.served, ground.options.model, server.variant.name
     channel = grpc_channel(served.grpc)
     closing.callback(channel.close)
     pins = {"Tandem-Variant": server.variant.record.variant, "Tandem-Pool": ground.options.pool}
-    ways: list[Way] = [over_grpc(channel, name, ground.sent.signature, ground.sent.batch(size))]
+    ways: list[RungClient] = [over_grpc(channel, name, ground.sent.signature, ground.sent.batch(size))]
     rungs: tuple[tuple[str, Rung, Rung], ...] = (
         ("binary", "triton_http_binary", "gateway_binary"),
         ("json", "triton_http_json", "gateway_json"),
@@ -121,13 +121,13 @@ def _over_the_net(server: Server, size: int, ground: Ground, closing: ExitStack)
     return [Step(name, size, way, counts) for way in ways]
 
 
-def _alone(server: Server, size: int, ground: Ground, worker: WorkerProcess) -> list[Step]:
+def _alone(server: Server, size: int, ground: LadderSetup, worker: WorkerProcess) -> list[Step]:
     """The engine in a process of its own; nothing where it does not run there, which is told."""
     running, variant = server.running, server.variant
     session = f"{variant.name} {size}"
     file = write_rows(ground.folder / f"rows-{size}.npz", ground.sent.batch(size))
     try:
-        opened(
+        open_session(
             worker,
             session,
             variant.model_path,
@@ -140,7 +140,7 @@ def _alone(server: Server, size: int, ground: Ground, worker: WorkerProcess) -> 
     except CannotMeasure as error:
         ground.aside(f"{variant.name} is not measured in process: {error}")
         return []
-    return [Step(variant.name, size, InProcess(worker, session, size), None)]
+    return [Step(variant.name, size, EngineRung(worker, session, size), None)]
 
 
 @contextmanager

@@ -26,7 +26,7 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)
-class Watched:
+class StartWatch:
     """When a server was first seen at each stage, in seconds since its start."""
 
     url: str
@@ -52,7 +52,7 @@ def start_once(repository: Path, name: str, body: Body, options: Sequence[str], 
     http, grpc, metrics = free_ports(3)
     command = [*TANDEM, "triton", *options, "--model-repository", str(repository), "--no-measure"]
     command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
-    watched = Watched(f"http://127.0.0.1:{http}", name, time.monotonic())
+    watched = StartWatch(f"http://127.0.0.1:{http}", name, time.monotonic())
     with running([*command, "--exit-timeout-s", "2"], log, watched.look, START_TIMEOUT_S):
         assert watched.live_s is not None
         assert watched.ready_s is not None

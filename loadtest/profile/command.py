@@ -37,7 +37,7 @@ def run(options: ProfileOptions) -> int:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
     except OSError as error:  # no room for what is measured with
-        print(f"tandem: {_said(error)}; nothing was written", file=sys.stderr)
+        print(f"tandem: {_cannot_write(error)}; nothing was written", file=sys.stderr)
         return 3
     if profile is None:
         print("tandem: interrupted before anything was measured; nothing was written", file=sys.stderr)
@@ -47,7 +47,7 @@ def run(options: ProfileOptions) -> int:
         write_profile(path, profile)
     except OSError as error:
         print(json.dumps(asdict(profile), indent=1, ensure_ascii=False))
-        print(f"tandem: {_said(error)}; the profile is printed instead", file=sys.stderr)
+        print(f"tandem: {_cannot_write(error)}; the profile is printed instead", file=sys.stderr)
         return 3
     if options.as_json:
         print(json.dumps(asdict(profile), indent=1, ensure_ascii=False))
@@ -74,7 +74,7 @@ def _default_folder() -> Path:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise UserError(f"{_said(error)}; name a file with --output") from None
+        raise UserError(f"{_cannot_write(error)}; name a file with --output") from None
     return folder
 
 
@@ -83,5 +83,5 @@ def _name(profile: Profile) -> str:
     return f"profile-{profile.model}-{stamp}.json"
 
 
-def _said(error: OSError) -> str:
+def _cannot_write(error: OSError) -> str:
     return f"{error.filename or 'a file'} cannot be written: {error.strerror or error}"

@@ -78,7 +78,7 @@ GRPC_METHOD = "/inference.GRPCInferenceService/ModelInfer"
 NO_LIMIT = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
-class Way(Protocol):
+class RungClient(Protocol):
     """One rung for one variant and batch size. `num_bytes` of a request, None in process."""
 
     @property
@@ -93,7 +93,7 @@ class Way(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
+class NetworkRung:
     """A rung where this process is the client."""
 
     rung: Rung
@@ -109,7 +109,7 @@ class Calling:
             raise CannotMeasure(f"{self.rung}: a request failed: {error}") from None
 
 
-def over_http(rung: Rung, url: str, name: str, body: Body, pins: dict[str, str]) -> tuple[Calling, Connection]:
+def over_http(rung: Rung, url: str, name: str, body: Body, pins: dict[str, str]) -> tuple[NetworkRung, Connection]:
     """The connection is the caller's to close."""
     connection = Connection(url, ANSWER_TIMEOUT_S)
     request = request_bytes("POST", url, f"/v2/models/{name}/infer", {**body.headers, **pins}, body.data)
@@ -120,10 +120,10 @@ def over_http(rung: Rung, url: str, name: str, body: Body, pins: dict[str, str])
             said = answer.body[:200].decode("utf-8", "replace")
             raise OSError(f"{url} answered {answer.status}: {said}")
 
-    return Calling(rung, len(body.data), ask), connection
+    return NetworkRung(rung, len(body.data), ask), connection
 
 
-def over_grpc(channel: grpc.Channel, name: str, model: Signature, batch: Arrays) -> Calling:
+def over_grpc(channel: grpc.Channel, name: str, model: Signature, batch: Arrays) -> NetworkRung:
     body = encode_binary(model, batch, ())
     assert body.header_length is not None
     request = service_pb2.ModelInferRequest(model_name=name)
@@ -141,14 +141,14 @@ def over_grpc(channel: grpc.Channel, name: str, model: Signature, batch: Arrays)
     def ask() -> None:
         call(message, timeout=ANSWER_TIMEOUT_S)
 
-    return Calling("triton_grpc", len(message), ask)
+    return NetworkRung("triton_grpc", len(message), ask)
 
 
 def grpc_channel(authority: str) -> grpc.Channel:
     return grpc.insecure_channel(authority, NO_LIMIT)
 
 
-class InProcess:
+class EngineRung:
     """The engine alone, in the Python that Triton's own runs in. Raises CannotMeasure."""
 
     rung: Rung = "in_process"
@@ -166,21 +166,21 @@ class InProcess:
         return [float(one) for one in found]
 
     def _ask(self, do: str, **how: Any) -> dict[str, Any]:
-        return asked(self._worker, do, **how)
+        return ask_worker(self._worker, do, **how)
 
 
-def asked(worker: WorkerProcess, do: str, **how: Any) -> dict[str, Any]:
+def ask_worker(worker: WorkerProcess, do: str, **how: Any) -> dict[str, Any]:
     try:
         return worker.ask(ANSWER_TIMEOUT_S * 2, do, **how)
     except (WorkerLost, WorkerRefused) as failure:
         raise CannotMeasure(f"the engine did not run in process: {failure}") from None
 
 
-def opened(
+def open_session(
     worker: WorkerProcess, name: str, file: Path, inputs: Path, *, engine: str, precision: str, **how: Any
 ) -> None:
     """Opens a file as a session of the worker under this name. Raises CannotMeasure."""
-    asked(worker, "open", name=name, file=str(file), engine=engine, precision=precision, inputs=str(inputs), **how)
+    ask_worker(worker, "open", name=name, file=str(file), engine=engine, precision=precision, inputs=str(inputs), **how)
 
 
 def write_rows(file: Path, rows: Arrays) -> Path:
@@ -196,7 +196,7 @@ class Step:
 
     server: str
     batch_size: int
-    way: Way
+    way: RungClient
     count: Callable[[], TritonTimes] | None
     rounds: list[list[float]] = field(default_factory=list)
     counted: TritonTimes = field(default_factory=TritonTimes)

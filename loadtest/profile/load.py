@@ -115,7 +115,7 @@ def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: s
         num_scheduled=_num_due(load, rate_rps, planned.seed),
         evidence=evidence(Scrape(), Scrape(), readings, measured_window(file, load.warmup_s, load.end_s)),
     )
-    return seen(record, load, aim, read_rows(file) if file.exists() else [], is_real_time(file))
+    return judge_run(record, load, aim, read_rows(file) if file.exists() else [], is_real_time(file))
 
 
 def tritons(aim: Aim, when: str, rate_rps: float) -> set[tuple[int, int]]:
@@ -146,7 +146,7 @@ def _num_due(load: Load, rate_rps: float, seed: int) -> int:
     return sum(1 for at in schedule(load.at(rate_rps), load.end_s, seed) if at >= load.warmup_s)
 
 
-def seen(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual: bool | None = None) -> LoadRun:
+def judge_run(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual: bool | None = None) -> LoadRun:
     """Pure. `is_punctual`: whether the generator went before all other work.
 
     A run without one good answer is no fault of its own, if all that was due went out: the server missed.
@@ -244,19 +244,19 @@ def max_rate(
         return MaxRate(aim.objective_s, aim.batch_size, 0.0, None, None)
 
     def run(rate_rps: float) -> search.RunOutcome:
-        seen = open_run(aim, rate_rps, len(load), progress, f"{title}: {number(rate_rps)}/s")
-        load.append(seen.point)
-        say(f"{title}: {number(rate_rps)}/s: {_told(seen)}")
-        return outcome(seen.point)
+        run = open_run(aim, rate_rps, len(load), progress, f"{title}: {number(rate_rps)}/s")
+        load.append(run.point)
+        say(f"{title}: {number(rate_rps)}/s: {_outcome_text(run)}")
+        return outcome(run.point)
 
     found = search.find(search_plan(alone_s, pace), run)
-    told = searched(found.estimates, pace.precision_ratio)
+    interval = searched(found.estimates, pace.precision_ratio)
     return MaxRate(
         objective_s=aim.objective_s,
         batch_size=aim.batch_size,
         rate_rps=found.rate_rps,
-        low_rps=told.low if told else None,
-        high_rps=told.high if told else None,
+        low_rps=interval.low if interval else None,
+        high_rps=interval.high if interval else None,
         runs=found.estimates,
         is_bounded_by_generator=found.is_bounded_by_generator,
     )
@@ -268,9 +268,9 @@ def outcome(point: LoadPoint) -> search.RunOutcome:
     return "met" if point.is_met else "missed"
 
 
-def _told(seen: LoadRun) -> str:
-    point = seen.point
+def _outcome_text(run: LoadRun) -> str:
+    point = run.point
     if point.void:
         return f"void: {point.void}"
-    why = f"; {seen.growing}" if seen.growing else ""
+    why = f"; {run.growing}" if run.growing else ""
     return f"{outcome(point)} ({point.num_late_or_lost:,} of {point.num_due:,} late or lost{why})"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment
-from loadtest.profile.climb import Ground, climb
+from loadtest.profile.climb import LadderSetup, climb
 from loadtest.profile.cold_start import start_often
 from loadtest.profile.load import Aim, default_objective_s, inputs_file, max_rate
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
@@ -133,7 +133,7 @@ class Study:
             if not here:
                 raise CannotMeasure(f"nothing of {self.options.model} is served here: {'; '.join(self.asides)}")
             self.servers += here
-            ground = Ground(self.options, self.sent, served, folder, self.say, self._aside)
+            ground = LadderSetup(self.options, self.sent, served, folder, self.say, self._aside)
             self.versions |= climb(here, ground)
             if self.options.has_search:
                 self._search(here, served, folder)

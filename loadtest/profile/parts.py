@@ -17,7 +17,7 @@ PartName = Literal["compute", "queue", "transfer", "json", "gateway"]
 MIN_QUEUE_RATIO = 0.05  # of a request: a smaller wait is told as part of the transfer (a guess: what a bar can show)
 
 
-class Laddered(Protocol):
+class HasLadder(Protocol):
     """A server whose ladder was measured: of a profile, or of a report."""
 
     @property
@@ -60,7 +60,7 @@ class Split:
         return any(part.is_noise for part in self.parts if part.name == name)
 
 
-def batch_sizes(server: Laddered) -> list[int]:
+def batch_sizes(server: HasLadder) -> list[int]:
     return sorted({timing.batch_size for timing in server.ladder})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.profile.options import ProfileOptions
-from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, overlap, split
+from loadtest.profile.parts import HasLadder, PartName, Split, batch_sizes, overlap, split
 from loadtest.report.summaries import milliseconds, number
 from serving.decisions.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile, Timing
 from serving.documents.tables import columns
@@ -24,7 +24,7 @@ DELAY_S = 0.0005  # a shorter wait is Triton's own handing over (0.04 to 0.09 ms
 MOST, MUCH = 0.5, 0.1  # of a request: what is worth a sentence of advice
 
 
-def where_time_goes(server: Laddered, batch_size: int) -> list[str]:
+def where_time_goes(server: HasLadder, batch_size: int) -> list[str]:
     """Empty where the ladder cannot tell."""
     found = split(server.ladder, batch_size)
     if found is None:
@@ -52,7 +52,7 @@ def _way(found: Split) -> str:
     return words.get(found.top.rung, "")
 
 
-def _advice(server: Laddered, found: Split) -> list[str]:
+def _advice(server: HasLadder, found: Split) -> list[str]:
     said = []
     size = found.batch_size
     if found.ratio("compute") < MOST:
@@ -67,7 +67,7 @@ def _advice(server: Laddered, found: Split) -> list[str]:
     return said
 
 
-def _per_row(server: Laddered, size: int) -> str:
+def _per_row(server: HasLadder, size: int) -> str:
     """What a larger batch makes of a row's time, where one was measured and helps."""
     one, many = _total(server, size), None
     for larger in batch_sizes(server):
@@ -78,7 +78,7 @@ def _per_row(server: Laddered, size: int) -> str:
     return f"; {many[0]} rows together take {ms(many[1])}, which is {ms(many[1] / many[0])} a row instead of {ms(one / size)}"
 
 
-def why_slower(gpu: Laddered, cpu: Laddered, batch_size: int) -> list[str]:
+def why_slower(gpu: HasLadder, cpu: HasLadder, batch_size: int) -> list[str]:
     """Of two servers at the same number of rows: which is slower, where its time goes, and what would turn it round."""
     ours, theirs = split(gpu.ladder, batch_size), split(cpu.ladder, batch_size)
     if ours is None or theirs is None or ours.top.rung != theirs.top.rung:
@@ -128,7 +128,7 @@ def _around(ours: Split, theirs: Split) -> str:
     )
 
 
-def _turning_point(gpu: Laddered, cpu: Laddered, batch_size: int) -> str:
+def _turning_point(gpu: HasLadder, cpu: HasLadder, batch_size: int) -> str:
     both = sorted(set(batch_sizes(gpu)) & set(batch_sizes(cpu)))
     larger = [size for size in both if size > batch_size]
     for size in larger:
@@ -140,7 +140,7 @@ def _turning_point(gpu: Laddered, cpu: Laddered, batch_size: int) -> str:
     return "Larger batches, which might make it faster, were not measured on both."
 
 
-def _total(server: Laddered, size: int) -> float | None:
+def _total(server: HasLadder, size: int) -> float | None:
     found = split(server.ladder, size)
     return None if found is None else found.total_s
 
@@ -208,7 +208,7 @@ def notes(
         )
     if options.is_quick:
         said.append("Quick: short runs and one estimate of each rate, for a first impression.")
-    said += [f"{opened(aside).rstrip('.')}." for aside in dict.fromkeys(asides)]
+    said += [f"{capitalised(aside).rstrip('.')}." for aside in dict.fromkeys(asides)]
     return " ".join(said)
 
 
@@ -223,7 +223,7 @@ def priority(priorities: Sequence[bool]) -> str:
     )
 
 
-def opened(sentence: str) -> str:
+def capitalised(sentence: str) -> str:
     """With a capital, unless it begins with the name of a variant."""
     is_word = sentence.partition(" ")[0].isalpha()
     return f"{sentence[:1].upper()}{sentence[1:]}" if is_word else sentence

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadtest.profile.parts import Laddered, PartName, Split, batch_sizes, split
+from loadtest.profile.parts import HasLadder, PartName, Split, batch_sizes, split
 from loadtest.profile.wording import ms, rows
 from loadtest.report.summaries import milliseconds
 from loadtest.verdict.amounts import money, rate
@@ -196,7 +196,7 @@ def _tornado(bars: Sequence[tuple[str, float, float]], break_even_rps: float, wi
 # -- where the time goes -----------------------------------------------------------------------------------------------
 
 
-def ladder(servers: Sequence[Laddered]) -> Figure | None:
+def ladder(servers: Sequence[HasLadder]) -> Figure | None:
     """Stacked bars of each server and batch size; None where no ladder can be split."""
     bars = [
         (server.label, found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadtest.profile.wording import opened
+from loadtest.profile.wording import capitalised
 from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.amounts import card, day, money, rate, times
 from loadtest.verdict.report import Check, Source
@@ -293,4 +293,4 @@ def caveats(plan: Plan, sources: Sequence[Source], check: Check | None) -> tuple
         said.append(
             f"In the check the load generator ran on the same cores as the server and took its share of them{how}."
         )
-    return tuple(dict.fromkeys(opened(one) for one in said))
+    return tuple(dict.fromkeys(capitalised(one) for one in said))

@@ -56,8 +56,8 @@ class Asides:
     num_too_busy: dict[str, int] = field(default_factory=dict)  # of a pool of a part: lines of its log
 
     def line(self) -> str:
-        told = ", ".join(f"{where} {count}" for where, count in self.num_too_busy.items())
-        return f"answers later than their curve, by lines of Triton's log (one in 10 s at most): {told or 'none'}"
+        counts = ", ".join(f"{where} {count}" for where, count in self.num_too_busy.items())
+        return f"answers later than their curve, by lines of Triton's log (one in 10 s at most): {counts or 'none'}"
 
 
 def prove(parts: Sequence[str], asides: Asides) -> Iterator[Verdict]:

@@ -30,7 +30,7 @@ END_S = 2.0  # of the load, over which the share at the end is taken
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Moments:
     """Of one clock. `seen_s`: the gateway saw it answer; `ready_s`: it may have requests; `end_s`: the load ended."""
 
     seen_s: float
@@ -38,7 +38,7 @@ class Times:
     end_s: float
 
 
-def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Times, objective_s: float) -> list[Verdict]:
+def verdicts(name: str, shots: Sequence[Shot], gpu: str, times: Moments, objective_s: float) -> list[Verdict]:
     errors = [shot for shot in shots if not shot.is_answered]
     answers = [shot for shot in shots if shot.is_answered]
     warming = [s for s in answers if s.ended_s < times.ready_s]
@@ -93,5 +93,5 @@ def _handover(folder: Path, seed: int) -> list[Verdict]:
             running.enter_context(triton(GPU, folder / "gpu", port))
             seen_s = wait_until(lambda: state(here, GPU) not in ("cold", "waking"), "the GPU pool answers")
             ready_s = wait_until(lambda: state(here, GPU) == "ready", "the GPU pool is warm")
-        times = Times(seen_s, ready_s, load.began_s + LOAD_S)
+        times = Moments(seen_s, ready_s, load.began_s + LOAD_S)
         return verdicts("GPU pool cold at start", on_time(load, DEADLINE_S), GPU.name, times, DEADLINE_S)

@@ -29,7 +29,7 @@ class RoutedRequest:
     pool: str
 
 
-def observed(sent: Sequence[RoutedRequest], many: str) -> float | None:
+def crossover_point(sent: Sequence[RoutedRequest], many: str) -> float | None:
     """The point that parts best the requests that went to the pool for few rows from those that went to `many`.
 
     None: there is none, because all went to the same one.
@@ -47,7 +47,7 @@ def num_stray(sent: Sequence[RoutedRequest], many: str, point: float) -> int:
 
 
 def verdicts(name: str, sent: Sequence[RoutedRequest], many: str, planted: float) -> list[Verdict]:
-    found = observed(sent, many)
+    found = crossover_point(sent, many)
     if found is None:
         return [Verdict(f"{name}: distance", None, OFF, "all went to one pool")]
     stray = num_stray(sent, many, found)

@@ -32,7 +32,7 @@ NUM_ATTEMPTS = 3  # at each trial
 T = TypeVar("T")
 
 
-class Lagged(CannotMeasure):
+class GeneratorLag(CannotMeasure):
     """The load generator was late, so that the trial is void."""
 
 
@@ -40,7 +40,7 @@ def on_time(load: Load, deadline_s: float) -> list[Shot]:
     """What was seen, if it was fired when it was due. Raises Lagged."""
     lag_s, is_void = lag(load.shots, deadline_s)
     if is_void:
-        raise Lagged(
+        raise GeneratorLag(
             f"the load generator lagged by {lag_s * 1000:.0f} ms at p99, more than {MAX_LAG_RATIO:.0%} of the deadline: "
             "leave the machine more time"
         )
@@ -52,7 +52,7 @@ def attempts(once: Callable[[int], T]) -> T:
     for number in range(NUM_ATTEMPTS - 1):
         try:
             return once(number)
-        except Lagged as error:
+        except GeneratorLag as error:
             print(f"a trial is void: {error}", file=sys.stderr)
     return once(NUM_ATTEMPTS - 1)
 

@@ -175,10 +175,10 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
         wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
         capacity_rps = capacity([here], [CHEAP, DEAR])
         yield capacity_verdict("one gateway, two pools", capacity_rps, CHEAP.rate_rps + DEAR.rate_rps)
-        said = f"{capacity_rps:.0f} in a closed loop ({CHEAP.rate_rps + DEAR.rate_rps:.0f} by the curves)"
+        capacity_text = f"{capacity_rps:.0f} in a closed loop ({CHEAP.rate_rps + DEAR.rate_rps:.0f} by the curves)"
         request = hurried(here, digits(), DEADLINE_S)
         trials = [trial([request], 3 * capacity_rps, capacity_rps, seed) for seed in range(NUM_TRIALS)]
-        yield from overload_verdicts("3 × overload, one gateway, two pools", trials, said)
+        yield from overload_verdicts("3 × overload, one gateway, two pools", trials, capacity_text)
         bulk = hurried(here, digits(BULK_ROWS), BULK_DEADLINE_S)
         yield promises.verdict(
             f"Retry-After-Ms, {BULK_ROWS} rows among their like: off by",
@@ -198,7 +198,7 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
         wait_until(lambda: all(serves(here, SHARED) for here in both), "the pool is seen by both gateways")
         capacity_rps = capacity(both, [SHARED])
         yield capacity_verdict("two gateways, one pool", capacity_rps, SHARED.rate_rps)
-        said = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
+        capacity_text = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
         requests = [hurried(here, digits(), DEADLINE_S) for here in both]
         trials, waits = [], []
         for seed in range(NUM_TRIALS):
@@ -206,7 +206,7 @@ def two_gateways(folder: Path) -> Iterator[Verdict]:
             trials.append(trial(requests, 2 * capacity_rps, capacity_rps, seed))
             waits.append(shared.spent().since(before).waited_ratio(SHARED))
         name = "2 × overload, two gateways, one pool"
-        yield from overload_verdicts(name, trials, said)
+        yield from overload_verdicts(name, trials, capacity_text)
         note = f"worst trial {max(waits):.2f}; by Triton's own statistics"
         yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
         backlogs = [hurried(here, digits(), BACKLOG_S, Tandem_Priority="2") for here in both]

@@ -48,10 +48,10 @@ def promise(probes: Sequence[Shot]) -> Promise | None:
     """
     if not probes or not probes[0].is_refused or probes[0].retry_after_ms is None:
         return None
-    told_s = probes[0].ended_s
+    refused_s = probes[0].ended_s
     for before, probe in pairwise(probes):
         if not probe.is_refused:
-            return Promise(probes[0].retry_after_ms / 1000, probe.sent_s - told_s, probe.sent_s - before.sent_s)
+            return Promise(probes[0].retry_after_ms / 1000, probe.sent_s - refused_s, probe.sent_s - before.sent_s)
     return None
 
 
@@ -64,9 +64,9 @@ def enough(trials: Iterable[Sequence[Shot]], num_wanted: int) -> list[Promise | 
     num_trials = 0
     for probes in trials:
         num_trials += 1
-        seen = promise(probes)
-        if probes and probes[0].is_refused and not (seen and seen.is_blurred):
-            kept.append(seen)
+        one = promise(probes)
+        if probes and probes[0].is_refused and not (one and one.is_blurred):
+            kept.append(one)
         if len(kept) == num_wanted:
             return kept
     raise CannotMeasure(
@@ -76,10 +76,10 @@ def enough(trials: Iterable[Sequence[Shot]], num_wanted: int) -> list[Promise | 
 
 def verdict(name: str, promises: Sequence[Promise | None]) -> Verdict:
     """The median is judged. One that says nothing counts as entirely wrong."""
-    offs = [1.0 if seen is None else seen.off_ratio for seen in promises]
-    known = [seen for seen in promises if seen is not None]
+    offs = [1.0 if one is None else one.off_ratio for one in promises]
+    known = [one for one in promises if one is not None]
     if not known:
         return Verdict(name, None, OFF, "no trial had a promise and an opening")
-    told, real = (median(seen.promised_s for seen in known), median(seen.opened_s for seen in known))
-    note = f"worst of {len(offs)}: {max(offs):.2f}; promised {told * 1000:.0f} ms, opened after {real * 1000:.0f} ms, medians"
+    promised_s, opened_s = (median(one.promised_s for one in known), median(one.opened_s for one in known))
+    note = f"worst of {len(offs)}: {max(offs):.2f}; promised {promised_s * 1000:.0f} ms, opened after {opened_s * 1000:.0f} ms, medians"
     return Verdict(name, median(offs), OFF, note)

@@ -72,7 +72,7 @@ def _recovered(after: Sequence[Shot], killed_s: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
+class Shutdown:
     """What became of requests while a server was told to stop."""
 
     num_answered: int  # whole answers after the signal
@@ -85,11 +85,11 @@ class Farewell:
         return self.lost.total()
 
 
-def farewell(shots: Iterable[Shot], signal_s: float) -> Farewell:
+def shutdown(shots: Iterable[Shot], signal_s: float) -> Shutdown:
     """Only what ended after the signal counts. An honest refusal is an answer: it says that the work was not taken."""
     after = [shot for shot in shots if shot.ended_s >= signal_s]
     taken = [shot for shot in after if shot.is_answered or shot.is_honest]
-    return Farewell(
+    return Shutdown(
         num_answered=len(taken),
         num_turned_away=sum(not shot.is_sent for shot in after),
         lost=Counter(str(shot) for shot in after if shot.is_sent and not (shot.is_answered or shot.is_honest)),
@@ -118,7 +118,7 @@ NONE = AtMost(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Up:
+class RunningTandem:
     """A `tandem up` that is ready."""
 
     process: subprocess.Popen[bytes]
@@ -138,7 +138,7 @@ class Up:
 
 
 @contextmanager
-def up(folder: Path, number: int) -> Iterator[Up]:
+def up(folder: Path, number: int) -> Iterator[RunningTandem]:
     """`tandem up` on a free port until the block ends. Raises CannotMeasure."""
     (port,) = free_ports(1)
     command = [*TANDEM, "up", "--port", str(port), "--model-repository", str(MODEL_REPOSITORY), "--pool", "cpu"]
@@ -151,19 +151,19 @@ def up(folder: Path, number: int) -> Iterator[Up]:
         return log.exists() and "\nready in " in f"\n{log.read_text()}"
 
     with running(command, log, is_ready, START_TIMEOUT_S, variables) as process:
-        yield Up(process, port, time.monotonic() - began_s)
+        yield RunningTandem(process, port, time.monotonic() - began_s)
 
 
-def kill_server(here: Up, name: str) -> list[Verdict]:
+def kill_server(here: RunningTandem, name: str) -> list[Verdict]:
     victim = here.one("tritonserver", lambda process: process.program == "tritonserver")
-    seen = _kill(here, victim)
+    result = _kill(here, victim)
     return [
-        Verdict(f"{name}: first honest 503", seen.first_refusal_s, FIRST_REFUSAL),
-        *_verdicts(name, seen, TRITON_BACK, LONGEST),
+        Verdict(f"{name}: first honest 503", result.first_refusal_s, FIRST_REFUSAL),
+        *_verdicts(name, result, TRITON_BACK, LONGEST),
     ]
 
 
-def kill_stub(here: Up, name: str) -> list[Verdict]:
+def kill_stub(here: RunningTandem, name: str) -> list[Verdict]:
     """A refusal is not asked for here: where the model is back before Triton gives a request up, none need come."""
     served = f"/{_served_name(here)}/"
 
@@ -173,18 +173,18 @@ def kill_stub(here: Up, name: str) -> list[Verdict]:
     return _verdicts(name, _kill(here, here.one(f"the stub of {served.strip('/')}", is_it)), STUB_BACK, LONGEST_STUB)
 
 
-def _verdicts(name: str, seen: Outage, back: AtMost, longest: AtMost) -> list[Verdict]:
-    counts = f"{seen.num_answered} answered, {seen.num_refused} refused honestly"
+def _verdicts(name: str, result: Outage, back: AtMost, longest: AtMost) -> list[Verdict]:
+    counts = f"{result.num_answered} answered, {result.num_refused} refused honestly"
     return [
-        Verdict(f"{name}: 200 again, for good", seen.recovered_s, back),
-        Verdict(f"{name}: longest request", seen.longest_s, longest),
+        Verdict(f"{name}: 200 again, for good", result.recovered_s, back),
+        Verdict(f"{name}: longest request", result.longest_s, longest),
         Verdict(
-            f"{name}: answers that are neither 200 nor honest", seen.num_wrong, NONE, _listed(seen.wrong) or counts
+            f"{name}: answers that are neither 200 nor honest", result.num_wrong, NONE, _listed(result.wrong) or counts
         ),
     ]
 
 
-def _kill(here: Up, victim: Process) -> Outage:
+def _kill(here: RunningTandem, victim: Process) -> Outage:
     """SIGKILL under load, and what the clients saw until it was over."""
     with paused_clients(_request(here)) as clients:
         time.sleep(STEADY_S)
@@ -203,7 +203,7 @@ def _is_over(shots: list[Shot], killed_s: float) -> bool:
     return recovered_s is not None and time.monotonic() - killed_s > recovered_s + SETTLED_S
 
 
-def stop(here: Up, name: str) -> list[Verdict]:
+def stop(here: RunningTandem, name: str) -> list[Verdict]:
     """SIGTERM under load."""
     members = family(here.process.pid)
     with paused_clients(_request(here)) as clients:
@@ -216,13 +216,13 @@ def stop(here: Up, name: str) -> list[Verdict]:
             stopped_s = None
         else:
             stopped_s = time.monotonic() - signal_s
-    seen = farewell(clients.so_far(), signal_s)
+    result = shutdown(clients.so_far(), signal_s)
     left = [f"process {process.pid} {process.program}" for process in still_there(members)]
     left += [f"/dev/shm/{segment}" for segment in segments(members)]
-    counts = f"{seen.num_answered} answered, {seen.num_turned_away} found no listener"
+    counts = f"{result.num_answered} answered, {result.num_turned_away} found no listener"
     return [
-        Verdict(f"{name}: accepted requests lost", seen.num_lost, NONE, _listed(seen.lost) or counts),
-        Verdict(f"{name}: longest request", seen.longest_s, LONGEST),
+        Verdict(f"{name}: accepted requests lost", result.num_lost, NONE, _listed(result.lost) or counts),
+        Verdict(f"{name}: longest request", result.longest_s, LONGEST),
         Verdict(f"{name}: has ended", stopped_s, STOPPED),
         Verdict(f"{name}: processes and segments left", len(left), NONE, ", ".join(left)),
     ]
@@ -234,12 +234,12 @@ def segments(members: Sequence[Process]) -> list[str]:
     return sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(prefixes))
 
 
-def _request(here: Up) -> Request:
+def _request(here: RunningTandem) -> Request:
     body = (MODEL_REPOSITORY / f"{MODEL}-fp32" / "sample.json").read_bytes()
     return infer(f"http://{here.authority}", MODEL, body)
 
 
-def _served_name(here: Up) -> str:
+def _served_name(here: RunningTandem) -> str:
     """The variant that the public name stands for on this machine."""
     public = ((Gateway(f"http://{here.authority}").status() or {}).get("models") or {}).get(MODEL, {}).get("public")
     if not public:

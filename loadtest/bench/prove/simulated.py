@@ -38,14 +38,14 @@ class Agreement:
 
     @property
     def attainment_off_ratio(self) -> float | None:
-        return off(self.simulated_attainment_ratio, self.real_attainment_ratio)
+        return relative_error(self.simulated_attainment_ratio, self.real_attainment_ratio)
 
     @property
     def throughput_off_ratio(self) -> float | None:
-        return off(self.simulated_throughput_rps, self.real_throughput_rps)
+        return relative_error(self.simulated_throughput_rps, self.real_throughput_rps)
 
 
-def off(simulated: float, real: float) -> float | None:
+def relative_error(simulated: float, real: float) -> float | None:
     """How far apart, as a part of the real one; None where there is nothing real to be a part of."""
     if real == 0:
         return 0.0 if simulated == 0 else None
@@ -72,12 +72,12 @@ def verdicts(name: str, runs: Sequence[Agreement]) -> list[Verdict]:
     ]
 
 
-def _verdict(name: str, offs: Sequence[float | None], values: str) -> Verdict:
+def _verdict(name: str, errors: Sequence[float | None], values: str) -> Verdict:
     """A run with nothing real in it is the worst there can be."""
-    ordered = sorted(float("inf") if off is None else off for off in offs)
+    ordered = sorted(float("inf") if error is None else error for error in errors)
     middle, worst = ordered[len(ordered) // 2], ordered[-1]
-    told = "worst: nothing real" if isinf(worst) else f"worst {worst:.3f}"
-    return Verdict(name, None if isinf(middle) else middle, OFF, f"{told}; {values}")
+    worst_text = "worst: nothing real" if isinf(worst) else f"worst {worst:.3f}"
+    return Verdict(name, None if isinf(middle) else middle, OFF, f"{worst_text}; {values}")
 
 
 ROWS = 1, 1, 1, 4, 16  # in turn: mostly single rows, as clients send them

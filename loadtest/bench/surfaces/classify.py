@@ -14,7 +14,7 @@ from PIL import Image
 
 from loadtest.bench.surfaces import items
 from loadtest.bench.surfaces.items import Session
-from loadtest.bench.surfaces.part import NUM_THREADS, Part, Served, Setting, served
+from loadtest.bench.surfaces.part import NUM_THREADS, KeyedStack, Part, Setting, served
 from serving.export.recipes import photographs
 from serving.http_client import request_bytes
 from serving.preprocessing.images import decode
@@ -38,24 +38,24 @@ def measure(setting: Setting) -> Part:
     with served(repository, setting.folder) as running:
         bodies = [items.Items(_body(running, some), len(some)) for some in requests]
         run_alone = _in_process(Repository(repository).variant(f"{MODEL}-fp32"), requests)
-        made = items.compare(setting.plan, running, bodies, run_alone, num_clients=NUM_CLIENTS)
+        comparison = items.compare(setting.plan, running, bodies, run_alone, num_clients=NUM_CLIENTS)
     kib = sum(map(len, files)) / len(files) / 1024
     note = (
         f"{MODEL}-fp32, photographs of {EDGE} pixels ({kib:.0f} KiB as JPEG), {NUM_IMAGES} in a request, {NUM_CLIENTS} clients, "
         f"keys on, 1 instance × {NUM_THREADS} threads on both sides"
     )
-    return items.part("classify", "images", made, [note])
+    return items.part("classify", "images", comparison, [note])
 
 
 def _jpeg(data: bytes) -> bytes:
     with Image.open(io.BytesIO(data)) as picture:
-        made = picture.convert("RGB").resize((EDGE, EDGE))
+        comparison = picture.convert("RGB").resize((EDGE, EDGE))
     output = io.BytesIO()
-    made.save(output, "JPEG", quality=QUALITY)
+    comparison.save(output, "JPEG", quality=QUALITY)
     return output.getvalue()
 
 
-def _body(running: Served, files: Sequence[bytes]) -> bytes:
+def _body(running: KeyedStack, files: Sequence[bytes]) -> bytes:
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\nContent-Type: image/jpeg\r\n\r\n'
     parts = [part for file in files for part in (head.encode(), file, b"\r\n")]
     body = b"".join([*parts, f"--{BOUNDARY}--\r\n".encode()])

@@ -12,7 +12,7 @@ import orjson
 
 from loadtest.bench.surfaces import items
 from loadtest.bench.surfaces.items import Session
-from loadtest.bench.surfaces.part import NUM_THREADS, Part, Served, Setting, served
+from loadtest.bench.surfaces.part import NUM_THREADS, KeyedStack, Part, Setting, served
 from loadtest.processes import ROOT
 from serving.http_client import request_bytes
 from serving.preprocessing.texts import TextTokenizer, padded
@@ -35,15 +35,15 @@ def measure(setting: Setting) -> Part:
     with served(repository, setting.folder) as running:
         bodies = [items.Items(_body(running, some), len(some)) for some in requests]
         run_alone = _in_process(Repository(repository).variant(f"{MODEL}-fp32"), requests)
-        made = items.compare(setting.plan, running, bodies, run_alone, num_clients=NUM_CLIENTS)
+        comparison = items.compare(setting.plan, running, bodies, run_alone, num_clients=NUM_CLIENTS)
     note = (
         f"{MODEL}-fp32, {len(texts)} sentences, {NUM_TEXTS} in a request, {NUM_CLIENTS} clients, keys on, "
         f"1 instance × {NUM_THREADS} threads on both sides"
     )
-    return items.part("embeddings", "texts", made, [note])
+    return items.part("embeddings", "texts", comparison, [note])
 
 
-def _body(running: Served, texts: Sequence[str]) -> bytes:
+def _body(running: KeyedStack, texts: Sequence[str]) -> bytes:
     body = orjson.dumps({"model": MODEL, "input": list(texts), "encoding_format": "base64"})
     headers = {"Content-Type": "application/json", **running.key_header}
     return request_bytes("POST", running.stack.gateway.url, "/v1/embeddings", headers, body)

@@ -18,7 +18,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2  # type: ignore[import-untyped]
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, served
+from loadtest.bench.surfaces.part import KeyedStack, Part, Plan, Setting, served
 from loadtest.bench.verdicts import spread_text
 from loadtest.processes import MODEL_REPOSITORY, cpu_s, run_command
 from loadtest.processes import running as process_running
@@ -63,7 +63,7 @@ def _digit() -> np.ndarray:
     return np.array(tensor["data"], np.float32).reshape(tensor["shape"])
 
 
-def _script(running: Served, folder: Path) -> Path:
+def _script(running: KeyedStack, folder: Path) -> Path:
     given = Signature((Tensor("image", "FP32", (1, 8, 8)),), "probabilities")
     body = encode_binary(given, {"image": _digit()}, ())
     return wrk.write_script(folder / "http.lua", body.data, body.headers | running.key_header)
@@ -80,7 +80,7 @@ def _write_requests(folder: Path) -> Path:
 
 
 def _measure(
-    plan: Plan, generator: str, script: Path, request: Path, running: Served, bare: Server
+    plan: Plan, generator: str, script: Path, request: Path, running: KeyedStack, bare: Server
 ) -> Mapping[str, wrk.Series]:
     where = {GRPC: [running.grpc, running.key], DIRECT: [running.stack.grpc], BARE: [bare.authority]}
     url = f"{running.stack.gateway.url}/v2/models/{VARIANT}/infer"
@@ -95,7 +95,7 @@ def _measure(
     return measured
 
 
-def _cpu_s(target: str, running: Served, bare: Server) -> float:
+def _cpu_s(target: str, running: KeyedStack, bare: Server) -> float:
     return cpu_s(bare.pid) if target == BARE else running.gateway_cpu_s()
 
 

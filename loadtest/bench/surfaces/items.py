@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.bench.surfaces.part import NUM_THREADS, Part, Plan, Served
+from loadtest.bench.surfaces.part import NUM_THREADS, KeyedStack, Part, Plan
 from loadtest.bench.verdicts import AtLeast, Verdict, ends_text, spread_text
 from loadtest.errors import CannotMeasure
 from loadtest.profile.selection import linked
@@ -84,7 +84,7 @@ class Side:
 
 
 @dataclass(slots=True)
-class Compared:
+class Comparison:
     """Round by round. `gateway_cpu_ms` is the gateway's part of what is served."""
 
     served: Side = field(default_factory=Side)
@@ -102,34 +102,36 @@ class Compared:
 
 
 def compare(
-    plan: Plan, running: Served, requests: Sequence[Items], run_alone: Callable[[int], int], *, num_clients: int
-) -> Compared:
+    plan: Plan, running: KeyedStack, requests: Sequence[Items], run_alone: Callable[[int], int], *, num_clients: int
+) -> Comparison:
     """`run_alone` does the work of one request, by its number in the row, and says of how many items; so many at once as there are
     clients, so that here too one request is prepared while another is computed. Raises CannotMeasure.
     """
-    made = Compared()
+    comparison = Comparison()
     _send(requests, running.stack.gateway.url, num_clients, plan.warmup_s)
     run_alone(0)
     in_turn(
         {
-            "served": lambda: _serve(plan, running, requests, made, num_clients),
-            "alone": lambda: made.alone.add(*_alone(plan, len(requests), run_alone, num_clients)),
+            "served": lambda: _serve(plan, running, requests, comparison, num_clients),
+            "alone": lambda: comparison.alone.add(*_alone(plan, len(requests), run_alone, num_clients)),
         },
         plan.num_rounds,
     )
-    return made
+    return comparison
 
 
-def _serve(plan: Plan, running: Served, requests: Sequence[Items], made: Compared, num_clients: int) -> None:
+def _serve(
+    plan: Plan, running: KeyedStack, requests: Sequence[Items], comparison: Comparison, num_clients: int
+) -> None:
     cpu_s, gateway_s = running.cpu_s(), running.gateway_cpu_s()
     began_s = time.perf_counter()
     shots = _send(requests, running.stack.gateway.url, num_clients, plan.round_s)
     duration_s = time.perf_counter() - began_s
     gateway_s, cpu_s = running.gateway_cpu_s() - gateway_s, running.cpu_s() - cpu_s
     num_items = sum(requests[shot.kind].num_items for shot in shots)
-    made.served.add(num_items, duration_s, cpu_s)
-    made.gateway_cpu_ms.append(gateway_s * 1000 / num_items)
-    made.latency_p50_s.append(statistics.median(shot.took_s for shot in shots))
+    comparison.served.add(num_items, duration_s, cpu_s)
+    comparison.gateway_cpu_ms.append(gateway_s * 1000 / num_items)
+    comparison.latency_p50_s.append(statistics.median(shot.took_s for shot in shots))
 
 
 def _send(requests: Sequence[Items], url: str, num_clients: int, round_s: float) -> list[Shot]:
@@ -161,27 +163,30 @@ def _alone(
     return num_items, time.perf_counter() - began_s, time.process_time() - cpu_s
 
 
-def part(title: str, what: str, made: Compared, notes: Sequence[str]) -> Part:
+def part(title: str, what: str, comparison: Comparison, notes: Sequence[str]) -> Part:
     """`what`: texts or images."""
     rows = [(title, f"{what}/s", "CPU ms each", "")]
-    for name, side in (("served", made.served), ("in process", made.alone)):
+    for name, side in (("served", comparison.served), ("in process", comparison.alone)):
         rows.append((name, spread_text(spread(side.rate)), spread_text(spread(side.cpu_ms), 2), ""))
-    said = [
-        f"of the served CPU the gateway's own: {spread_text(spread(made.gateway_cpu_ms), 2)} ms; p50 of a request "
-        f"{spread_text(spread(made.latency_p50_s), 1, 1000)} ms",
-        f"added CPU: {spread_text(made.added_cpu_ms, 2)} ms each",
+    lines = [
+        f"of the served CPU the gateway's own: {spread_text(spread(comparison.gateway_cpu_ms), 2)} ms; p50 of a request "
+        f"{spread_text(spread(comparison.latency_p50_s), 1, 1000)} ms",
+        f"added CPU: {spread_text(comparison.added_cpu_ms, 2)} ms each",
     ]
     verdict = Verdict(
-        f"served ÷ in process throughput, {title}", made.ratio.median, AtLeast(RATIO_AIM), ends_text(made.ratio)
+        f"served ÷ in process throughput, {title}",
+        comparison.ratio.median,
+        AtLeast(RATIO_AIM),
+        ends_text(comparison.ratio),
     )
     values = {
-        "served_per_s": made.served.rate,
-        "in_process_per_s": made.alone.rate,
-        "served_cpu_ms_each": made.served.cpu_ms,
-        "in_process_cpu_ms_each": made.alone.cpu_ms,
-        "gateway_cpu_ms_each": made.gateway_cpu_ms,
-        "latency_p50_s": made.latency_p50_s,
-        "ratio": made.ratio.to_json(),
-        "added_cpu_ms_each": made.added_cpu_ms.to_json(),
+        "served_per_s": comparison.served.rate,
+        "in_process_per_s": comparison.alone.rate,
+        "served_cpu_ms_each": comparison.served.cpu_ms,
+        "in_process_cpu_ms_each": comparison.alone.cpu_ms,
+        "gateway_cpu_ms_each": comparison.gateway_cpu_ms,
+        "latency_p50_s": comparison.latency_p50_s,
+        "ratio": comparison.ratio.to_json(),
+        "added_cpu_ms_each": comparison.added_cpu_ms.to_json(),
     }
-    return Part(title, rows, [verdict], [*said, *notes], values)
+    return Part(title, rows, [verdict], [*lines, *notes], values)

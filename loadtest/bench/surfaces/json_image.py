@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from loadtest.bench import wrk
-from loadtest.bench.surfaces.part import Part, Plan, Served, Setting, served
+from loadtest.bench.surfaces.part import KeyedStack, Part, Plan, Setting, served
 from loadtest.bench.verdicts import AtMost, Reach, Verdict, ends_text, spread_text
 from loadtest.processes import MODEL_REPOSITORY
 from loadtest.sending.bodies import Body, Signature, encode_binary, encode_json
@@ -129,7 +129,7 @@ def measure(setting: Setting) -> Part:
     return _part(measured, bodies)
 
 
-def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: Served) -> Measured:
+def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: KeyedStack) -> Measured:
     gateway, triton = running.stack.gateway, running.stack.triton
     urls = {
         "gateway": f"{gateway.url}/v2/models/{MODEL}/infer",

@@ -22,7 +22,7 @@ KEYS_TIMEOUT_S = 30.0  # of a small Python process: under a second
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class KeyedStack:
     """`key` opens the gateway's doors for inference; `grpc` is the authority of its gRPC port."""
 
     stack: Stack
@@ -46,7 +46,7 @@ def family_cpu_s(pid: int) -> float:
 
 
 @contextmanager
-def served(repository: Path, folder: Path) -> Iterator[Served]:
+def served(repository: Path, folder: Path) -> Iterator[KeyedStack]:
     """Raises CannotMeasure."""
     keys = folder / "keys.json"
     add = [*TANDEM, "keys", "add", "--keys", str(keys), "--name", "bench", "--scope", "infer"]
@@ -55,7 +55,7 @@ def served(repository: Path, folder: Path) -> Iterator[Served]:
     options = ["--grpc-port", str(port), "--keys", str(keys), "--model-repository", str(repository)]
     triton = ["--instances", "1", "--threads", str(NUM_THREADS)]
     with stack(repository, folder, options=triton, gateway_options=options) as running:
-        yield Served(running, key, f"127.0.0.1:{port}")
+        yield KeyedStack(running, key, f"127.0.0.1:{port}")
 
 
 @dataclass(frozen=True, slots=True)

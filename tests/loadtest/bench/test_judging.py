@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from loadtest.bench.prove import cold_gpu, crossover, overload, pool_death, promise, simulated
-from loadtest.bench.prove.cold_gpu import Times
+from loadtest.bench.prove.cold_gpu import Moments
 from loadtest.bench.prove.crossover import RoutedRequest
 from loadtest.bench.prove.promise import Promise
 from loadtest.bench.verdicts import Outcome, Verdict
@@ -301,7 +301,7 @@ def test_what_went_wrong_before_the_kill_is_not_blamed_on_it() -> None:
 
 # -- a pool that comes ------------------------------------------------------------------------------------------------
 
-TIMES = Times(seen_s=5.0, ready_s=7.0, end_s=20.0)
+TIMES = Moments(seen_s=5.0, ready_s=7.0, end_s=20.0)
 
 
 def came(spoil: object = None) -> list[Verdict]:
@@ -370,7 +370,7 @@ def switch(at: float, *stray: RoutedRequest) -> list[RoutedRequest]:
 )
 def test_a_switch_is_held_to_where_it_was_planted(at: float, planted: float, outcome: Outcome) -> None:
     distance, stray = crossover.verdicts("x", switch(at), "fast", planted)
-    assert crossover.observed(switch(at), "fast") == at
+    assert crossover.crossover_point(switch(at), "fast") == at
     assert (distance.outcome, stray.outcome) == (outcome, Outcome.MET)
 
 
@@ -417,8 +417,8 @@ def test_a_simulation_that_is_off_does_not_pass(attained: float, outcome: Outcom
 
 
 def test_nothing_real_agrees_with_nothing_alone() -> None:
-    assert simulated.off(0.0, 0.0) == 0.0
-    assert simulated.off(0.1, 0.0) is None
+    assert simulated.relative_error(0.0, 0.0) == 0.0
+    assert simulated.relative_error(0.1, 0.0) is None
 
 
 def test_runs_in_which_nothing_real_was_in_time_have_no_value_and_do_not_pass() -> None:

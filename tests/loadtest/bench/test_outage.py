@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.prove.restarts import farewell, outage
+from loadtest.bench.prove.restarts import outage, shutdown
 from loadtest.sending.sent_request import Shot
 
 KILLED_S = 100.0
@@ -110,10 +110,10 @@ def test_a_connection_that_was_refused_during_an_outage_is_wrong_because_the_gat
 def test_a_farewell_loses_what_was_sent_and_not_answered_honestly(
     after: list[Shot], num_lost: int, num_answered: int
 ) -> None:
-    seen = farewell([good(99), *after], KILLED_S)
+    seen = shutdown([good(99), *after], KILLED_S)
     assert (seen.num_lost, seen.num_answered) == (num_lost, num_answered)
 
 
 def test_the_longest_request_of_a_farewell_leaves_out_who_found_no_listener() -> None:
     waited_for_a_connection = turned_away(103, took_s=3)
-    assert farewell([good(101, took_s=0.5), waited_for_a_connection], KILLED_S).longest_s == pytest.approx(0.5)
+    assert shutdown([good(101, took_s=0.5), waited_for_a_connection], KILLED_S).longest_s == pytest.approx(0.5)

@@ -19,7 +19,7 @@ import pytest
 
 from loadtest.bench.surfaces import __main__ as surfaces
 from loadtest.bench.surfaces import items, json_image, peer
-from loadtest.bench.surfaces.items import Compared, Side
+from loadtest.bench.surfaces.items import Comparison, Side
 from loadtest.bench.surfaces.part import QUICK, Part, Setting
 from loadtest.bench.verdicts import Outcome, spread_text
 from loadtest.bench.wrk import Series
@@ -43,8 +43,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def compared(served: list[float], alone: list[float]) -> Compared:
-    return Compared(Side(served, [12.0] * len(served)), Side(alone, [9.0, 10.0, 11.0]), [1.0, 1.5, 2.0], [0.1] * 3)
+def compared(served: list[float], alone: list[float]) -> Comparison:
+    return Comparison(Side(served, [12.0] * len(served)), Side(alone, [9.0, 10.0, 11.0]), [1.0, 1.5, 2.0], [0.1] * 3)
 
 
 def test_a_part_divides_what_was_measured_in_one_round() -> None:

@@ -15,13 +15,13 @@ from loadtest.claims.values import (
     NOT_RUN,
     Bandwidth,
     Cell,
+    EngineTime,
     Findings,
-    LeftOut,
+    Omission,
     Price,
     Reading,
-    Served,
-    Simulated,
-    Timed,
+    ScalingRun,
+    ServingRates,
     apart,
     median,
     paired,
@@ -33,8 +33,8 @@ WITH_CARD = replace(HERE, cards=("Tesla T4, driver 1, 16 GB",))
 PAIR = {"variant": "fp32", "engine": "cpu", "against_variant": "fp32", "against_engine": "cpu"}
 
 
-def timed(variant: str, engine: str, size: int, seconds: float, **more: Any) -> Timed:
-    return Timed("mlp", variant, engine, size, 100_000_000, (seconds, seconds * 1.01, seconds * 0.99), **more)
+def timed(variant: str, engine: str, size: int, seconds: float, **more: Any) -> EngineTime:
+    return EngineTime("mlp", variant, engine, size, 100_000_000, (seconds, seconds * 1.01, seconds * 0.99), **more)
 
 
 FP32 = [timed("fp32", "cpu", 1, 0.010), timed("fp32", "cpu", 8, 0.020)]
@@ -86,7 +86,7 @@ def test_without_a_card_every_cell_of_one_is_not_measured_here(number: str) -> N
 
 
 def test_a_batch_size_that_was_left_out_says_why() -> None:
-    out = LeftOut("mlp", "fp32", "cpu", 32, "batch 32 was left out: a round of it takes 90 s")
+    out = Omission("mlp", "fp32", "cpu", 32, "batch 32 was left out: a round of it takes 90 s")
     found = replace(CPU_ONLY, left_out=(out,))
     (cell,) = picked(claim("speed_up", **PAIR | {"variant": "int8"}, batch_sizes=(32,)), found)
     assert (cell.reading.absent, cell.reading.reason) == (NOT_RUN, out.reason)
@@ -95,8 +95,8 @@ def test_a_batch_size_that_was_left_out_says_why() -> None:
 @pytest.mark.parametrize(
     ("found", "absent", "reason"),
     [
-        (Findings(left_out=(LeftOut("mlp", "int8", "cpu", None, "its load crashed"),)), NOT_RUN, "its load crashed"),
-        (Findings(left_out=(LeftOut("mlp", "int8", "cpu", None, "cpu is not installed here"),)), NOT_MEASURED_HERE, "cpu is not installed here"),
+        (Findings(left_out=(Omission("mlp", "int8", "cpu", None, "its load crashed"),)), NOT_RUN, "its load crashed"),
+        (Findings(left_out=(Omission("mlp", "int8", "cpu", None, "cpu is not installed here"),)), NOT_MEASURED_HERE, "cpu is not installed here"),
         (Findings(not_run={"speeds of mlp": "mlp could not be made"}), NOT_RUN, "mlp could not be made"),
         (Findings(not_run={"speeds": "interrupted"}), NOT_RUN, "interrupted"),
         (Findings(), NOT_RUN, "int8 on cpu was not timed"),
@@ -148,7 +148,7 @@ def test_the_cheaper_device_is_found_at_the_best_batch_of_each() -> None:
 
 
 def test_saved_gpu_hours_are_marked_as_simulated() -> None:
-    runs = tuple(Simulated("tandem", seed, 1.0, 4.0, 0.99, 1.0, 2.0, 3.0) for seed in (1, 2))
+    runs = tuple(ScalingRun("tandem", seed, 1.0, 4.0, 0.99, 1.0, 2.0, 3.0) for seed in (1, 2))
     asked = Claim("a", "s", "s", "gpu_hours_saved", 0.1, policies=("tandem", "hold"))
     tandem, hold = picked(asked, Findings(simulated=runs))
     assert (tandem.at, tandem.reading.value) == ("simulated", 0.75)
@@ -157,18 +157,20 @@ def test_saved_gpu_hours_are_marked_as_simulated() -> None:
 
 def test_the_served_share_is_taken_where_the_engine_itself_does_most() -> None:
     small, large = (
-        Served("mlp", "fp32", "cpu", 1, (90, 90), (100, 100)),
-        Served("mlp", "fp32", "cpu", 8, (80, 80), (200, 200)),
+        ServingRates("mlp", "fp32", "cpu", 1, (90, 90), (100, 100)),
+        ServingRates("mlp", "fp32", "cpu", 8, (80, 80), (200, 200)),
     )
     asked = claim("served_share", variant="fp32", engine="cpu")
     (cell,) = picked(asked, Findings(served=(small, large)))
     assert (cell.at, cell.reading.value) == ("batch 8", 0.4)
-    (cell,) = picked(asked, Findings(served=(Served("mlp", "fp32", "cpu", 1, reason="tritonserver did not start"),)))
+    (cell,) = picked(
+        asked, Findings(served=(ServingRates("mlp", "fp32", "cpu", 1, reason="tritonserver did not start"),))
+    )
     assert cell.reading.reason == "tritonserver did not start"
 
 
 def test_what_is_served_on_two_pools_is_compared_one_row_at_a_time() -> None:
-    cpu, gpu = Served("mlp", "fp32", "cpu", 1, (300, 300)), Served("mlp", "fp32", "gpu", 1, (200, 200))
+    cpu, gpu = ServingRates("mlp", "fp32", "cpu", 1, (300, 300)), ServingRates("mlp", "fp32", "gpu", 1, (200, 200))
     asked = claim("served_gain", variant="fp32", engine="cpu", against_variant="fp32", against_engine="cuda")
     (cell,) = picked(asked, Findings(served=(cpu, gpu)))
     assert cell.reading.value == 1.5
@@ -177,7 +179,7 @@ def test_what_is_served_on_two_pools_is_compared_one_row_at_a_time() -> None:
 
 
 def test_trees_have_no_number_on_a_gpu_and_say_why() -> None:
-    trees = Timed("boosted-trees", "fp32", "cpu", 1, 1, (0.0001, 0.0001))
+    trees = EngineTime("boosted-trees", "fp32", "cpu", 1, 1, (0.0001, 0.0001))
     found = cells(Claim("a", "s", "s", "trees_latency", None, 0.001, batch_sizes=(1,)), Findings(speeds=(trees,)), HERE)
     assert (found[0].reading.value, found[0].unit) == (0.0001, "s")
     assert (found[-1].is_judged, found[-1].reading.absent) == (False, NOT_MEASURED_HERE)

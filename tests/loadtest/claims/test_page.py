@@ -11,7 +11,7 @@ import pytest
 from loadtest.claims import page, values
 from loadtest.claims.claims_file import Claim
 from loadtest.claims.command import result
-from loadtest.claims.values import Bandwidth, Findings, LeftOut, Report, Timed
+from loadtest.claims.values import Bandwidth, EngineTime, Findings, Omission, Report
 from loadtest.errors import ResultsError
 from serving.measure.machine import Machine
 
@@ -23,10 +23,10 @@ CLAIMS = (
 )  # fmt: skip
 FOUND = Findings(
     speeds=(
-        Timed("mlp", "fp32", "cpu", 1, 100, (0.01, 0.01, 0.01)),
-        Timed("mlp", "int8", "cpu", 1, 25, (0.005, 0.005, 0.005), (2.0, 2.0, 2.0)),
+        EngineTime("mlp", "fp32", "cpu", 1, 100, (0.01, 0.01, 0.01)),
+        EngineTime("mlp", "int8", "cpu", 1, 25, (0.005, 0.005, 0.005), (2.0, 2.0, 2.0)),
     ),
-    left_out=(LeftOut("mlp", "fp32", "cpu", 64, "batch 64 was left out"),),
+    left_out=(Omission("mlp", "fp32", "cpu", 64, "batch 64 was left out"),),
     bandwidths=(Bandwidth("cpu", "NumPy", 2**28, (2e10, 2e10), (3e10, 3e10, 3e10)),),
     not_run={"trees": "scikit-learn is not there"},
 )

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from loadtest.profile.cold_start import Watched, phases
+from loadtest.profile.cold_start import StartWatch, phases
 
 STAGES = {"/v2/health/live": 1, "/v2/models/net/ready": 2}
 
@@ -39,7 +39,7 @@ def url() -> Iterator[str]:
         thread.join()
 
 
-def at(watched: Watched, stage: int) -> tuple[bool, bool, bool]:
+def at(watched: StartWatch, stage: int) -> tuple[bool, bool, bool]:
     """Ready, as it says; seen live; seen ready."""
     Starting.stage = stage
     is_ready = watched.look()
@@ -47,7 +47,7 @@ def at(watched: Watched, stage: int) -> tuple[bool, bool, bool]:
 
 
 def test_a_server_is_live_before_its_model_is_ready(url: str) -> None:
-    watched = Watched(url, "net", time.monotonic())
+    watched = StartWatch(url, "net", time.monotonic())
     assert at(watched, 0) == (False, False, False)
     assert at(watched, 1) == (False, True, False)
     seen_s = watched.live_s
@@ -57,7 +57,7 @@ def test_a_server_is_live_before_its_model_is_ready(url: str) -> None:
 
 
 def test_nobody_there_is_not_live() -> None:
-    watched = Watched("http://127.0.0.1:9", "net", 0.0)
+    watched = StartWatch("http://127.0.0.1:9", "net", 0.0)
     assert not watched.look()
     assert watched.live_s is None
 

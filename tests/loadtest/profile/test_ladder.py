@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.ladder import Calling, Step, TritonTimes, in_turns, read_times, timings
+from loadtest.profile.ladder import NetworkRung, Step, TritonTimes, in_turns, read_times, timings
 from loadtest.profile.server import setup_of
 from serving.decisions.profile import Rung, Settings
 from serving.measure.intervals import MIN_REPEATS
@@ -111,7 +111,7 @@ def test_a_request_that_fails_ends_the_measurement_with_the_rung() -> None:
         raise ConnectionRefusedError("nobody there")
 
     with pytest.raises(CannotMeasure, match="triton_grpc: a request failed: nobody there"):
-        Calling("triton_grpc", 1, ask).times(0.1)
+        NetworkRung("triton_grpc", 1, ask).times(0.1)
 
 
 @pytest.mark.parametrize("answer", [None, {}, {"model_stats": [{}]}, {"model_stats": [{"inference_stats": {}}]}, "no"])

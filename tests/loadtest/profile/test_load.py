@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.load import Aim, open_run, run_s, seen, tritons
+from loadtest.profile.load import Aim, judge_run, open_run, run_s, tritons
 from loadtest.progress import Progress
 from loadtest.records import Load, Row, RunRecord
 
@@ -61,7 +61,7 @@ def test_a_triton_that_was_started_again_is_another_one() -> None:
 
 
 def test_a_point_says_whether_the_generator_went_before_all_other_work() -> None:
-    assert [seen(RUN, LOAD, AIM, rows(), said).point.is_real_time for said in (True, False, None)] == [
+    assert [judge_run(RUN, LOAD, AIM, rows(), said).point.is_real_time for said in (True, False, None)] == [
         True,
         False,
         None,
@@ -69,7 +69,7 @@ def test_a_point_says_whether_the_generator_went_before_all_other_work() -> None
 
 
 def test_a_run_in_time_is_met_and_counts_its_answers() -> None:
-    found = seen(RUN, LOAD, AIM, rows())
+    found = judge_run(RUN, LOAD, AIM, rows())
     assert found.point.is_met
     assert found.point.void is None
     assert (found.point.num_due, found.point.num_late_or_lost) == (400, 0)
@@ -80,38 +80,38 @@ def test_a_run_in_time_is_met_and_counts_its_answers() -> None:
 
 @pytest.mark.parametrize(("num_slow", "is_met"), [(4, True), (5, False)])
 def test_one_in_a_hundred_may_be_late(num_slow: int, is_met: bool) -> None:
-    found = seen(RUN, LOAD, AIM, rows(num_slow=num_slow))
+    found = judge_run(RUN, LOAD, AIM, rows(num_slow=num_slow))
     assert found.point.num_late_or_lost == num_slow
     assert found.point.is_met is is_met
     assert found.point.void is None
 
 
 def test_what_was_due_and_never_came_is_lost() -> None:
-    found = seen(replace(RUN, num_scheduled=404), LOAD, AIM, rows(num_slow=1))
+    found = judge_run(replace(RUN, num_scheduled=404), LOAD, AIM, rows(num_slow=1))
     assert found.point.num_late_or_lost == 5
     assert not found.point.is_met
 
 
 def test_a_lagging_generator_does_not_spoil_a_run_that_met_all_the_same() -> None:
-    found = seen(RUN, LOAD, AIM, rows(latency_s=0.008, lag_s=0.003))
+    found = judge_run(RUN, LOAD, AIM, rows(latency_s=0.008, lag_s=0.003))
     assert found.point.is_met
     assert found.point.void is None
 
 
 def test_a_run_that_missed_only_by_the_generators_lag_is_void() -> None:
-    found = seen(RUN, LOAD, AIM, rows(latency_s=0.021, lag_s=0.003))
+    found = judge_run(RUN, LOAD, AIM, rows(latency_s=0.021, lag_s=0.003))
     assert not found.point.is_met
     assert "generator" in str(found.point.void)
 
 
 def test_a_run_that_would_have_missed_anyway_is_missed_although_the_generator_lagged() -> None:
-    found = seen(RUN, LOAD, AIM, rows(latency_s=0.100, lag_s=0.003))
+    found = judge_run(RUN, LOAD, AIM, rows(latency_s=0.100, lag_s=0.003))
     assert not found.point.is_met
     assert found.point.void is None
 
 
 def test_a_generator_that_lags_by_a_quarter_of_the_objective_may_have_caused_the_miss() -> None:
-    assert seen(RUN, LOAD, AIM, rows(latency_s=0.100, lag_s=0.006)).point.void is not None
+    assert judge_run(RUN, LOAD, AIM, rows(latency_s=0.100, lag_s=0.006)).point.void is not None
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ def test_a_generator_that_lags_by_a_quarter_of_the_objective_may_have_caused_the
     ],
 )
 def test_what_measured_something_else_than_the_server_is_void(run: RunRecord, words: str) -> None:
-    found = seen(run, LOAD, AIM, rows())
+    found = judge_run(run, LOAD, AIM, rows())
     assert words in str(found.point.void)
     assert not found.point.is_met
 
 
 def test_receipts_of_another_variant_make_a_run_void() -> None:
     others = [row._replace(variant="fp32") for row in rows()]
-    assert "receipts show fp32" in str(seen(RUN, LOAD, AIM, others).point.void)
+    assert "receipts show fp32" in str(judge_run(RUN, LOAD, AIM, others).point.void)
 
 
 def test_a_server_that_answers_nothing_missed_and_is_not_void() -> None:
-    found = seen(RUN, LOAD, AIM, rows(error="overloaded"))
+    found = judge_run(RUN, LOAD, AIM, rows(error="overloaded"))
     assert found.point.void is None
     assert not found.point.is_met
     assert found.point.num_late_or_lost == 400
@@ -145,7 +145,7 @@ def test_a_server_that_answers_nothing_missed_and_is_not_void() -> None:
 def test_a_queue_that_grows_to_the_end_is_not_carried_although_nothing_was_late_yet() -> None:
     growing = [row._replace(latency_s=row.start_s * 0.19) for row in rows()]
     patient = replace(AIM, objective_s=1.0)
-    found = seen(RUN, replace(LOAD, objective_s=1.0), patient, growing)
+    found = judge_run(RUN, replace(LOAD, objective_s=1.0), patient, growing)
     assert found.point.num_late_or_lost == 0
     assert "queue grew" in str(found.growing)
     assert not found.point.is_met
