@@ -8,6 +8,7 @@ Keep: an environment without its marker does not exist; the marker is written la
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import importlib.util
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -44,6 +46,7 @@ CUDA_PINS = (  # what onnxruntime-gpu 1.31.1 asks for as [cuda,cudnn], with what
     "nvidia-curand==10.4.2.51",
     "nvidia-nvjitlink==13.5.37",
 )
+MAKING_S = 3600.0  # 6 GB by a slow line (guess, not measured)
 GLIBC = (2, 35)  # the Triton wheel's tag
 PYTHONS = ((3, 11), (3, 12))  # ONNX Runtime 1.31 starts at 3.11, NumPy 1.26 ends at 3.12
 ELSEWHERE = (
@@ -197,14 +200,14 @@ def find(engine: Engine) -> Environment | None:
     folder = folder_of(engine)
     try:
         marker = json.loads((folder / "complete.json").read_text())
-    except (OSError, ValueError):
+        environment = Environment(
+            folder=folder,
+            python=folder / "bin" / "python3",
+            site=folder / marker["site_packages"],
+            engine_version=marker["engine_version"],
+        )
+    except (OSError, ValueError, LookupError, TypeError):  # none, or somebody else's
         return None
-    environment = Environment(
-        folder=folder,
-        python=folder / "bin" / "python3",
-        site=folder / marker["site_packages"],
-        engine_version=marker["engine_version"],
-    )
     needed = environment.server if engine.has_triton else environment.site / "onnxruntime"
     return environment if environment.python.exists() and needed.exists() else None
 
@@ -222,7 +225,7 @@ def ensure(engine: Engine, say: Say = print) -> Environment:
     folder = folder_of(engine)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(f"{folder}.lock"):
+        with only_maker(folder, say):
             if found := find(engine):
                 return found
             whose = f" for {engine.name}" if engine.has_triton else ""
@@ -232,6 +235,20 @@ def ensure(engine: Engine, say: Say = print) -> Environment:
         why = error.strerror or str(error)
         raise EnvironmentFault(
             f"cannot write {engine.what} to {folder}: {why}; set TANDEM_CACHE to another folder"
+        ) from None
+
+
+def only_maker(folder: Path, say: Say) -> AbstractContextManager[object]:
+    """Waits for another process that makes it. Raises EnvironmentFault where that takes too long."""
+    lock = filelock.FileLock(f"{folder}.lock")
+    with contextlib.suppress(filelock.Timeout):
+        return lock.acquire(timeout=1.0)
+    say(f"waiting for another process that makes {folder}")
+    try:
+        return lock.acquire(timeout=MAKING_S)
+    except filelock.Timeout:
+        raise EnvironmentFault(
+            f"another process has held {folder}.lock for {MAKING_S / 60:.0f} minutes: end it, or set TANDEM_CACHE to another folder"
         ) from None
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TextIO
 
 import click
-import filelock
 
 import serving
 from serving.errors import EnvironmentFault, UserError
@@ -224,7 +223,7 @@ def _make_alone(wanted: Frameworks, say: Say) -> None:
     folder = wanted.folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(f"{folder}.lock"):
+        with environments.only_maker(folder, say):
             if wanted.is_complete:
                 return
             _check_space(wanted)

@@ -24,6 +24,7 @@ from serving.protocol.triton_reason import plain_reason
 from serving.repository import Tensor
 
 ANSWER_S = 5.0  # Triton answers its index in under 2 ms; one that is stopped does not
+LOAD_S = 1200.0  # TensorRT builds an engine for minutes; what takes longer stands still (guess, not measured)
 REFUSING = """
 import triton_python_backend_utils
 
@@ -85,8 +86,10 @@ class Control:
     async def load(self, model: str, config: str) -> None:
         """Loads with this configuration (JSON) in place of the file's; loads again, files unchanged, when it is loaded."""
         try:
-            await self._client.load_model(model, config=config)
+            await self._client.load_model(model, config=config, client_timeout=LOAD_S)
         except InferenceServerException as error:
+            if "DEADLINE_EXCEEDED" in str(error.status()):
+                raise LoadFailed(model, f"it was not loaded after {LOAD_S / 60:.0f} minutes") from None
             raise self._ours(error, model) from None
 
     async def refuse(self, model: str, version: int, reason: str) -> None:

@@ -306,3 +306,28 @@ def test_the_real_openvino_environment_has_the_same_numpy_and_no_triton(openvino
     ask = "import importlib.util as u, numpy, onnxruntime as o; print(numpy.__version__, u.find_spec('pytriton'), *o.get_available_providers())"
     said = subprocess.run([str(openvino.python), "-I", "-c", ask], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["1.26.4", "None", "OpenVINOExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_whoever_waits_for_another_maker_says_so_and_gives_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "MAKING_S", 0.1)
+    said: list[str] = []
+    with (
+        environments.only_maker(tmp_path / "e", said.append),
+        pytest.raises(EnvironmentFault, match=r"e\.lock"),
+        environments.only_maker(tmp_path / "e", said.append),
+    ):
+        pass
+    assert len(said) == 1
+    with environments.only_maker(tmp_path / "e", said.append):
+        assert len(said) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "1", '{"site_packages": 3, "engine_version": "1"}'])
+def test_a_marker_that_is_not_ours_marks_nothing(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_CACHE", str(tmp_path))
+    marker = environments.folder_of(ENGINES["cpu"]) / "complete.json"
+    marker.parent.mkdir(parents=True)
+    marker.write_text(content)
+    assert find(ENGINES["cpu"]) is None

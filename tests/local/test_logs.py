@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -69,17 +68,6 @@ def test_what_was_said_before_is_known_at_once(tmp_path: Path) -> None:
             assert output.last()[-1] == str(number)
         output.forget()
         assert output.last() == []
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True).returncode:
-        pytest.skip("no right to mount a small disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_is_told_once_with_the_path_and_its_end_too(small_disk: Path) -> None:

@@ -26,6 +26,7 @@ from serving.errors import UserError
 from serving.keys import changes
 from serving.local import console
 from serving.local.devices import gpu_name
+from serving.local.environments import Environment
 from serving.local.logs import MAX_KEPT_RUNS, run_folder
 from serving.local.up import Grpc, UpOptions
 from serving.ports import free_ports
@@ -339,6 +340,77 @@ def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_
     assert program.end() == 0
     assert still_there(family) == []
     assert segments(family) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.triton
+def test_a_full_disk_is_told_with_the_path_and_costs_no_request(
+    start: Callable[..., Program], small_disk: Path, tmp_path: Path
+) -> None:
+    program = start("up", *free("up"), "--no-measure", TANDEM_STATE=str(small_disk))
+    url = program.wait_for("ready in").split()[-1]
+    program.wait_for("Ctrl-C stops it")
+    subprocess.run(["dd", "if=/dev/zero", f"of={small_disk / 'filler'}", "bs=4096"], capture_output=True, check=False)
+    for word in ("gateway", "triton"):
+        os.kill(member(program, word), signal.SIGKILL)
+        program.wait_for(f"the {'cpu pool' if word == 'triton' else word} died")
+        wait_until(lambda: answers(url), "an answer")
+    assert str(small_disk) in program.wait_for("cannot write ")
+    assert "No space left on device" in program.wait_for("cannot write ")
+
+
+@pytest.mark.thorough
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    ("limit", "code", "cause"), [("-n 64", 2, "ulimit -n"), ("-v 700000", 3, "memory")], ids=["files", "memory"]
+)
+def test_a_start_that_lacks_something_says_what(limit: str, code: int, cause: str, state: Path) -> None:
+    words = shlex.join([*TANDEM, "triton", *free("triton"), "--no-measure", "--model-repository", str(COMMITTED)])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit {limit}; exec {words}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code
+    assert cause in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.thorough
+@pytest.mark.triton
+def test_a_library_that_is_missing_is_named(tmp_path: Path, environment: Environment) -> None:
+    """In a copy of the environment."""
+    copy = tmp_path / "environments" / environment.folder.name
+    copy.parent.mkdir()
+    subprocess.run(["cp", "-a", str(environment.folder), str(copy)], check=True)
+    shutil.rmtree(copy / environment.libraries.relative_to(environment.folder))
+    done = tandem(
+        "triton", *free("triton"), "--no-measure", "--model-repository", str(COMMITTED), TANDEM_CACHE=str(tmp_path)
+    )
+    assert done.returncode == 3
+    assert "is missing or broken" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("after_s", [0.15, 0.3, 0.45])
+def test_ctrl_c_soon_after_the_start_leaves_no_traceback(after_s: float, state: Path) -> None:
+    """Sent to the whole group, as a terminal does. Python's own start, before it reads anything of ours, is Python's."""
+    program = subprocess.Popen(
+        [*TANDEM, "up", *free("up"), "--no-measure"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        env={**os.environ, "TANDEM_STATE": str(state)},
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        program.wait(after_s)
+    os.killpg(program.pid, signal.SIGINT)
+    said = program.communicate(timeout=60)[0]
+    assert "Traceback" not in said or "init_import_site" in said
 
 
 # -- what it prints and writes ----------------------------------------------------------------------------------------
