@@ -120,7 +120,6 @@ def test_a_batch_an_id_a_version_and_parameters_are_understood(ask: Any) -> None
         timeout=30_000_000,
         client_timeout=30,
         headers={"tandem-variant": "fp32"},
-        parameters={"mine_alone": 1},
     )
     digits.check(result, 32)
     response = result.get_response()

@@ -139,7 +139,6 @@ def test_a_batch_an_id_a_version_and_parameters_are_understood(ask: Any) -> None
         timeout=30_000_000,
         headers={"Tandem-Variant": "fp32"},
         query_params={"anything": "ignored"},
-        parameters={"mine_alone": 1},
     )
     digits.check(result, 32)
     response = result.get_response()

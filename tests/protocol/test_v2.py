@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from serving.errors import BadRequest, RequestError, Unsupported
 from serving.protocol import v2
+from serving.protocol.budget import PARAMETERS
 
 
 def request(**entry: Any) -> dict[str, Any]:
@@ -126,6 +127,20 @@ def test_nesting_that_kills_triton_is_refused(depth: int) -> None:
 def test_many_flat_brackets_pass() -> None:
     flat = request(shape=[1500, 1], data=[[1]] * 1500)
     assert v2.check_head(body(flat)).timeout_us is None
+
+
+def test_parameters_that_a_model_may_read_are_told_up_to_the_limit() -> None:
+    most = {f"p{index}": index for index in range(PARAMETERS.most)}
+    assert v2.check_head(body({**request(), "parameters": {"timeout": 0, "mine": 3}})).unknown == "'mine'"
+    assert v2.check_head(body({**request(), "parameters": most})).unknown
+    with pytest.raises(BadRequest, match=f"{PARAMETERS.most + 1} parameters"):
+        v2.check_head(body({**request(), "parameters": most | {"more": 1}}))
+    for level in (
+        request(parameters={"mine": 1}),
+        {**request(), "outputs": [{"name": "y", "parameters": {"mine": 1}}]},
+    ):
+        with pytest.raises(BadRequest, match="'mine'"):
+            v2.check_head(body(level))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def refusal(request: dict[str, Any], *, long_way: bool = False) -> str | None:
         binary({"binary_data_size": 8}, parameters={"binary_data_output": True}),
         binary({"binary_data_size": 8}, datatype="INT64"),
         binary({"binary_data_size": 8}, name=DECOY),
-        binary({"binary_data_size": 8, "mine": 1}),
+        binary({"binary_data_size": 8}, parameters={"mine": 1}),
     ],
 )
 def test_what_binary_requests_say_passes(request_: dict[str, Any]) -> None:

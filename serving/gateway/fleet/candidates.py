@@ -90,6 +90,9 @@ class Candidates:
     def binary_only(self, pool: str, name: str) -> frozenset[str]:
         return self._known[pool, name].facts.binary_only
 
+    def takes_parameters(self, pool: str, name: str) -> bool:
+        return self._known[pool, name].facts.takes_parameters
+
     def cold(self) -> list[str]:
         """Pools that are away and were there before."""
         known = {pool for pool, _ in self._known}

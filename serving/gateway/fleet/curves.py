@@ -37,6 +37,8 @@ MAX_BYTES = 48 * 2**20  # of made-up inputs: 64 images of 3x224x224 are 37 MiB, 
 SIZES = {"BOOL": 1, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8} | {
     f"{sign}INT{bits}": bits // 8 for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
+# Backends that compute a graph and nothing else: Triton hands them a request's parameters and they drop them in silence.
+NO_PARAMETERS = frozenset({"onnxruntime", "tensorrt", "pytorch", "tensorflow", "openvino", "fil", "emulated"})
 STRING = b"\x01\x00\x00\x00a"  # as the binary extension writes one: its length, then its bytes
 
 Ask = Callable[[bytes, int, float], Awaitable[Answer]]  # body, length of its JSON part, until when (perf_counter)
@@ -61,6 +63,7 @@ class Facts:
     curve: Curve | None = None
     binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold
     max_elements: int | None = None  # of all inputs of the largest request; None where they may have any number
+    takes_parameters: bool = False  # of a request, beside those that Triton itself reads
     is_kept: bool = False  # `tandem triton` loaded it, and looks after it
 
     @property
@@ -113,6 +116,7 @@ def read_facts(config: dict[str, Any]) -> Facts:
         inputs=tuple(inputs),
         curve=_given(config.get("parameters", {}).get("tandem_emulated_curve", {}).get("string_value")),
         max_elements=_most_elements(config),
+        takes_parameters=str(config.get("backend") or config.get("platform", "")).split("_")[0] not in NO_PARAMETERS,
         is_kept="tandem_load" in config.get("parameters", {}),
         binary_only=frozenset(
             entry["name"] for entry in config.get("output", []) if entry["data_type"] in ("TYPE_FP16", "TYPE_BF16")

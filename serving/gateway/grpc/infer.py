@@ -114,6 +114,7 @@ class GrpcInfer:
         else:
             head, blobs = grpc_v2.translated(envelope, is_streamed=is_streamed)
         checked = v2.check_head(head, envelope.size)
+        checked.require_known(route.name, takes_parameters=route.takes_parameters)
         return head, blobs, checked.timeout_us
 
 

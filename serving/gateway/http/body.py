@@ -106,6 +106,7 @@ class V2Body:
         else:
             read = partial(self._in_binary, chunks, head_size, size)
             checked = read() if head_size <= READ_HERE_BYTES else await self._threads.run(read)
+        checked.known.require_known(route.name, takes_parameters=route.takes_parameters)
         if route.binary_only and checked.head:
             v2.require_json_outputs(checked.known.request, route.binary_only)
         return checked

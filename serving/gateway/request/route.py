@@ -54,6 +54,7 @@ class Route:
     is_steady: bool  # some pool is there at all times, so that others may come in slowly
     unseen: tuple[str, ...] = ()  # pools that nobody has seen yet and that may serve it too
     binary_only: frozenset[str] = frozenset()  # outputs that JSON cannot hold, on any of them
+    takes_parameters: bool = False  # that are the model's own, on all of them
     max_body_bytes: float = inf  # of a request that any of them takes
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
 
@@ -122,6 +123,7 @@ class Routes:
             unseen=self._unseen(name) if pins.pool is None else (),
             max_body_bytes=self._max_body_bytes(destinations),
             binary_only=frozenset().union(*(self._candidates.binary_only(c.pool, c.name) for c in destinations)),
+            takes_parameters=all(self._candidates.takes_parameters(c.pool, c.name) for c in destinations),
             usual_length=max(
                 self._candidates.usual_length(destination.pool, destination.name) for destination in destinations
             ),

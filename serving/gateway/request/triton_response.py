@@ -26,6 +26,11 @@ TRACEBACK = re.compile(r"(?:;|,)?\s+At:\s.*", re.DOTALL)  # of a Python backend:
 MAX_EXPLAINED_BYTES = (
     4 * 2**20
 )  # reading so much JSON takes 40 ms, in which nobody else is answered; Triton's own text is told of more
+NO_NUMBERS = (b"NaN", b"Infinity")  # as Triton writes them into JSON
+# As Triton writes an output that may hold them, up to its first element. These bytes cannot stand inside a JSON string.
+FLOATS = re.compile(
+    rb'"name":"((?:[^"\\]|\\.)*)","datatype":"FP(?:32|64)","shape":\[[\d,]*\](?:,"parameters":\{[^{}]*\})?,"data":\['
+)
 DIED = re.compile(rb"Stub process|is not healthy|[Ff]ailed to (?:get|receive) .*stub")
 
 
@@ -58,7 +63,7 @@ def client_body(answer: Answer, rename: tuple[bytes, bytes] | None) -> tuple[byt
 
     Triton writes BYTES as they are, and no reader takes that for JSON where it is not UTF-8. The bytes `"model_name":"…"` cannot stand
     inside a JSON string (its quotes would be escaped), and the JSON part comes first.
-    Raises BadRequest for text that is none: the client asked for it as JSON.
+    Raises BadRequest for what JSON cannot hold: the client asked for it so.
     """
     _, length, body = answer
     text = body if length is None else body[:length]
@@ -69,10 +74,23 @@ def client_body(answer: Answer, rename: tuple[bytes, bytes] | None) -> tuple[byt
             raise errors.BadRequest(
                 "an output of BYTES is not UTF-8, so it has no JSON form; ask for it with the parameter binary_data: true"
             ) from None
+    if any(text.find(word) >= 0 for word in NO_NUMBERS):
+        _require_numbers(text)
     if rename is None or (at := text.find(rename[0])) < 0:
         return body, length
     old, new = rename
     return body[:at] + new + body[at + len(old) :], None if length is None else length + len(new) - len(old)
+
+
+def _require_numbers(text: bytes) -> None:
+    """Raises BadRequest. Texts may have the words, so that only outputs of numbers are looked at."""
+    for output in FLOATS.finditer(text):
+        end = text.find(b"]", output.end())
+        word = next((word for word in NO_NUMBERS if text.find(word, output.end(), end) >= 0), None)
+        if word is not None:
+            raise errors.BadRequest(
+                f"output '{output[1].decode()}' holds {word.decode()}, which JSON has not; ask for it with the parameter binary_data: true"
+            )
 
 
 def _text(body: bytes, served: str, name: str) -> str:

@@ -17,7 +17,7 @@ import orjson
 from serving.errors import BadRequest
 from serving.protocol.budget import INPUTS, OUTPUTS, require_clear, require_few, require_few_parameters
 from serving.protocol.v2.datatypes import INTEGER_RANGES, MAX_DIMENSION, check_shape
-from serving.protocol.v2.parameters import check_parameters, json_type
+from serving.protocol.v2.parameters import check_parameters, json_type, unknown
 
 FIRST = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,9})')
 SHAPE = re.compile(
@@ -36,10 +36,21 @@ FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the gateway needs of a request's JSON: all of it, parsed, and `timeout_us`, None where the client set none."""
+    """What the gateway needs of a request's JSON: all of it, parsed, and `timeout_us`, None where the client set none.
+
+    `unknown`: names of its own parameters that only a model can read, as an error has them.
+    """
 
     request: Mapping[str, Any]
     timeout_us: int | None = None
+    unknown: str = ""
+
+    def require_known(self, model: str, *, takes_parameters: bool) -> None:
+        """Raises BadRequest where the model's backend would drop parameters in silence."""
+        if self.unknown and not takes_parameters:
+            raise BadRequest(
+                f"the parameters {self.unknown} are unknown, and the backend of '{model}' reads none; leave them out"
+            )
 
 
 NOTHING = Head({})
@@ -160,7 +171,7 @@ def check_request(request: dict[str, Any], head: bytes, size: int) -> Head:
                     check_parameters(entry["parameters"], f"{key}[{index}].parameters")
                 if key == "inputs":
                     _check_input(entry, size, index)
-    return Head(request, timeout_us)
+    return Head(request, timeout_us, unknown(request.get("parameters"), "parameters"))
 
 
 def check_numbers(request: Mapping[str, object]) -> None:

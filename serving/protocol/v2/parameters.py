@@ -17,19 +17,24 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "classification": (1, 2**31 - 1),
     "priority": (0, 2**32 - 1),
 }
+# Which mean something, by where they stand; of the others a model may read those of the request.
+BINARY = frozenset({"binary_data", "binary_data_output", "binary_data_size"})
+KNOWN = {"parameters": BINARY | {"priority", "timeout"}, "inputs": BINARY, "outputs": BINARY | {"classification"}}
 SEQUENCE_PARAMETERS = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 
 
 def check_parameters(parameters: object, where: str) -> int | None:
     """Refuses reserved names and wrong types; returns `timeout` in microseconds if set. `where`: `parameters` for those of the request.
 
-    Raises BadRequest or Unsupported.
+    Of an input or an output also those that nobody reads. Raises BadRequest or Unsupported.
     """
     if parameters is None:
         return None
     if not isinstance(parameters, dict):
         raise BadRequest(f"{where} must be an object, not {json_type(parameters)}")
     for name in parameters:
+        if not name.isprintable():
+            raise BadRequest(f"{where} has a name with control characters: {name[:40]!r}")
         lower = name.lower()
         if lower.startswith("shared_memory"):
             raise BadRequest(f"{where}.{name}: shared memory is not offered here; send the tensor in the request")
@@ -42,7 +47,17 @@ def check_parameters(parameters: object, where: str) -> int | None:
         if name in parameters and not low <= parameters[name] <= high:
             side = f"{low} or more" if parameters[name] < low else f"{high} or less"
             raise BadRequest(f"{where}.{name} must be {side}")
-    return _check_own(parameters) if where == "parameters" else None
+    if where == "parameters":
+        return _check_own(parameters)
+    if names := unknown(parameters, where.partition("[")[0]):
+        raise BadRequest(f"{where} has {names}, which nobody reads there; leave it out")
+    return None
+
+
+def unknown(parameters: object, level: str) -> str:
+    """The names of those that mean nothing there, to be read in an error; empty where there are none. `level`: of `KNOWN`."""
+    names = sorted(parameters.keys() - KNOWN[level]) if isinstance(parameters, dict) else []
+    return ", ".join(f"'{name[:40]}'" for name in names[:10])
 
 
 def _check_own(parameters: dict[str, object]) -> int | None:

@@ -29,7 +29,7 @@ def with_curve(text: str) -> dict[str, Any]:
 
 def test_facts_are_those_of_the_configuration() -> None:
     facts = read_facts(CONFIG)
-    assert facts == Facts(2, 32, (Input("x", "FP32", (1, 8, 8)),), max_elements=32 * 64)
+    assert facts == Facts(2, 32, (Input("x", "FP32", (1, 8, 8)),), max_elements=32 * 64, takes_parameters=True)
     service = facts.service()
     assert (service.num_instances, service.max_batch) == (2, 32)
 
@@ -193,3 +193,18 @@ def test_what_was_not_run_because_it_takes_long_batches_as_far_as_was_seen() -> 
 )
 def test_rows_of_any_length_are_measured_at_a_usual_one(facts: Facts, length: int) -> None:
     assert facts.usual_length == length
+
+
+@pytest.mark.parametrize(
+    ("said", "takes"),
+    [
+        ({"backend": "onnxruntime"}, False),
+        ({"platform": "tensorrt_plan"}, False),
+        ({"platform": "onnxruntime_onnx", "backend": ""}, False),
+        ({"backend": "python"}, True),
+        ({"backend": "mine"}, True),
+    ],
+)
+def test_backends_that_compute_a_graph_read_no_parameters(said: dict[str, str], takes: bool) -> None:
+    config = {key: value for key, value in CONFIG.items() if key not in ("backend", "platform")}
+    assert read_facts(config | said).takes_parameters is takes

@@ -142,7 +142,6 @@ def test_infer_carries_every_option_of_the_client(client: sync.InferenceServerCl
         client_timeout=30,
         headers={"tandem-priority": "1", "tandem-variant": "fp32", "mine": "kept"},
         compression_algorithm=compression,
-        parameters={"mine": "kept", "number": 3, "share": 0.5, "flag": True},
     )
     assert np.array_equal(result.as_numpy("y"), x * 2)
     response = result.get_response()

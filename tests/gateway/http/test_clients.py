@@ -77,7 +77,6 @@ def test_infer_carries_every_option_of_the_client(
         response_compression_algorithm=compression,
         priority=1,
         timeout=5_000_000,
-        parameters={"mine": "kept"},
     )
     assert np.array_equal(result.as_numpy("y"), x * 2)
     assert result.get_response()["id"] == "seven"

@@ -360,8 +360,14 @@ def test_half_precision_is_not_told_as_json_and_the_model_is_not_asked(gateway: 
 
 @pytest.mark.protocol(
     "v2 HTTP",
-    "NaN and infinity in binary; in answers as JSON as Triton writes them (NaN, Infinity), which Python reads",
+    "NaN and infinity in binary, in requests and answers",
     "supported",
+    item=16,
+)
+@pytest.mark.protocol(
+    "v2 HTTP",
+    "NaN and infinity in answers as JSON",
+    "refused: JSON has neither; 400 names the output and the way to ask for it in binary",
     item=16,
 )
 @pytest.mark.protocol("v2 HTTP", "NaN and infinity in JSON requests", "refused: JSON has neither; send binary", item=16)
@@ -371,9 +377,28 @@ def test_nan_is_taken_in_binary_only(gateway: Running, word: str, rows: int) -> 
     body = tensor(shape=[rows, 4], data=[1.25] * rows * 4).replace(b"1.25]", word.encode() + b"]")
     refused(gateway.infer(body, "double.any"), 400, "bad_request", "JSON")
     body, headers = binary([float("nan"), float("inf"), float("-inf"), 1])
-    text = gateway.infer(body, "double.any", headers).body
-    assert b'"data":[NaN,Infinity,-Infinity,2.0]' in text
-    assert json.loads(text)["outputs"][0]["data"][1:] == [float("inf"), float("-inf"), 2.0]
+    refused(gateway.infer(body, "double.any", headers), 400, "bad_request", "'y'")
+    body, headers = binary([float("nan"), float("inf"), float("-inf"), 1], parameters={"binary_data_output": True})
+    answer = gateway.infer(body, "double.any", headers)
+    values = np.frombuffer(answer.body[int(answer.headers["Inference-Header-Content-Length"]) :], "<f4")
+    assert values[1:].tolist() == [float("inf"), float("-inf"), 2.0]
+    assert np.isnan(values[0])
+
+
+@pytest.mark.protocol(
+    "v2 HTTP",
+    "parameters that Triton does not know go to models whose backend may read them (Python, custom)",
+    "partly: 400 that names them for graphs (ONNX Runtime, TensorRT, …), and on inputs and outputs, where nobody reads them",
+)
+@pytest.mark.parametrize("num_more", [0, 8000])
+def test_parameters_that_nobody_reads_are_named(gateway: Running, num_more: int) -> None:
+    entry = json.loads(tensor())["inputs"][0]
+    for body in (
+        {"inputs": [entry], "parameters": {"mine": 1, "priority": 1}, "id": "i" * num_more},
+        {"inputs": [{**entry, "parameters": {"mine": 1}}], "id": "i" * num_more},
+        {"inputs": [entry], "outputs": [{"name": "y", "parameters": {"mine": 1}}], "id": "i" * num_more},
+    ):
+        refused(gateway.infer(json.dumps(body).encode(), "double.any"), 400, "bad_request", "'mine'")
 
 
 @pytest.mark.protocol(
