@@ -1,4 +1,4 @@
-"""Runs `tandem export SOURCE`: checks the options, loads model and data, hands them to the pipeline, prints the outcome.
+"""Runs `tandem export SOURCE`: checks the options, loads model and data, hands them to the pipeline, prints what came of it.
 
 The steps themselves are in `pipeline`, the checks of options in `options`.
 """
@@ -60,7 +60,7 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
 def _ready_made(
     options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], progress: Progress, load: Load | None
 ) -> ExportResult:
-    """A file as one variant of a model whose FP32 the repository has."""
+    """Exports a file as one variant of a model whose FP32 is in the repository."""
     assert options.variant is not None
     return ready_made.export(
         Path(options.source),
@@ -80,7 +80,7 @@ def _ready_made(
 def _whole(
     options: ExportOptions, spec: ExportSpec, engines: Mapping[str, EnginePython], progress: Progress, load: Load | None
 ) -> ExportResult:
-    """A model with all its variants."""
+    """Exports a model with all its variants."""
     built = _build(options, spec.model, progress)
     exported, data, calibration = built.exported, built.data, built.calibration
     _check_fit(options, exported)
@@ -105,7 +105,7 @@ def _build(options: ExportOptions, model: str, progress: Progress) -> RecipeMode
 
 
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
-    """The data's own rows to try an ONNX file on, where it has arrays: made-up inputs are for where nobody gave any."""
+    """Tries an ONNX file on rows of the given data where it can; made-up inputs are for files without data."""
     is_sized = any(getattr(options, name) is not None for name in SIZES)
     if source.example is not None or options.data is None or is_sized or options.kind != "onnx":
         return source
@@ -150,7 +150,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
 
 
 def write_payload(path: Path, data: Dataset) -> None:
-    """The gate's inputs (and labels) for load tests, as npz."""
+    """Writes the gate's inputs (and labels) as npz, for load tests."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(variant_files.npz(variant_files.arrays_of(data)))
 
@@ -176,7 +176,7 @@ def _proof(variant: Variant) -> str:
 
 @contextmanager
 def _shown() -> Iterator[Progress]:
-    """A bar for each step on a terminal, a line elsewhere."""
+    """Shows a bar for each step on a terminal, prints a line elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lines

@@ -1,4 +1,4 @@
-"""What every source gives, whatever it was: an FP32 file with all that is needed to judge, quantise and serve it.
+"""The result of loading any source: an FP32 file with all that is needed to judge, quantise and serve it.
 
 Made by `sources/` and `recipes/`, used by everything after them. Rule: nothing behind this knows where a model came from.
 """
@@ -37,7 +37,7 @@ DATATYPES = {numpy: datatype for datatype, numpy in NUMPY_TYPES.items()}
 
 
 def num_rows(arrays: Arrays) -> int:
-    """Of arrays [n, …]; 0 where there are none."""
+    """Counts the rows of arrays [n, …]; 0 where there are none."""
     return len(next(iter(arrays.values()))) if arrays else 0
 
 
@@ -47,7 +47,7 @@ def fits(wanted: Sequence[int], dims: Sequence[int]) -> bool:
 
 
 def spread(arrays: Arrays, most: int) -> dict[str, NDArray[Any]]:
-    """At most so many rows, evenly from the first to the last: data is often sorted by label."""
+    """Picks at most `most` rows, evenly from the first to the last: data is often sorted by label."""
     count = num_rows(arrays)
     chosen = np.linspace(0, count - 1, min(most, count)).round().astype(np.int64)
     return {name: np.asarray(values)[chosen] for name, values in arrays.items()}
@@ -59,7 +59,7 @@ DEFAULT_MAX_BATCH_SIZE = 32  # guess, not measured: where a small net's throughp
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What may be asked of a source. None: what the source itself says."""
+    """Options for a source. None: what the source itself says."""
 
     opset: int = DEFAULT_OPSET
     max_batch_size: int | None = None  # 0: without batches
@@ -77,7 +77,7 @@ class SourceOptions:
 
     @property
     def max_rows(self) -> int:
-        """Of a batch, for a source that says nothing about it."""
+        """The largest batch, for a source that says nothing about it."""
         return DEFAULT_MAX_BATCH_SIZE if self.max_batch_size is None else self.max_batch_size
 
 

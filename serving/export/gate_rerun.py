@@ -42,7 +42,7 @@ EngineRun = Callable[[bytes, str], AbstractContextManager[Callable[[Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """Of one variant. No checks and no problems: nothing could be run, and the notes say why."""
+    """The result for one variant. Without checks and problems nothing could be run, and the notes say why."""
 
     checks: tuple[Check, ...]
     problems: tuple[str, ...]
@@ -50,10 +50,10 @@ class GateRun:
 
 
 class Rerun:
-    """One model's data and FP32's answers on it."""
+    """Reruns the gates of one model's variants; holds its data and FP32's answers on it."""
 
     def __init__(self, fp32: Variant, data: Path | None, engines: Mapping[str, EngineRun], progress: Progress) -> None:
-        """UserError for data that does not fit the model."""
+        """Raises UserError for data that does not fit the model."""
         self._fp32, self._engines, self._progress = fp32, engines, progress
         self._data = _kept(fp32) if data is None else _given(fp32, data, progress)
         self._digest = self._data.digest
@@ -96,7 +96,7 @@ class Rerun:
         return GateRun(tuple(checks), failed, (*self._about_data(variant), *notes))
 
     def _running(self, variant: Variant, model: bytes, engine: str) -> AbstractContextManager[Run]:
-        """FP16, and what TensorRT alone computes, as at the export: rounded as on a GPU."""
+        """Runs FP16, and what TensorRT alone computes, as the export did: rounded as on a GPU."""
         if engine in self._engines:
             return self._engines[engine](model, variant.record.variant)
         is_for_gpu = variant.record.variant == "fp16" or "tensorrt" in variant.record.needs
@@ -105,7 +105,7 @@ class Rerun:
     # -- numbers ------------------------------------------------------------------------------------------------------
 
     def _measured(self, variant: Variant, answers: list[NDArray[Any]]) -> tuple[list[Check], list[str]]:
-        """(recorded checks with the values of now, what could not be computed)."""
+        """Returns (the recorded checks with present values, notes on what could not be computed)."""
         reference, gate = self._fp32_answers(), variant.record.gate
         if [a.shape for a in answers] != [r.shape for r in reference]:
             raise UserError(f"{variant.name} answers in other shapes than {self._fp32.name}")
@@ -122,7 +122,7 @@ class Rerun:
         return checks, [self._why_missing(variant, missing)] if missing else []
 
     def _is_comparable(self, variant: Variant, recorded: Check) -> bool:
-        """FP32 was compared with its framework, which is not here; how often it is right needs none."""
+        """Says whether the metric can be measured here: FP32 was compared with its framework, which is absent; accuracy needs none."""
         return variant.record.gate.reference == "fp32" or recorded.metric == TOP1
 
     def _why_missing(self, variant: Variant, metrics: list[str]) -> str:
@@ -171,7 +171,7 @@ class Rerun:
 
 
 def _engine(variant: Variant) -> str:
-    """Whose answers its gate is about. FP32's is about the file itself, which is what all others are held against."""
+    """Names the engine that the variant's gate is about. FP32's is about the file itself, which all others are compared with."""
     record, pool = variant.record, variant.record.pools.get("cpu")
     if record.variant == "fp32" or pool is None or not pool.is_loadable:
         return ONLY_ON.get(record.variant, PLAIN["cpu"])
@@ -185,7 +185,7 @@ def _kept(fp32: Variant) -> Dataset:
 
 
 def _given(fp32: Variant, path: Path, progress: Progress) -> Dataset:
-    """Read as an export reads it, with what lies beside the model."""
+    """Reads data as an export does, with the files beside the model."""
     record, folder = fp32.record, fp32.directory
     labels = tuple((folder / record.labels).read_text(encoding="utf-8").splitlines()) if record.labels else None
     preprocessing = None
@@ -197,7 +197,7 @@ def _given(fp32: Variant, path: Path, progress: Progress) -> Dataset:
 
 
 def _beside(limit: float | None, was: float | None, now: float | None) -> float | None:
-    """The limit at the same distance from FP32's value of now."""
+    """Moves the limit so that it keeps its distance from FP32's present value."""
     if limit is None or was is None or now is None:
         return limit
     return digits(now - (was - limit))

@@ -148,7 +148,7 @@ def measured_on(models: Models) -> str:
 
 
 def proof(row: VariantRow) -> str:
-    """What every reader has to see first: a number with FP32's beside it, or that there is none."""
+    """Renders what every reader has to see first: a number with FP32's beside it, or that there is none."""
     if row.is_untrained:
         return UNTRAINED
     if row.is_ungated:
@@ -165,7 +165,7 @@ def size(num_bytes: int) -> str:
 
 
 def _speed(row: VariantRow, *, has_cards: bool) -> str:
-    """Beside FP32 on the engine that runs FP32 best, and on the plain one where that is another. `has_cards`: of several."""
+    """Renders the speed beside FP32 on its best engine, and on the plain one where that is another. `has_cards`: several were measured."""
     if not row.speed:
         return "the baseline" if row.variant == "fp32" else "unmeasured here"
     lines = [_one(row, speed, has_cards=has_cards) for speed in row.speed if not _is_itself(row, speed)]

@@ -22,7 +22,7 @@ AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where 
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """What is to be made of a model, and when it is good enough. `precisions` None: all that are worth trying."""
+    """What to make of a model, and when it is good enough. `precisions` None: all that are worth trying."""
 
     model: str
     precisions: tuple[str, ...] | None = None
@@ -38,7 +38,7 @@ class ExportSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportJob:
-    """`data` judges and `calibration` calibrates; no row does both."""
+    """One export's inputs. `data` judges and `calibration` calibrates; no row does both."""
 
     spec: ExportSpec
     exported: ExportedModel
@@ -49,7 +49,7 @@ class ExportJob:
 
     @property
     def inputs(self) -> Arrays:
-        """What every gate and timing runs on."""
+        """The arrays that every gate and timing runs on."""
         return self.exported.example if self.data is None else self.data.inputs
 
     def name(self, precision: str) -> str:

@@ -1,4 +1,4 @@
-"""Are FP32 and each file made of it good enough on every engine that will compute them?
+"""Judges whether FP32 and each file made of it are good enough on every engine that will compute them.
 
 What is compared, and the limits, are in `gates`; which files there are is decided in `pipeline`. Rule: an answer counts only
 if it was computed as a server would compute it. FP16 is rounded as on a GPU, because ONNX Runtime's CPU provider computes it in
@@ -31,7 +31,7 @@ GatedCandidate = tuple[Candidate, Gate]
 
 
 class Judge:
-    """Of one export. `wrong_on`: (precision, engine) that may not have its file, because its answers there did not pass."""
+    """The judge of one export. `wrong_on`: (precision, engine) pairs whose answers did not pass, so that the engine gets no file."""
 
     def __init__(self, job: ExportJob) -> None:
         self._job = job
@@ -40,7 +40,7 @@ class Judge:
         self.warnings: list[str] = []
 
     def baseline(self) -> GatedCandidate:
-        """FP32 beside the framework that it came from, or beside itself where there is none. Raises GateRefused."""
+        """Judges FP32 beside the framework that it came from, or beside itself where there is none. Raises GateRefused."""
         job, exported = self._job, self._job.exported
         candidate = Candidate("fp32", exported.model, "")
         self._reference = onnx_session.answers(exported.model, job.inputs, exported.max_batch_size)
@@ -54,7 +54,7 @@ class Judge:
         return candidate, gate
 
     def judge(self, candidate: Candidate) -> Gate:
-        """Beside FP32, computed as a server that may have this file would compute it. Raises GateRefused."""
+        """Judges a candidate beside FP32, computed as a server that may have this file would compute it. Raises GateRefused."""
         if candidate.precision == "bf16":
             return self._judge(candidate, self._reference, "fp32", OPENVINO)
         if candidate.precision == "fp16" or "tensorrt" in candidate.needs:
@@ -65,14 +65,14 @@ class Judge:
         return gate
 
     def gate_on(self, engine: str, gated: GatedCandidate) -> Gate:
-        """The gate that this engine's own answers passed, where they were looked at apart. FP32's is beside its framework."""
+        """Returns the gate that this engine's own answers passed, if they were judged apart. FP32's is beside its framework."""
         candidate, gate = gated
         if engine != OPENVINO or candidate.precision == "fp32":
             return gate
         return self._gates_on_openvino.get(candidate.model, gate)
 
     def answers(self, candidate: Candidate, engine: str, inputs: Arrays) -> list[NDArray[Any]]:
-        """Of the engine that a CPU pool is to have it on, as the gate computed them."""
+        """Computes the answers of the engine that a CPU pool will use, as the gate did."""
         size = self._job.exported.max_batch_size
         if engine == PLAIN:
             return onnx_session.answers(candidate.model, inputs, size, self._job.name(candidate.precision))

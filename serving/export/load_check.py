@@ -1,4 +1,4 @@
-"""Does a real server load what is to be published, and does it answer the gate's rows as the gate saw? Before anything is written.
+"""Checks, before anything is written, that a real server loads each variant and answers the gate's rows as the gate saw.
 
 The caller says which server that is, because nothing here may start one: `Load` comes from above. A variant that differs is
 refused with the server's reason. Rule: what could not be tried is said in the record, and never taken for a pass.
@@ -28,7 +28,7 @@ MAX_ROWS = 32  # of the gate's: one batch of them shows a wrong type, order, sha
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a server made of a repository. `answers`: variant -> every output of all rows; `failed`: variant -> its reason."""
+    """What a server reported of a repository. `answers`: variant -> every output of all rows; `failed`: variant -> its reason."""
 
     server: str
     answers: Mapping[str, Sequence[NDArray[Any]]]
@@ -52,7 +52,7 @@ class NotServed(GateRefused):
 
 @dataclass(frozen=True, slots=True)
 class LoadCheck:
-    """`variants`: those that may be published, each with what its record says of this check. `refused`: variant -> reason."""
+    """The result of the check. `variants`: those that may be published, each with the check in its record. `refused`: variant -> reason."""
 
     variants: list[ProvenVariant]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class LoadCheck:
 def check(
     job: ExportJob, judge: Judge, proven: Sequence[ProvenVariant], load: Load | None, publications: Publications
 ) -> LoadCheck:
-    """Has the server load all of them. Raises NotServed where FP32 is refused. `load` None: no server could be asked."""
+    """Has the server load all variants. Raises NotServed where FP32 is refused. `load` None: no server could be asked."""
     if load is None:
         return LoadCheck(
             [replace(one, load_check="not loaded by any server before it was published") for one in proven]
@@ -97,12 +97,12 @@ def check(
 
 
 def some_rows(inputs: Arrays, max_batch_size: int) -> Arrays:
-    """Spread evenly, no more than a batch holds: data is often sorted by label."""
+    """Picks rows, spread evenly and no more than a batch holds: data is often sorted by label."""
     return spread(inputs, min(MAX_ROWS, max_batch_size or MAX_ROWS))
 
 
 def why_refused(result: LoadResult, name: str, expected: Sequence[NDArray[Any]], limit: float) -> str | None:
-    """In a sentence; None where it answered as the gate saw. `limit`: how far a row may differ, as a share of the output's scale."""
+    """Says why the variant is refused; None where it answered as the gate saw. `limit`: how far a row may differ, in output scales."""
     if name in result.failed:
         return f"{result.server} does not serve it: {result.failed[name]}"
     difference = worst_difference(list(result.answers[name]), list(expected))

@@ -19,7 +19,7 @@ MAX_IR_VERSION = 10  # ONNX Runtime 1.19 in Triton 24.10 reads no later one
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The bodies of an If, Loop or Scan."""
+    """Yields the bodies of an If, Loop or Scan."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -27,7 +27,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Every node, those in the branches of If, Loop and Scan as well."""
+    """Yields every node, including those in the bodies of If, Loop and Scan."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):
@@ -35,12 +35,12 @@ def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def operators(model: onnx.ModelProto) -> set[str]:
-    """Kinds of operators in it."""
+    """The types of the operators in a model."""
     return {node.op_type for node in nodes_of(model.graph)}
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor wherever it may stand: graphs, the graphs in their nodes, functions."""
+    """Yields every tensor, in graphs, in the graphs inside nodes and in functions."""
     yield from _tensors_of_graph(model.graph)
     for function in model.functions:
         for node in function.node:
@@ -68,14 +68,14 @@ def _tensors_of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 
 
 def uses(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of all values that it reads, also from inside its bodies."""
+    """Yields the names of all values that a node reads, including those read inside its bodies."""
     yield from node.input
     for inner in subgraphs(node):
         yield from outer_names(inner)
 
 
 def outer_names(body: onnx.GraphProto) -> Iterator[str]:
-    """Names that a body uses and does not make."""
+    """Yields the names that a body uses and does not make."""
     made = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
     made |= {name for node in body.node for name in node.output}
     for node in body.node:
@@ -84,12 +84,12 @@ def outer_names(body: onnx.GraphProto) -> Iterator[str]:
 
 
 def captured_names(graph: onnx.GraphProto) -> frozenset[str]:
-    """Values of this graph that inner ones use."""
+    """The values of this graph that inner graphs use."""
     return frozenset(name for node in graph.node for inner in subgraphs(node) for name in outer_names(inner))
 
 
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With the shapes that follow from the inputs; what does not follow stays unsaid."""
+    """Infers shapes from the inputs; those that do not follow stay unknown."""
     return onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
 
 
@@ -97,7 +97,7 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def unused(name: str, taken: set[str]) -> str:
-    """`name`, or with a number behind it; it is taken from then on."""
+    """Returns `name`, or `name_1`, `name_2`, … where it is taken, and adds the result to `taken`."""
     made, count = name, 1
     while made in taken:
         made, count = f"{name}_{count}", count + 1
@@ -120,7 +120,7 @@ def rename(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Its nodes sorted so that each comes after what it uses, in its bodies too. Otherwise in the order they had."""
+    """Sorts the nodes so that each comes after what it uses, in its bodies too; otherwise they keep their order."""
     makers = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
     nodes, done = list(model.graph.node), set[int]()
     made: list[onnx.NodeProto] = []
@@ -145,7 +145,7 @@ def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def cleaned(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without stack traces, paths and notes of the exporter, at an IR version that old servers read."""
+    """Removes stack traces, paths and notes of the exporter, and lowers the IR version to one that old servers read."""
     model.ir_version = min(model.ir_version, MAX_IR_VERSION)
     model.ClearField("doc_string")
     model.ClearField("metadata_props")

@@ -30,7 +30,7 @@ class CannotRun(UserError):
 
 
 def opened(model: bytes) -> Any:
-    """ONNX Runtime's own session. It raises whatever it raises, and logs nothing."""
+    """Opens a session of ONNX Runtime that logs nothing. Raises whatever ONNX Runtime raises."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -39,10 +39,10 @@ def opened(model: bytes) -> Any:
 
 
 class Session:
-    """An open file. `run` takes one batch."""
+    """An open ONNX file. `run` takes one batch."""
 
     def __init__(self, name: str, model: bytes) -> None:
-        """UserError where ONNX Runtime does not load it."""
+        """Raises UserError where ONNX Runtime does not load it."""
         try:
             self._session = opened(model)
         except Exception as error:  # ONNX Runtime's classes share no root of their own
@@ -58,7 +58,7 @@ class Session:
         return list(self._session.get_outputs())
 
     def run(self, inputs: Arrays, options: Any = None) -> list[NDArray[Any]]:
-        """All outputs, in the file's order. Raises CannotRun. `options`: ONNX Runtime's own, of this run."""
+        """Returns all outputs, in the file's order. Raises CannotRun. `options`: ONNX Runtime's own, of this run."""
         try:
             found = self._session.run(None, {name: _fed(values) for name, values in inputs.items()}, options)
         except Exception as error:
@@ -74,12 +74,12 @@ class Session:
 
 
 def answers(model: bytes, inputs: Arrays, batch_size: int, name: str = "the model") -> list[NDArray[Any]]:
-    """All outputs for every row, [n, …] each. `batch_size` 0: the file has no batch dimension."""
+    """Computes all outputs for every row, [n, …] each. `batch_size` 0: the file has no batch dimension."""
     return in_batches(Session(name, model).run, inputs, batch_size, name)
 
 
 def in_batches(run: Run, inputs: Arrays, batch_size: int, name: str = "the model") -> list[NDArray[Any]]:
-    """All outputs for every row, [n, …] each. `batch_size` 0: `run` takes one row without a batch dimension."""
+    """Computes all outputs for every row, [n, …] each. `batch_size` 0: `run` takes one row without a batch dimension."""
     num_rows = _num_rows(inputs)
     if batch_size == 0:
         rows = [run({key: np.asarray(values[row]) for key, values in inputs.items()}) for row in range(num_rows)]
@@ -113,7 +113,7 @@ def _joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[
 
 
 def _fed(values: NDArray[Any]) -> NDArray[Any]:
-    """Text goes in as objects: ONNX Runtime takes no other array of it for every shape."""
+    """Turns text into objects: ONNX Runtime takes no other array of text for every shape."""
     return values.astype(object) if values.dtype.kind == "U" else np.asarray(values, order="C")
 
 
@@ -130,7 +130,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line with words in it, without the places in somebody's source code that C++ puts before them."""
+    """Returns the first line with words in it, without the source positions that C++ puts before them."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = re.sub(r"\S+\.(?:cc|h|cpp):\d+:?\s*", "", lines[0]) if lines else type(error).__name__
     return line if len(line) <= 300 else f"{line[:297]}..."

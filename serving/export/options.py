@@ -31,7 +31,7 @@ from serving.repository.preprocessing import from_json as preprocessing_from_jso
 
 
 class NoData(UserError):
-    """Nothing could be proven, and nobody said that it may go unproven."""
+    """There is no data to judge on, and --i-accept-ungated was not given."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -128,7 +128,7 @@ def check_files(options: ExportOptions) -> None:
 
 
 def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
-    """`labels` None: which classes there are is the model's to say."""
+    """Raises UserError for broken data. `labels` None: only the model knows its classes."""
     classes = ClassNames(labels, len(labels) if labels else None)
     if path.is_dir():
         if not any(file.suffix.lower() in folders.SUFFIXES for file in path.rglob("*")):
@@ -147,7 +147,7 @@ def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
 
 
 def _labels(options: ExportOptions) -> tuple[str, ...] | None:
-    """The names of the classes, where a folder of transformers says them."""
+    """Reads the names of the classes from a transformers folder that states them."""
     config = Path(options.source.removeprefix("hf:")).expanduser() / "config.json"
     if options.kind != "hf" or not config.is_file() or options.task in ("embedding", "other"):
         return None
@@ -208,7 +208,7 @@ def source_options(options: ExportOptions) -> SourceOptions:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Of a file with the name of one class a line, as Triton reads it. Raises UserError."""
+    """Reads a file with the name of one class per line, as Triton does. Raises UserError."""
     labels = tuple(line.strip() for line in _read_text(path, "--labels").splitlines())
     if not labels or "" in labels:
         where = f"line {labels.index('') + 1} is empty" if labels else "it is empty"
@@ -228,7 +228,7 @@ def _read_text(path: Path, spelled: str) -> str:
 
 
 def default_name(source: str) -> str:
-    """The public name that a source suggests: what clients may be given, in lower case, without a precision at its end."""
+    """Derives the public name from a source: letters that clients may be given, in lower case, without a precision at the end."""
     if recipes.is_recipe(source):
         return recipes.public_name(source)
     kind, rest = sources.split(source)

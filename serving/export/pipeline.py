@@ -34,7 +34,7 @@ MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a 
 
 
 class VariantSearch:
-    """Of one export. `refused` and `left_out`: precision -> the reason in a sentence."""
+    """The search of one export. `refused` and `left_out`: precision -> the reason in a sentence."""
 
     def __init__(self, job: ExportJob, judge: Judge) -> None:
         self._job, self._judge = job, judge
@@ -43,7 +43,7 @@ class VariantSearch:
         self.warnings: list[str] = []
 
     def find(self, precision: str) -> GatedCandidate | None:
-        """The variant that passed its gate; of several that pass, the fastest."""
+        """Returns the variant that passed its gate, or the fastest of several; None where none did."""
         if precision == "bf16" and (reason := self._why_no_bf16()):
             self.left_out[precision] = reason
             return None
@@ -66,7 +66,7 @@ class VariantSearch:
         return passed[0] if len(passed) == 1 else pool_gates.fastest(self._job, passed)
 
     def _finer_int8(self) -> list[GatedCandidate]:
-        """Weights of 8 bits where this processor computes them rightly, and then with the worst layers left in FP32."""
+        """Tries weights of 8 bits where this processor computes them rightly, then leaves the worst layers in FP32."""
         spec = self._job.spec
         can_be_finer = spec.int8_range == AUTO and not spec.is_for_tensorrt and has_instructions("vnni")
         passed = self._passing("int8", int8_range="full") if can_be_finer else []
@@ -75,7 +75,7 @@ class VariantSearch:
     def _passing(
         self, precision: str, *, int8_range: str | None = None, second_try: bool = False
     ) -> list[GatedCandidate]:
-        """Candidates that pass, at most two: they differ in speed. Of the second try, one is enough."""
+        """Returns candidates that pass, at most two, because they differ in speed; one of the second try is enough."""
         job, spec, passed = self._job, self._job.spec, []
         making = f"making {job.name(precision)}"
         job.progress(making, 0, 1)
@@ -107,7 +107,7 @@ class VariantSearch:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What came of an export. `refused` and `left_out`: variant -> the reason in a sentence."""
+    """The result of an export. `refused` and `left_out`: variant -> the reason in a sentence."""
 
     published: tuple[Variant, ...]
     refused: Mapping[str, str]  # made, and a gate said no
@@ -156,7 +156,7 @@ def export(
 
 
 def prove(job: ExportJob, candidate: Candidate, load: Load | None, publications: Publications) -> ProvenVariant:
-    """One file that somebody else made, beside the FP32 of `job`. Raises GateRefused; writes nothing."""
+    """Proves one file that somebody else made, beside the FP32 of `job`. Raises GateRefused; writes nothing."""
     judge = Judge(job)
     gated = [judge.baseline(), (candidate, judge.judge(candidate))]
     proven, _ = pool_gates.place(job, judge, gated)
@@ -167,7 +167,7 @@ def prove(job: ExportJob, candidate: Candidate, load: Load | None, publications:
 
 
 def _precisions(job: ExportJob) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """(what is made, FP32 first, because everything is compared with it; what is left out, each with why)."""
+    """Returns (what is made, FP32 first because everything is compared with it; what is left out, each with its reason)."""
     offered, wanted = job.exported.precisions, job.spec.precisions
     if wanted is None and job.data is None and not job.exported.is_untrained:
         return offered[:1], dict.fromkeys(
@@ -183,7 +183,7 @@ def _precisions(job: ExportJob) -> tuple[tuple[str, ...], Mapping[str, str]]:
 def _publications(
     repository: Path, job: ExportJob, proven: Sequence[ProvenVariant], not_made: Mapping[str, str]
 ) -> list[Publication]:
-    """Record and files of each, as they are to lie in that repository. `not_made`: for FP32's record."""
+    """Makes record and files of each variant for that repository. `not_made`: for FP32's record."""
     spec, exported = job.spec, job.exported
     shared = variant_files.shared_files(exported, job.data, keeps_data=spec.keeps_data)
     version = next_version(repository, spec.model, exported.model)
@@ -205,7 +205,7 @@ def _publications(
 
 
 def _outdated(repository: Path, written: Sequence[Variant]) -> list[str]:
-    """A sentence for each variant of an earlier version that this export made no new one of."""
+    """Warns of each variant of an earlier version that this export did not make anew."""
     new = written[0].record
     return [
         f"{old.name} is still of version {old.record.model_version} and is served no more: "

@@ -1,4 +1,4 @@
-"""Which pools may run a file, and on which engine? By what computes its precision at all, and by how fast it was beside FP32.
+"""Decides which pools may run a file, and on which engine: by what computes its precision, and by its speed beside FP32.
 
 Timing itself is `speed`'s. Rule: a pool that may not run a variant is told an engine that no such server has, so that it
 cannot load there.
@@ -41,7 +41,7 @@ _ENGINES = {
 
 
 def refusal(variant: str, pool: str, needs: Set[str] = frozenset(), *, is_cpu_only: bool = False) -> PoolGate | None:
-    """Why this pool may not run the variant; None where it may. `needs`: as its candidate has them."""
+    """Says why this pool may not run the variant; None where it may. `needs`: as its candidate has them."""
     if TENSORRT in needs and pool == "cpu":
         return PoolGate(NOT_ALLOWED, "cuda", _TENSORRT_ONLY)
     if (variant, pool) in NOT_ALLOWED_ON and TENSORRT not in needs:
@@ -52,14 +52,14 @@ def refusal(variant: str, pool: str, needs: Set[str] = frozenset(), *, is_cpu_on
 
 
 def engines(variant: str, needs: Set[str], *, is_cpu_only: bool) -> list[str]:
-    """Engines that it may be timed on. Files for TensorRT are timed on none."""
+    """Lists the engines that a variant may be timed on. Files for TensorRT are timed on none."""
     if TENSORRT in needs:
         return []
     return [engine for engine in _ENGINES[variant] if not (is_cpu_only and engine == "cuda")]
 
 
 def place(job: ExportJob, judge: Judge, gated: Sequence[GatedCandidate]) -> tuple[list[ProvenVariant], Results]:
-    """Times all of them beside each other. Each comes back with what it may do on each pool."""
+    """Times all files beside each other. Each comes back with its gates for the pools."""
     with scratch("export") as folder:
         entrants = [
             Entrant(candidate.precision, engine, _write(folder, candidate))
@@ -71,7 +71,7 @@ def place(job: ExportJob, judge: Judge, gated: Sequence[GatedCandidate]) -> tupl
 
 
 def fastest(job: ExportJob, passed: Sequence[GatedCandidate]) -> GatedCandidate:
-    """Of INT8 files that are all good enough, the one to keep. They run on ONNX Runtime's own provider."""
+    """Picks the fastest of several INT8 files that passed, on ONNX Runtime's own provider."""
     with scratch("export") as folder:
         files = {f"int8 {number}": _write(folder, one, number) for number, (one, _) in enumerate(passed)}
         base = _write(folder, Candidate("fp32", job.exported.model, ""))
@@ -81,7 +81,7 @@ def fastest(job: ExportJob, passed: Sequence[GatedCandidate]) -> GatedCandidate:
 
 
 def _contest(job: ExportJob, entrants: Sequence[Entrant], *, is_short: bool = False) -> Results:
-    """`is_short`: only which of ours is faster, where the interval does not matter."""
+    """`is_short`: only ranks our own files, so that the interval does not matter."""
     largest = max(1, job.exported.max_batch_size)
     middle = min(variant_files.WARMUP_BATCH_SIZE, largest)
     return contest(
@@ -96,7 +96,7 @@ def _contest(job: ExportJob, entrants: Sequence[Entrant], *, is_short: bool = Fa
 
 
 def _engines_of(job: ExportJob, judge: Judge, candidate: Candidate) -> list[str]:
-    """Those that are here, may run it, and gave the right answers."""
+    """Lists the installed engines that may run the candidate and gave the right answers."""
     allowed = engines(candidate.precision, candidate.needs, is_cpu_only=job.exported.is_cpu_only)
     return [
         engine for engine in allowed if engine in job.engines and (candidate.precision, engine) not in judge.wrong_on
@@ -132,7 +132,7 @@ def _pool_gate(job: ExportJob, candidate: Candidate, pool: str, results: Results
 
 
 def _write(folder: Path, candidate: Candidate, number: int = 0) -> Path:
-    """The candidate's file; BF16's is FP32's."""
+    """Writes the candidate's file, once; BF16's is FP32's."""
     name = "fp32" if candidate.precision == "bf16" else candidate.precision
     path = folder / f"{name}-{number}.onnx"
     if not path.exists():

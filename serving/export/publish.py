@@ -1,4 +1,4 @@
-"""How the variants of a model get into a repository: whole or not at all, whatever interrupts it.
+"""Writes the variants of a model into a repository: whole or not at all, whatever interrupts it.
 
 They are built in hidden siblings, flushed to disk, and then change places with the old ones, one step each; a journal
 lets the next writer finish what a killed one began. A lock keeps a second writer of the same model out for the length of an
@@ -38,7 +38,7 @@ Publication = tuple[Record, Mapping[str, bytes]]
 
 @contextmanager
 def writing(repository: Path, *models: str) -> Iterator[None]:
-    """The only writer of these models, for as long as the block runs; others may write other models meanwhile.
+    """Makes the block the only writer of these models; others may write other models meanwhile.
 
     Finishes what a killed writer left. A repository that it makes, and in which nothing was published, is gone afterwards.
     """
@@ -59,7 +59,7 @@ def writing(repository: Path, *models: str) -> Iterator[None]:
 
 
 def _lock_of(repository: Path, model: str) -> TextIO:
-    """Opened, locked and removed inside the repository's own lock alone, so that nobody locks a file that has no name."""
+    """Locks a model. Lock files are opened and removed only inside the repository's lock, so that nobody locks a removed one."""
     lock = _lock_file(repository, model).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def _lock_file(repository: Path, model: str) -> Path:
 
 @contextmanager
 def _locked(repository: Path) -> Iterator[None]:
-    """The only one who changes names in the repository, for the moment that it takes. Waits for the moments of others."""
+    """Makes the block the only one that changes names in the repository; waits for others."""
     if repository.is_file() or (repository.is_symlink() and not repository.exists()):
         kind = "a link to nothing" if repository.is_symlink() else "a file"
         raise UserError(f"cannot write to the repository {repository}: it is {kind}, not a folder")
@@ -86,7 +86,7 @@ def _locked(repository: Path) -> Iterator[None]:
 
 
 def _lock(repository: Path) -> TextIO:
-    """Of the repository itself. One that was removed with an unused repository while we waited for it is made anew."""
+    """Locks the repository itself. A lock that was removed with an unused repository meanwhile is made anew."""
     while True:
         try:
             repository.mkdir(parents=True, exist_ok=True)
@@ -103,14 +103,14 @@ def _lock(repository: Path) -> TextIO:
 
 
 def remove_abandoned(repository: Path) -> None:
-    """Of a new repository, for a process that ends without unwinding. One in which anything is published, or another works, stays."""
+    """Removes a new repository in which nothing is published and nobody works, for a process that ends without unwinding."""
     files = list(repository.iterdir()) if repository.is_dir() else []
     if len(files) <= 2 and all(path.name.startswith(LOCK_FILE) for path in files):  # its own, and of its model
         shutil.rmtree(repository, ignore_errors=True)
 
 
 def _remove_unused(repository: Path) -> None:
-    """Inside the lock. Folders above that were made as well stay: somebody may have asked for them."""
+    """Call it inside the lock. Parent folders that were made as well stay: somebody may want them."""
     if [path.name for path in repository.iterdir()] == [LOCK_FILE]:
         (repository / LOCK_FILE).unlink()
         with contextlib.suppress(OSError):  # another process has come in since
@@ -118,7 +118,7 @@ def _remove_unused(repository: Path) -> None:
 
 
 def next_version(repository: Path, model: str, fp32: bytes) -> int:
-    """1 for a new model, the present version for the same FP32 file, else one more. Version numbers are the source's."""
+    """Returns 1 for a new model, the present version for the same FP32 file, else one more."""
     directory = repository / f"{model}-fp32"
     if not (directory / RECORD_FILE).is_file():
         return 1
@@ -132,7 +132,7 @@ def publish(repository: Path, record: Record, files: Mapping[str, bytes]) -> Var
 
 
 def publish_all(repository: Path, publications: Sequence[Publication]) -> list[Variant]:
-    """Write variants. `files`: path inside one -> content, without configurations and record; `record.files` is filled in.
+    """Writes variants. `files`: path inside one -> content, without configurations and record; `record.files` is filled in.
 
     A model file of an earlier version stays in its folder beside the new one. Call it inside `writing`.
     """
@@ -180,7 +180,7 @@ def check_replaceable(repository: Path, names: Sequence[str]) -> None:
 def complete(
     record: Record, files: Mapping[str, bytes], kept: Mapping[str, str] | None = None
 ) -> tuple[Record, dict[str, bytes]]:
-    """The record with every digest, and every file of the variant with the generated ones among them.
+    """Returns the record with every digest, and every file of the variant, generated ones included.
 
     `kept`: path -> digest of files that are in the directory already.
     """
@@ -197,7 +197,7 @@ def _digests(contents: Mapping[str, bytes], kept: Mapping[str, str]) -> dict[str
 
 
 def _prepare(repository: Path, record: Record, files: Mapping[str, bytes]) -> str:
-    """The new variant beside the old one, under its hidden name. Returns the SHA-256 of its record."""
+    """Writes the new variant beside the old one, under its hidden name. Returns the SHA-256 of its record."""
     new = repository / f".{record.name}.new"
     new.mkdir()
     kept = _keep_versions(repository / record.name, new, record.model_version)
@@ -207,7 +207,7 @@ def _prepare(repository: Path, record: Record, files: Mapping[str, bytes]) -> st
 
 
 def _keep_versions(old: Path, new: Path, version: int) -> dict[str, str]:
-    """Earlier versions' model files, linked into the new directory. Path -> digest."""
+    """Links earlier versions' model files into the new directory. Returns path -> digest."""
     found = sorted((int(path.name) for path in old.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
     kept = {}
     for earlier in [number for number in found if number < version][:NUM_KEPT_VERSIONS]:
@@ -257,7 +257,7 @@ def _replace(target: Path, new: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two directories in one step; False where kernel, C library or file system cannot."""
+    """Swaps two directories in one step; returns False where kernel, C library or file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
@@ -271,7 +271,7 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _recover(repository: Path) -> None:
-    """Finish or undo what a killed writer left: with a journal all its variants go in, without one none does."""
+    """Finishes or undoes what a killed writer left: with a journal all its variants go in, without one none does."""
     for old in repository.glob(".*.old"):
         target = repository / old.name.removeprefix(".").removesuffix(".old")
         if target.exists():

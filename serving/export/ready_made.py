@@ -1,4 +1,4 @@
-"""A file that somebody else made, as the FP16 or INT8 of a model whose FP32 the repository has.
+"""Publishes a file that somebody else made as the FP16 or INT8 of a model whose FP32 is in the repository.
 
 It passes the same gates as one of ours, beside that FP32, and is written alone. Rule: the baseline is verified first, so
 that nothing is measured against a file that changed.
@@ -30,7 +30,7 @@ VARIANTS = ("fp16", "int8")
 
 
 class Slower(GateRefused):
-    """Clearly slower than FP32 at every batch size measured."""
+    """The file is clearly slower than FP32 at every batch size measured."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -115,7 +115,7 @@ def _data(
 def _publication(
     baseline: Variant, exported: ExportedModel, proven: ProvenVariant, queue_delay_us: int | None
 ) -> Publication:
-    """Beside the same files as FP32, under its version."""
+    """Puts the file beside the same files as FP32, under its version."""
     record = baseline.record
     rows = [record.warmup_file(index) for index in range(len(record.warmup))]
     files = {**exported.files, **{path: (baseline.directory / path).read_bytes() for path in rows}}

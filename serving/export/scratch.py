@@ -25,14 +25,14 @@ _own: set[Path] = set()  # of this process, in use
 
 
 def remove_own() -> None:
-    """For a process that ends without unwinding."""
+    """Removes this process's folders, when it ends without unwinding."""
     for folder in list(_own):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """Raises EnvironmentFault where there is no place for one."""
+    """Makes a folder for the block. Raises EnvironmentFault where there is no room for one."""
     try:
         _remove_left_behind(Path(tempfile.gettempdir()))
         folder, lock = _made(name)
@@ -49,7 +49,7 @@ def scratch(name: str) -> Iterator[Path]:
 
 @contextmanager
 def writing_into(folder: Path) -> Iterator[None]:
-    """For nothing but the writing: every OSError in the block becomes an EnvironmentFault."""
+    """Turns every OSError in the block into an EnvironmentFault; wrap nothing but the writing."""
     try:
         yield
     except OSError as error:
@@ -57,7 +57,7 @@ def writing_into(folder: Path) -> Iterator[None]:
 
 
 def _made(name: str) -> tuple[tempfile.TemporaryDirectory[str], int]:
-    """A folder, and the descriptor that keeps it locked."""
+    """Makes a folder; returns it with the descriptor that keeps it locked."""
     while True:
         folder = tempfile.TemporaryDirectory(prefix=f"{PREFIX}{name}-")
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A user's data for judging and for calibrating, as the arrays that one model takes.
+"""Reads a user's data for judging and for calibrating, as the arrays that one model takes.
 
 The formats are read in `data`. Rule: Tandem's own handwritten digits go only into a model that takes such images.
 """
@@ -29,7 +29,7 @@ _NUM_ROWS = 4  # tell which numbers there are, not what they are
 def to_judge(
     path: str | Path, exported: ExportedModel, max_bad_ratio: float | None = None, progress: Progress = silent
 ) -> Dataset:
-    """`max_bad_ratio` None: as many broken images as are passed over by default. Raises UserError."""
+    """Reads data to judge on. `max_bad_ratio` None: the default share of broken images is passed over. Raises UserError."""
     if str(path) == digits.DIGITS:
         return _digits(exported)[1]
     return reading.read(
@@ -48,14 +48,14 @@ def to_judge(
 def to_calibrate(
     path: Path, exported: ExportedModel, max_bad_ratio: float | None = None, progress: Progress = silent
 ) -> Arrays:
-    """Of the digits those that no gate sees."""
+    """Reads data to calibrate with; of the digits, those that no gate sees."""
     if str(path) == digits.DIGITS:
         return _digits(exported)[0].inputs
     return to_judge(path, exported, max_bad_ratio, progress).inputs
 
 
 def first_images(folder: Path, how: ImagePreprocessing) -> Arrays | None:
-    """Some images of a folder to try a file on; None where none decodes, which the reader of the whole folder tells."""
+    """Decodes some images of a folder to try a file on; None where none decodes, which the reader of the whole folder reports."""
     from serving.export.data import folders
     from serving.preprocessing import images
     from serving.preprocessing.containers import BadImage
@@ -90,7 +90,7 @@ def check_limits(limits: Limits, exported: ExportedModel, data: Dataset) -> None
 
 
 def _digits(exported: ExportedModel) -> tuple[Dataset, Dataset]:
-    """(to learn from, held out)."""
+    """Returns (rows to learn from, rows held out)."""
     both = digits.digits()
     wanted = {name: values.shape[1:] for name, values in both[1].inputs.items()}
     taken = {tensor.name: tensor.shape for tensor in exported.inputs}

@@ -1,4 +1,4 @@
-"""Makes what lies beside a model: its record, labels, preprocessing, a sample request and the data that its gate ran on.
+"""Makes the files beside a model: its record, labels, preprocessing, a sample request and the data that its gate ran on.
 
 Values in, values and bytes out; `publish` writes them. Rule: nothing of the machine that exported it gets in, and a
 file is the same bytes for the same content.
@@ -100,13 +100,13 @@ def shared_files(exported: ExportedModel, data: Dataset | None, *, keeps_data: b
 
 
 def _warmup(inputs: Sequence[Tensor], rows: Arrays) -> list[tuple[Tensor, NDArray[Any]]]:
-    """The first row of each input, as a server is given it: without the batch dimension, every length known."""
+    """Takes the first row of each input, as a server is given it: without the batch dimension, every length known."""
     first = {tensor.name: np.asarray(rows[tensor.name][0]) for tensor in inputs}
     return [(replace(tensor, shape=first[tensor.name].shape), first[tensor.name]) for tensor in inputs]
 
 
 def _row_bytes(row: NDArray[Any]) -> bytes:
-    """As Triton reads them from a file: text with its length before it."""
+    """Encodes a row as Triton reads it from a file: text with its length before it."""
     if row.dtype.kind not in "OSU":
         return row.tobytes()
     texts = [item if isinstance(item, bytes) else str(item).encode() for item in row.ravel().tolist()]
@@ -121,7 +121,7 @@ def _sample(labels: tuple[str, ...] | None, data: Dataset | None) -> Sample:
 
 
 def request(inputs: Sequence[Tensor], arrays: Arrays, *, has_batch: bool = True) -> bytes:
-    """The first row as a whole v2 JSON infer body."""
+    """Encodes the first row as a whole v2 JSON infer body."""
     tensors = []
     for tensor in inputs:
         row = arrays[tensor.name][:1] if has_batch else arrays[tensor.name][0]
@@ -135,7 +135,7 @@ def _flat(values: NDArray[Any]) -> list[Any]:
 
 
 def gate_data(data: Dataset) -> bytes:
-    """npz with as many rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any."""
+    """Encodes as npz as many rows as `MAX_GATE_DATA_BYTES` holds; `labels` beside the inputs where there are any."""
     count = data.num_samples
     while True:
         packed = npz(spread(arrays_of(data), count))
@@ -159,7 +159,7 @@ def npz(arrays: Arrays) -> bytes:
 
 
 def space(model: str, fp32_digest: str, variant: str, digest: str, gate: Gate, task: str) -> str | None:
-    """Which vectors may be compared: those of FP32's space, unless a variant's lie too far from them."""
+    """Names the space whose vectors may be compared: FP32's, unless the variant's vectors lie too far from it."""
     if task != EMBEDDING:
         return None
     worst = gate.check("cosine_worst")
@@ -180,7 +180,7 @@ def publication(
     data: Dataset | None = None,
     not_made: Mapping[str, str] | None = None,
 ) -> tuple[Record, dict[str, bytes]]:
-    """The variant's record, and path -> content of all its files. `data`, the gate's, lies with FP32 only: one copy is enough for all."""
+    """Makes the variant's record, and path -> content of its files. `data`, the gate's, lies with FP32 only: one copy is enough for all."""
     size, is_fp32 = exported.max_batch_size, proven.variant == "fp32"
     record = Record(
         model=model,

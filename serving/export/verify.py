@@ -110,7 +110,7 @@ def verify(
 def _chosen(
     path: Path, everything: Sequence[Variant], unproven: Mapping[str, str], model: str | None, names: Sequence[str]
 ) -> tuple[list[Variant], dict[str, str]]:
-    """The variants that are asked for, and, of directories without a record that says anything, those with their reasons."""
+    """Returns the chosen variants, and of directories without a readable record the chosen ones with their reasons."""
     if model is not None and names:
         raise UserError("--model and --variant both say what to verify; give one of them")
     known = sorted({variant.record.model for variant in everything})
@@ -135,7 +135,7 @@ def _digests(variant: Variant) -> VariantVerdict:
 
 
 def _for_server(variant: Variant, result: VariantVerdict, server: str, processor: str | None) -> VariantVerdict:
-    """What NVIDIA's image would compute otherwise on a CPU pool, and says nothing of. Its backend hands OpenVINO nothing but
+    """Adds what NVIDIA's image would silently compute otherwise on a CPU pool. Its backend hands OpenVINO nothing but
     the device, and nobody there asks what a file needs of the processor.
     """
     pool = variant.record.pools.get("cpu")
@@ -162,7 +162,7 @@ def _for_server(variant: Variant, result: VariantVerdict, server: str, processor
 
 
 def _for_its_version(variant: Variant, result: VariantVerdict, fp32_version: int) -> VariantVerdict:
-    """All variants of a model are of one version: another would answer for weights that are gone."""
+    """Refuses a variant of an earlier version than FP32's: it would answer for weights that are gone."""
     version = variant.record.model_version
     if version >= fp32_version:
         return result
@@ -182,7 +182,7 @@ def _gates(
     engines: Mapping[str, EngineRun],
     progress: Progress,
 ) -> dict[str, VariantVerdict]:
-    """The results that running the gates again changes. `fp32s`: of the models of these variants."""
+    """Runs the gates again; returns the results that this changes. `fp32s`: of the models of these variants."""
     models = sorted({variant.record.model for variant in variants})
     if data is not None and len(models) > 1:
         raise UserError(f"--data is of one model, and the repository has {', '.join(models)}; say which with --model")
@@ -206,7 +206,7 @@ def _gates(
 
 
 def _why_not(fp32: Variant | None, found: Mapping[str, VariantVerdict], data: Path | None) -> str | None:
-    """Why none of a model's gates can be run again; None where they can."""
+    """Says why none of a model's gates can be run again; None where they can."""
     if fp32 is None:
         return "gate not run again: the repository has no FP32 of this model to compare with"
     if not found[fp32.name].is_whole:
@@ -217,7 +217,7 @@ def _why_not(fp32: Variant | None, found: Mapping[str, VariantVerdict], data: Pa
 
 
 def _lacks() -> str | None:
-    """The package without which no gate runs here; None where all are there."""
+    """Names the package without which no gate runs here; None where all are there."""
     try:
         from serving.export import gate_rerun  # noqa: F401
     except ImportError as error:

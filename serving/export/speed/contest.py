@@ -1,4 +1,4 @@
-"""How fast is each variant on each engine beside all the others, on this processor, with what certainty?
+"""Times each variant on each engine beside all the others, on this processor.
 
 All entrants run in turns, whatever engine and process they live in, so that what else the machine does hits them all; each
 sweep of turns gives one ratio for every two of them. Sessions are made afresh in every round. Rule: one entrant's crash or
@@ -132,7 +132,7 @@ class _Contest:
             self._warn_of_few_rounds()
 
     def _drop_what_cannot_fit(self, num_done: int, round_s: float) -> float:
-        """Leaves out batch sizes, the largest first, that would keep the others from their rounds. How long the next one takes."""
+        """Leaves out the largest batch sizes where they would keep the others from their rounds. Returns how long the next round takes."""
         missing = min(MIN_ROUNDS, self._num_rounds) - num_done
         for size in sorted(self._slot_s, reverse=True):
             left_s = self._end_s - time.monotonic()
@@ -146,7 +146,7 @@ class _Contest:
         return round_s
 
     def _leave_out(self, left: _EntrantFailure) -> None:
-        """Its times go; a worker that is lost takes its sessions along, so that all begin this round anew."""
+        """Drops the entrant and its times. A lost worker takes its sessions along, so that all begin this round anew."""
         entrant = self._waiting.pop(left.key)
         self._left_out[left.key] = left.reason
         worker = self._workers.get(entrant.engine)
@@ -169,7 +169,7 @@ class _Contest:
                 self._warnings.append(text)
 
     def _round(self) -> dict[int, Times]:
-        """New sessions of all, and for each batch size its sweeps."""
+        """Opens new sessions of all entrants and sweeps over each batch size."""
         taken: dict[int, Times] = {}
         for entrant in self._waiting.values():
             self._open(entrant)
@@ -188,7 +188,7 @@ class _Contest:
         return taken
 
     def _fits(self, size: int, sweep_s: float) -> bool:
-        """Whether a warm-up and a sweep can be afforded. `sweep_s`: a guess of how long each of them takes; 0 is none."""
+        """Says whether there is time for a warm-up and a sweep. `sweep_s`: a guess of how long each of them takes; 0 is none."""
         if size in self._too_slow:
             return False
         if self._spent_s[size] + 2 * sweep_s <= self._max_seconds:
@@ -199,7 +199,7 @@ class _Contest:
         return False
 
     def _sweeps(self, size: int, per_run: Mapping[Key, float], began_s: float) -> Times:
-        """Turns of all, over and over."""
+        """Gives all entrants turns, over and over."""
         num_runs = {key: max(1, round(TURN_S / max(seconds, 1e-9))) for key, seconds in per_run.items()}
         wanted_s = min(self._seconds * max(1, len(per_run) - 1), self._max_seconds) / self._num_rounds
         left_s = self._max_seconds - self._spent_s[size]
@@ -272,13 +272,13 @@ class _Contest:
 
 
 def _name(entrant: Entrant) -> str:
-    """Of its session, in a worker."""
+    """The name of its session in a worker."""
     return f"{entrant.variant} on {entrant.engine}"
 
 
 @contextmanager
 def _file_of(inputs: Mapping[str, NDArray[Any]] | Path | None, max_rows: int) -> Iterator[Path | None]:
-    """The first rows on disk, where every worker can read them."""
+    """Puts the first rows on disk, where every worker can read them."""
     if inputs is None:
         yield None
         return

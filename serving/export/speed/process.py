@@ -1,4 +1,4 @@
-"""A worker process of one engine: how it is started, asked, and what it means when it does not answer.
+"""Starts and asks a worker process of one engine, and says what it means when it does not answer.
 
 `running` has it answer batches for gates, because a file that is right on one engine may be wrong on another; timing is `contest`'s.
 `worker.py` runs in the engine's own Python, which has another ONNX Runtime than ours or none of ours. Rule: whatever happens
@@ -60,7 +60,7 @@ class WorkerProcess:
         self._unread = b""
 
     def ask(self, timeout_s: float, do: str, **command: Any) -> dict[str, Any]:
-        """Raises WorkerRefused with the worker's reason, WorkerLost where no answer came in time."""
+        """Sends one command. Raises WorkerRefused with the worker's reason, WorkerLost where no answer came in time."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **command}).encode() + b"\n")
@@ -76,7 +76,7 @@ class WorkerProcess:
         return answer
 
     def _line(self, deadline_s: float) -> bytes | None:
-        """None when it ended. Kills it and raises WorkerLost when the time is up."""
+        """Reads a line; None when the worker has ended. Kills it and raises WorkerLost when the time is up."""
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         waiting = select.poll()  # unlike select, it takes descriptors of any number
@@ -122,7 +122,7 @@ TIMEOUT_S = 600.0  # of one batch: loading a large file included (guess, not mea
 
 @contextmanager
 def running(engine: EnginePython, model: bytes, precision: str, num_threads: int = 1) -> Iterator[Run]:
-    """A function from one batch of inputs to all outputs, as long as the block runs."""
+    """Gives the block a function from one batch of inputs to all outputs."""
     with scratch("answers") as folder, _worker(engine) as worker:
         file, inputs, outputs = (Path(folder, name) for name in ("model.onnx", "in.npz", "out.npz"))
         with writing_into(folder):
@@ -163,5 +163,5 @@ def _ask(worker: WorkerProcess, how: Mapping[str, object], do: str, **command: o
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Text without pickles."""
+    """Turns objects into text, which needs no pickles."""
     return values.astype(str) if values.dtype.kind == "O" else values

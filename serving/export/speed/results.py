@@ -1,4 +1,4 @@
-"""What a contest found: speeds for the record, which engine is best, and whether a variant is worth having.
+"""The results of a contest: speeds for the record, which engine is best, and whether a variant is worth having.
 
 Holds the times and computes from them; `decisions/fastest_engine.py` decides, as it does where models are served. Rule: every
 ratio is of two that ran in the same turns, and none is given where the turns were too few for an interval.
@@ -71,7 +71,7 @@ class Results:
         return tuple(dict.fromkeys(key for rounds in self.times.values() for one in rounds for key in one))
 
     def speeds(self, variant: str, engine: str) -> tuple[Speed, ...]:
-        """Beside FP32 on the pool's plain engine; and beside FP32 on another, at the batch sizes where that is clearly faster."""
+        """Speeds beside FP32 on the pool's plain engine, and beside FP32 on another, at the batch sizes where that is clearly faster."""
         plain = PLAIN[POOL[engine]]
         rows = self._rows(variant, engine, plain)
         if variant == BASELINE:
@@ -84,21 +84,21 @@ class Results:
         return rows
 
     def best_engine(self, variant: str, pool: str = "cpu") -> str | None:
-        """None where it was timed on none of the pool's engines."""
+        """Names the best engine; None where it was timed on none of the pool's."""
         return best_engine(self._by_engine(variant, pool), PLAIN[pool], is_baseline=variant == BASELINE)
 
     def gains(self, variant: str, pool: str = "cpu") -> tuple[Gain, ...]:
-        """On its best engine, beside FP32 on FP32's best engine at each batch size."""
+        """Gains of its best engine, beside FP32 on FP32's best engine at each batch size."""
         engine = self.best_engine(variant, pool)
         return gains(self.speeds(variant, engine), self._fp32(pool), PLAIN[pool]) if engine else ()
 
     def fastest(self, variants: Iterable[str], pool: str = "cpu") -> str | None:
-        """The one whose best engine is fastest over all batch sizes; None where none was timed."""
+        """The variant whose best engine is fastest over all batch sizes; None where none was timed."""
         means = {variant: self._mean(variant, pool) for variant in variants}
         return max((v for v, mean in means.items() if mean > 0), key=lambda v: means[v], default=None)
 
     def verdict(self, variant: str, pool: str = "cpu") -> PoolGate:
-        """Its best engine, and whether it beats FP32's best one: clearly at some batch size, and clearly worse at none."""
+        """Picks its best engine, and says whether it beats FP32's best one: clearly at some batch size, and clearly worse at none."""
         engine = self.best_engine(variant, pool)
         if engine is None:
             why = "; ".join(f"{name}: {reason}" for (which, name), reason in self.left_out.items() if which == variant)

@@ -1,4 +1,4 @@
-"""An ONNX graph in the making, with random weights: written with onnx and NumPy alone, so that it can be made where no torch is.
+"""Builds ONNX graphs with random weights, with onnx and NumPy alone, so that it works where no torch is.
 
 A weight is a function of the seed and its own name: a net drawn twice has the same weights, whatever order it is drawn in.
 What a layer looks like is for the nets. Rules: nodes are what PyTorch's exporter writes, because ONNX Runtime fuses by pattern, and a
@@ -50,7 +50,7 @@ class NetBuilder:
         self._model.graph.input.extend(_declared(tensor) for tensor in inputs)
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        """The name of its output."""
+        """Adds a node; returns the name of its output."""
         self._model.graph.node.append(
             helper.make_node(kind, inputs, [output], name=f"{kind.lower()}.{output}", **attributes)
         )
@@ -62,7 +62,7 @@ class NetBuilder:
         return tensor.name
 
     def constant(self, name: str, values: Any, kind: type[np.generic] | None = None) -> str:
-        """A name that is there already stands for the same values, as exporters share them."""
+        """Adds a constant. A name that is there already stands for the same values, as exporters share them."""
         if name not in self._constants:
             self._constants.add(name)
             self._model.graph.initializer.append(numpy_helper.from_array(np.asarray(values, kind), name))
@@ -85,7 +85,7 @@ class NetBuilder:
         return self.node("Gemm", [source, weight, bias], output or name, transB=1)
 
     def model(self, outputs: Sequence[Tensor]) -> bytes:
-        """The finished file. The graph is used up."""
+        """Returns the finished file. The graph is used up."""
         self._model.graph.output.extend(_declared(tensor) for tensor in outputs)
         return self._finished()
 
@@ -108,7 +108,7 @@ BIAS_DEVIATION = 0.02
 
 
 def num_parameters(model: bytes) -> int:
-    """Weights and biases: what a table of models calls its parameters. Integers are shapes and indices."""
+    """Counts weights and biases: what a table of models calls its parameters. Integers are shapes and indices."""
     initializers = onnx.load_from_string(model).graph.initializer
     return sum(int(np.prod(values.dims)) for values in initializers if values.data_type == TensorProto.FLOAT)
 
@@ -200,5 +200,5 @@ def denormal_ratio(values: Floats) -> float:
 
 
 def run(model: bytes, inputs: Arrays, outputs: Sequence[str] | None = None) -> list[Floats]:
-    """The named outputs, or all."""
+    """Runs the file; returns the named outputs, or all."""
     return list(onnx_session.opened(model).run(None if outputs is None else list(outputs), dict(inputs)))

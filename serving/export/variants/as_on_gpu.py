@@ -21,7 +21,7 @@ _FP32, _FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
 def as_on_gpu(model: bytes) -> bytes:
-    """The stand-in. Bodies of If, Loop and Scan are FP32 in our files, and stay as they are."""
+    """Makes the stand-in. Bodies of If, Loop and Scan are FP32 in our files, and stay as they are."""
     return bytes(_StandIn(opened(model)).made().SerializeToString(deterministic=True))
 
 
@@ -59,7 +59,7 @@ class _StandIn:
         return self._model
 
     def _rounded(self, node: onnx.NodeProto) -> None:
-        """The node in FP32, and behind each of its FP16 answers a cast there and back."""
+        """Adds the node in FP32, and behind each of its FP16 answers a cast there and back."""
         for attribute in node.attribute:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _FP16:
                 attribute.i = _FP32
@@ -72,7 +72,7 @@ class _StandIn:
                 self._add("Cast", [half], name, to=_FP32)
 
     def _quantised(self, node: onnx.NodeProto) -> None:
-        """Round(x / scale) + zero point, within the type's range. QuantizeLinear and Round both round halves to even."""
+        """Adds round(x / scale) + zero point, within the type's range. QuantizeLinear and Round both round halves to even."""
         value, scale, zero_point = node.input
         zero = numpy_helper.to_array(self._constants[zero_point])
         limits = np.iinfo(zero.dtype)

@@ -1,4 +1,4 @@
-"""Inputs in the portions that the quantiser asks for: as many rows at once as the graph takes.
+"""Hands out inputs in the portions that the quantiser asks for: as many rows at once as the graph takes.
 
 Whether the arrays fit the net was checked where they were read. Rule: no row is used twice, and a rest that does not fill a
 batch of a graph with a fixed batch dimension is left out.
@@ -20,7 +20,7 @@ _BATCH_SIZE = 32  # guess, not measured: enough that a run's own cost is small, 
 
 
 class CalibrationRows:
-    """What onnxruntime's quantiser reads: `get_next` until None. Range and length are in rows."""
+    """The reader that onnxruntime's quantiser expects: `get_next` until None. Range and length are in rows."""
 
     def __init__(
         self, model: onnx.ModelProto, inputs: Arrays, batch_size: int = _BATCH_SIZE, max_rows: int | None = None

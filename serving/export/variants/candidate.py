@@ -72,7 +72,7 @@ class NotMade(UserError):
 
 @contextlib.contextmanager
 def translated(precision: str, how: str) -> Iterator[None]:
-    """Whatever is raised inside comes out as one of ours: NotMade with whose fault it is, the machine's as EnvironmentFault."""
+    """Turns whatever the block raises into NotMade, with whose fault it is, or EnvironmentFault where it is the machine's."""
     try:
         yield
     except TandemError:
@@ -92,7 +92,7 @@ def _machine(precision: str, how: str, error: BaseException) -> EnvironmentFault
 
 
 def _fault(error: Exception) -> str:
-    """By who raised it. What ONNX and ONNX Runtime say of a graph is the net's; Python tripping over itself never is."""
+    """Says whose fault it is, by who raised it. What ONNX Runtime says of a graph is the net's; Python tripping over itself never is."""
     if type(error).__module__.partition(".")[0] in ("onnx", "onnxruntime", "google") or _operator(str(error)):
         return NET
     frames = [frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)]

@@ -1,4 +1,4 @@
-"""The FP16 file, once it is decided which nodes stay FP32: types of nodes and constants changed, casts between the two.
+"""Writes the FP16 file, once `fp16` has decided which nodes stay FP32: changes types of nodes and constants, adds casts.
 
 One cast per value and direction, made before its first reader, so that the graph stays sorted. Bodies of If, Loop and Scan
 stay FP32 and find their values in FP32 under the old names. Rule: graph inputs and outputs keep name and type.
@@ -36,7 +36,7 @@ def may_be_fp16(graph: Graph, node: onnx.NodeProto) -> bool:
 
 
 def slots(graph: Graph, node: onnx.NodeProto) -> tuple[list[Slot], list[Slot]]:
-    """Of each input and of each output. Only for an operator that `may_be_fp16`."""
+    """The slots of each input and of each output. Only for an operator that `may_be_fp16`."""
     schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
     inputs = [_slot(graph, name, schema.inputs, index) for index, name in enumerate(node.input)]
     outputs = [_slot(graph, name, schema.outputs, index) for index, name in enumerate(node.output)]
@@ -109,7 +109,7 @@ class _Rewriting:
                     attribute.i = _FP16
 
     def _made(self, name: str, kind: int) -> str:
-        """The name under which a node puts out a value; what others need in FP32 under its own name is cast at once."""
+        """Returns the name under which a node puts out a value; what others need in FP32 under its own name is cast at once."""
         if kind == _FP32 or name not in self._stays:
             self._at[name, kind] = name
             return name

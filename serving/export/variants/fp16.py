@@ -1,4 +1,4 @@
-"""Which operators of a net compute in FP16, and which stay FP32? Inputs and outputs stay FP32 always.
+"""Decides which operators of a net compute in FP16, and which stay FP32. Inputs and outputs stay FP32 always.
 
 What overflows at 65,504, loses its small terms, or is a mask, a position or a count stays FP32: those are cheap, and one wrong
 value there spoils an answer. The products (Conv, MatMul, …) and what lies between them go. The file itself is made in
@@ -26,7 +26,7 @@ _MAX_ROWS = 64  # guess, not measured: a net that overflows at all does so on so
 
 
 def large_values(fp32: bytes, inputs: Arrays) -> frozenset[str]:
-    """Names of nodes, as `opened` gives them, that make or read such a value."""
+    """Names the nodes, as `opened` gives them, that make or read a value beyond LARGE on these inputs."""
     with translated("fp16", "looking for large values"):
         graph = read(opened(fp32))
         values = [value.name for value in graph.model.graph.input if graph.is_float(value.name)]
@@ -38,7 +38,7 @@ def large_values(fp32: bytes, inputs: Arrays) -> frozenset[str]:
 
 
 def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:
-    """The largest magnitude of each value over all rows; NaN where there was one."""
+    """Measures the largest magnitude of each value over all rows; NaN where there was one."""
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
     del model.graph.output[:]
@@ -81,7 +81,7 @@ _MOVES = frozenset({"Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "I
 
 
 def candidates(fp32: bytes, calibration: Arrays | None) -> Iterator[Candidate]:
-    """One: rules that hold for every net and, if inputs are given, FP32 where values come near FP16's end on them."""
+    """Yields one: rules that hold for every net and, if inputs are given, FP32 where values come near FP16's end on them."""
     large = frozenset() if calibration is None else large_values(fp32, calibration)
     how = "FP16, with norms, sums, Softmax and masks in FP32"
     if large:
@@ -92,7 +92,7 @@ def candidates(fp32: bytes, calibration: Arrays | None) -> Iterator[Candidate]:
 
 
 def to_fp16(fp32: bytes, also_fp32: frozenset[str] = frozenset()) -> bytes:
-    """`also_fp32`: names of nodes, as `opened` gives them, that stay FP32 beside those that always do."""
+    """Converts the file. `also_fp32`: names of nodes, as `opened` gives them, that stay FP32 beside those that always do."""
     with translated("fp16", "changing the types of the graph"):
         graph = read(opened(fp32))
         stays = in_fp32(graph, also_fp32)
@@ -102,7 +102,7 @@ def to_fp16(fp32: bytes, also_fp32: frozenset[str] = frozenset()) -> bytes:
 
 
 def in_fp32(graph: Graph, also: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Names of the nodes that stay FP32."""
+    """Names the nodes that stay FP32."""
     stays = {node.name for node in graph.nodes if node.name in also or _must_stay(graph, node)}
     stays |= _norm_tails(graph)
     return frozenset(_with_islands(graph, stays))
@@ -147,7 +147,7 @@ def _norm_tails(graph: Graph) -> set[str]:
 
 
 def _with_islands(graph: Graph, stays: set[str]) -> set[str]:
-    """Also what lies between FP32 operators only: to FP16 and back would be two casts for nothing."""
+    """Adds what lies between FP32 operators only: to FP16 and back would be two casts for nothing."""
     stays = set(stays)
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.nodes:

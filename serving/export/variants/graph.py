@@ -1,4 +1,4 @@
-"""What does an FP32 graph hold? Types, constants, and which values are masks, positions or otherwise not to be rounded.
+"""Reads what an FP32 graph holds: types, constants, and which values are masks, positions or otherwise not to be rounded.
 
 Only reading: `fp16` and `int8` decide what to do about it. Rule: where nothing is known of a value (another domain, no
 inferred type), it is not said to be a float, so that nobody touches it.
@@ -76,7 +76,7 @@ class Graph:
 
 
 def opened(fp32: bytes) -> onnx.ModelProto:
-    """Functions inlined, top-level Constants as initializers, and every node under a name that no other has."""
+    """Inlines functions, makes top-level Constants initializers, and gives every node a name of its own."""
     model = onnx.load_from_string(fp32)
     if model.functions:
         model = inliner.inline_local_functions(model)
@@ -108,7 +108,7 @@ def read(model: onnx.ModelProto) -> Graph:
 
 
 def has_beyond_fp16(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Has it a constant that FP16 cannot hold? The bounds of a Clip do not count: clamped, they bound the same."""
+    """Says whether the node has a constant that FP16 cannot hold. The bounds of a Clip do not count: clamped, they bound the same."""
     names = node.input[:1] if node.op_type == "Clip" else node.input
     if any(graph.largest.get(name, 0) > MAX_FP16 for name in names):
         return True
@@ -163,7 +163,7 @@ def _largest(tensor: TensorProto) -> float:
 
 
 def _constant(node: onnx.NodeProto) -> TensorProto | None:
-    """What a Constant holds, named as its answer; None for other nodes and for text and sparse constants."""
+    """Returns what a Constant holds, named as its answer; None for other nodes and for text and sparse constants."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return None
     [attribute] = node.attribute

@@ -1,4 +1,4 @@
-"""Which INT8 files of a net are worth trying, the most promising first? How one is made is in `quantiser`.
+"""Lists which INT8 files of a net are worth trying, the most promising first. How one is made is in `quantiser`.
 
 The graph decides: convolutions are quantised statically, transformers and recurrent nets dynamically, perceptrons either way.
 Channels, calibration and the list of operators are settled by measurement: several candidates come, gates and timings choose.
@@ -49,7 +49,7 @@ _TENSORRT = ("Conv", "Gemm", "MatMul", "Add", "MaxPool", "AveragePool", "GlobalA
 def candidates(
     fp32: bytes, calibration: Arrays | None, *, weights: str = "7bit", is_for_tensorrt: bool = False
 ) -> Iterator[Candidate]:
-    """Made one by one as they are asked for, none twice. What the tool cannot make is passed over, if it can make any."""
+    """Makes candidates one by one as they are asked for, none twice. Passes over what the tool cannot make, if it can make any."""
     check_range(weights)
     graph = graph_of(fp32)
     models: set[bytes] = set()
@@ -131,7 +131,7 @@ def ways(graph: Graph, has_calibration: bool) -> list[str]:
 
 
 def is_static(fp32: bytes) -> bool:
-    """Whether calibration data would be used."""
+    """Says whether calibration data would be used."""
     try:
         return "static" in ways(read(opened(fp32)), has_calibration=True)
     except NothingToQuantise:
@@ -139,7 +139,7 @@ def is_static(fp32: bytes) -> bool:
 
 
 def weights_of(graph: Graph, kind: str) -> int:
-    """How many constant weights the nodes of this type have."""
+    """Counts the constant weights of the nodes of this type."""
     stays = quantiser.not_to_be_rounded(graph)
     nodes = (node for node in graph.nodes if node.op_type == kind and node.name not in stays)
     weights = [graph.constants[node.input[1]] for node in nodes if node.input[1] in graph.largest]
@@ -147,7 +147,7 @@ def weights_of(graph: Graph, kind: str) -> int:
 
 
 def _has_attention(graph: Graph) -> bool:
-    """Products of two activations."""
+    """Says whether there are products of two activations."""
     return any(
         node.op_type == "Attention"
         or (node.op_type in ("MatMul", "Einsum") and graph.constants.keys().isdisjoint(node.input))

@@ -1,4 +1,4 @@
-"""Which layers of a net lose most in INT8? A loss is noise over signal (power), 0 for none, per layer and by its own doing.
+"""Measures which layers of a net lose most in INT8. A loss is noise over signal (power), 0 for none, per layer and by its own doing.
 
 For static files ONNX Runtime's debugging tools compare values before and after each rounding; for dynamic ones the rounding of
 each product is done here on values that were seen, or on the weights alone where no inputs are given. Rule: nothing here changes a net.
@@ -31,7 +31,7 @@ _MAX_ROWS = 16
 
 
 def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dict[str, float]:
-    """Of each layer's node, by name: the noise that it adds to what came in, and that of its weights."""
+    """Measures for each layer's node, by name, the noise that it adds to what came in, and that of its weights."""
     from onnxruntime.quantization import qdq_loss_debug as debug  # type: ignore[import-untyped, unused-ignore]
 
     with translated("int8", "looking for the layers that lose most"), workshop() as folder:
@@ -54,7 +54,7 @@ def _added(graph: Graph, node: onnx.NodeProto, noise: Mapping[str, float]) -> fl
 
 
 def dynamic_losses(graph: Graph, inputs: Arrays | None, is_full_range: bool) -> dict[str, float]:
-    """Of each product with constant weights, by its node's name. `graph`: of the net as `opened`."""
+    """Measures the loss of each product with constant weights, by its node's name. `graph`: of the net as `opened`."""
     nodes = [node for node in layers(graph) if node.op_type != "Conv" and node.input[1] in graph.constants]
     with translated("int8", "looking for the layers that lose most"):
         values_by_name = _read_values(graph, [node.input[0] for node in nodes], inputs) if inputs is not None else {}

@@ -1,4 +1,4 @@
-"""ONNX Runtime's quantiser, asked in one way: bytes in, bytes out, no files left behind and no tracebacks.
+"""Runs ONNX Runtime's quantiser: bytes in, bytes out, no files left behind and no tracebacks.
 
 Which settings are worth trying is in `int8`. Rule: whatever the tool raises or logs stays in here.
 """
@@ -114,7 +114,7 @@ def _weights(is_full_range: bool, is_per_channel: bool) -> str:
 
 
 def prepared(fp32: bytes) -> bytes:
-    """What static quantisation starts from: pools as such, constants folded, batch norms in their convolutions."""
+    """Prepares a net for static quantisation: pools as such, constants folded, batch norms in their convolutions."""
     from onnxruntime.quantization.shape_inference import (  # type: ignore[import-untyped, unused-ignore]
         quant_pre_process,
     )
@@ -127,7 +127,7 @@ def prepared(fp32: bytes) -> bytes:
 
 
 def with_flat_biases(model: onnx.ModelProto) -> onnx.ModelProto:
-    """In place: a Gemm's constant bias as [n]. Converters write [1, n] or one number, over which the tool trips."""
+    """Flattens a Gemm's constant bias to [n], in place. Converters write [1, n] or one number, over which the tool trips."""
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for index, node in enumerate(graph.node):
@@ -222,7 +222,7 @@ def not_to_be_rounded(graph: Graph) -> frozenset[str]:
 
 @contextlib.contextmanager
 def workshop() -> Iterator[Path]:
-    """A folder that is gone afterwards, and silence: the tool prints, and its advice was followed."""
+    """Gives the block a temporary folder and silence: the tool prints, and its advice was followed."""
     ort.set_default_logger_severity(_ORT_ERRORS)
     try:
         with scratch("int8") as folder, quiet():
