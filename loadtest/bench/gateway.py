@@ -3,7 +3,7 @@
     python -m loadtest.bench.gateway [--quick] [--json FILE]
 
 The generator, Triton and what stands between share this machine's cores, so figures compare within a run only. Exit code 1 only for a
-value beyond twice its aim, 3 where nothing could be measured. What behaves how when something dies is `prove`'s.
+value beyond twice its aim, 3 where nothing could be measured. How it behaves when something dies is `prove`'s question.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def yardstick(triton: Server, folder: Path) -> Iterator[Server]:
 
 
 def served_name(gateway: Server) -> str:
-    """The variant behind the public name, which the others are asked for by its own."""
+    """The variant behind the public name; Triton and the yardstick know it by its own name."""
     body, _ = _sample_bodies(gateway)
     connection = Connection(gateway.url, ANSWER_TIMEOUT_S, frozenset({b"tandem-variant"}))
     answer = connection.send(request_bytes("POST", gateway.url, f"/v2/models/{MODEL}/infer", body.headers, body.data))

@@ -42,7 +42,7 @@ DESCRIBED = _answer(METADATA)
 
 
 class Stall:
-    """Stands still once."""
+    """One pause of the whole process, some time after the first inference."""
 
     def __init__(self, at_s: float, for_s: float) -> None:
         self._at_s, self._for_s = at_s, for_s

@@ -1,7 +1,7 @@
-"""Is a measured value good enough? An aim, a value, and what is said about the two.
+"""Is a measured value good enough? Judges a value against its aim and shows the verdict.
 
 Pure. A value may miss its aim on a busy machine; only one beyond twice the aim fails the run. For a ratio that can at best be one, the
-aim allows a loss, and twice the aim is twice that loss. Keep: a value that is not there is a failure, never a success.
+aim allows a loss, and twice the aim is twice that loss. Rule: a missing value is a failure, never a success.
 """
 
 from __future__ import annotations

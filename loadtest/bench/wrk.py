@@ -66,7 +66,7 @@ class Series:
         )
 
     def to_json(self, cpu: str = "cpu_us_per_request", times: float = 1.0) -> dict[str, list[float]]:
-        """`times`: of the CPU time's unit, where it is not microseconds."""
+        """`cpu`: the key of the CPU time; `times`: what one microsecond is in its unit."""
         cost = self.cpu_us if times == 1.0 else [one * times for one in self.cpu_us]
         return {"rate_rps": self.rate_rps, "latency_p50_s": self.latency_p50_s, cpu: cost}
 
@@ -79,7 +79,7 @@ def find() -> str:
 
 
 def write_script(file: Path, body: bytes, headers: dict[str, str]) -> Path:
-    """`file`: where to; the body lies beside it, because Lua has no literal for any byte."""
+    """Writes the script to `file`, and the body beside it, because a Lua literal cannot hold every byte."""
     data = file.with_suffix(".body")
     data.write_bytes(body)
     lines = "\n".join(f"wrk.headers[{_quoted(name)}] = {_quoted(value)}" for name, value in headers.items())

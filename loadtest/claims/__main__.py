@@ -19,7 +19,7 @@ from serving.export.speed_nets.compare import engines_of
 
 
 def _with_version(engine: EnginePython) -> EnginePython:
-    """Of its ONNX Runtime; empty where it does not say."""
+    """Adds the version of its ONNX Runtime; empty where it cannot be asked."""
     command = [str(engine.python), "-I", "-c", "import onnxruntime; print(onnxruntime.__version__)"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return replace(engine, version=done.stdout.strip())

@@ -85,7 +85,7 @@ def card(engine: EnginePython, num_rounds: int, device: str = "cuda", num_rows: 
 
 
 def _result_of(command: list[str]) -> Any | str:
-    """What the script said, or what went wrong in words."""
+    """The script's result, or a sentence on what went wrong."""
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=CARD_TIMEOUT_S, check=True).stdout
         return json.loads(output.strip().splitlines()[-1])

@@ -1,6 +1,6 @@
-"""Which numbers answer a claim? Picked out of what was measured, one function for each kind of number.
+"""Which numbers answer a claim? Picks them from the findings, with one function for each kind of number.
 
-Pure. Rule: where there is no number there is a cell that says why: no such device here, or left out, with the words of whoever left it out.
+Pure. Rule: where there is no number, a cell says why: the device is not here, or the measurement was left out, with its reason.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _served_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[C
 
 
 def _served_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]:
-    """At one row, as such nets are asked."""
+    """At one row, which is how such nets are used."""
     sides = ((claim.variant, claim.engine), (claim.against_variant, claim.against_engine))
     for model in claim.models:
         runs = [_of_served(found, model, *side) for side in sides]

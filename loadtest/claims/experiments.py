@@ -1,4 +1,4 @@
-"""Which experiments do the claims need, in which order, and what is each given? Nothing runs before it is called.
+"""Which experiments do the claims need, and in which order? Nothing runs before it is called.
 
 Nets come one by one, the quick ones first, so that an interruption costs one of them. Timing engines is `speeds`', memory `bandwidth`'s;
 the others are here: prices by a dated list, scaling by `tandem simulate` (simulated, never measured, and said so wherever it is shown), and
@@ -49,7 +49,7 @@ _FIT = {
 
 @dataclass(frozen=True, slots=True)
 class SuiteSetup:
-    """What there is to measure with. `nets`: the repository of untrained nets, made where they lack; `trained`: that of digits."""
+    """The suite and what it is measured with. `nets`: the repository of untrained nets, made on demand; `trained`: that of digits."""
 
     suite: Suite
     claims: tuple[Claim, ...]
@@ -169,7 +169,7 @@ def _served(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) ->
 
 
 def _serve(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) -> Iterator[ServingRates]:
-    """Raises CannotMeasure where it should have worked."""
+    """Raises CannotMeasure."""
     settings = setup.suite.experiments["served"]
     name = f"{case.model}-{case.variant}"
     everything = Repository(case.repository).variants() if case.repository.is_dir() else []
@@ -217,7 +217,7 @@ def measure_scaling(
 
 
 def compared(printed: dict[str, Any], seed: int) -> list[ScalingRun]:
-    """Each policy beside the one that is always on. `printed`: what `tandem simulate --json` prints."""
+    """Compares each policy with GPUs that are always on. `printed`: the output of `tandem simulate --json`."""
     by_name = {outcome["policy"]: outcome for outcome in printed["policies"]}
     always = by_name.pop(ALWAYS)
     return [

@@ -102,7 +102,7 @@ def _strong(text: str) -> documents.Cell:
 
 
 def tables(report: Report) -> list[Table]:
-    """Beside the answers; a page shows none that is empty."""
+    """All tables but that of the answers; a page leaves out empty ones."""
     return [_speeds(report), _bandwidths(report.findings.bandwidths), _others(report.results)]
 
 
@@ -174,7 +174,7 @@ def _gigabytes(rounds: Sequence[float]) -> Reading:
 
 
 def _others(results: Sequence[Result]) -> Table:
-    """What is not a ratio of two variants, which stand in the table of speeds."""
+    """All numbers but ratios of two variants, which are in the table of speeds."""
     rows = [
         (f"{result.name}: {cell.model} {cell.at}".strip(), told(cell), cell.side or "")
         for result in results

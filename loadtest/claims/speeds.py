@@ -2,7 +2,7 @@
 
 The contest of `serving/export/speed` times them in turns; here is what takes part, and its outcome as values. FP16 on the CPU, which no
 pool ever runs, has a contest of its own, because it would slow the turns of all others; so have gradient-boosted trees, which are trained
-here and now. Rule: who did not run is among those left out.
+here and now. Rule: a variant that did not run is listed as an omission, with its reason.
 """
 
 from __future__ import annotations

@@ -45,14 +45,14 @@ def apart(top: Sequence[float], bottom: Sequence[float]) -> Reading:
 
 
 def _around(middle: float, found: intervals.Difference | None) -> Reading:
-    """The interval is around the geometric mean, beside which the median may lie outside."""
+    """The interval is that of the geometric mean, widened to hold the median where need be."""
     if found is None or found.low is None or found.high is None:
         return Reading(middle)
     return Reading(middle, min(found.low, middle), max(found.high, middle))
 
 
 def either(one: Reading, other: Reading) -> Reading:
-    """As far as either reaches: of the same thing, measured twice."""
+    """One reading of two measurements of the same thing, as wide as both together."""
     known = [reading.value for reading in (one, other) if reading.value is not None]
     ends = [end for reading in (one, other) for end in (reading.low, reading.high) if end is not None]
     middle = float(np.median(known))
@@ -84,7 +84,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number of a claim. `is_judged` False: told beside the others, and no part of the answer. `side`: of the claim's threshold."""
+    """One number of a claim. `is_judged` False: shown, but no part of the answer. `side`: of the claim's threshold."""
 
     model: str
     at: str  # what it is of: "batch 8"
@@ -137,7 +137,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class ScalingRun:
-    """One run of the simulator, beside the policy that keeps GPUs for the peak always on. Not measured: computed."""
+    """One run of the simulator, compared with GPUs for the peak that are always on. Computed, not measured."""
 
     policy: str
     seed: int

@@ -1,7 +1,7 @@
 """Builds the ladder of several servers behind one Triton, and climbs it: every way to ask, in turns, until all rounds are over.
 
-How and in which order they ask is `ladder.py`'s. A rung that cannot be had is left out and told. Rule: whatever is opened
-here, connections and the engines' own processes, is closed here.
+How and in which order they ask is `ladder.py`'s. A rung that cannot be measured is left out with a note. Rule: whatever is
+opened here, connections and the engines' own processes, is closed here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MOST_BYTES = LimitSettings().max_body_bytes  # what a gateway takes where nobody
 
 @dataclass(frozen=True, slots=True)
 class LadderSetup:
-    """What a ladder stands on. `aside` takes what a reader of the profile must know too."""
+    """What a ladder is measured with. `aside` takes notes for the readers of the profile."""
 
     options: ProfileOptions
     sent: ProfilePayload
@@ -122,7 +122,7 @@ def _over_the_net(server: Server, size: int, ground: LadderSetup, closing: ExitS
 
 
 def _alone(server: Server, size: int, ground: LadderSetup, worker: WorkerProcess) -> list[Step]:
-    """The engine in a process of its own; nothing where it does not run there, which is told."""
+    """The engine in a process of its own; an empty list, with a note, where it does not run there."""
     running, variant = server.running, server.variant
     session = f"{variant.name} {size}"
     file = write_rows(ground.folder / f"rows-{size}.npz", ground.sent.batch(size))

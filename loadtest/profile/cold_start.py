@@ -27,7 +27,7 @@ ANSWER_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class StartWatch:
-    """When a server was first seen at each stage, in seconds since its start."""
+    """The moments at which a server reached each stage, in seconds since its start."""
 
     url: str
     name: str

@@ -1,7 +1,7 @@
 """Measures a model on this machine's embedded Triton: the ladder of every variant side by side, then the highest rates, then cold starts.
 
-`measure` is the one entry; whatever was found when it is interrupted is kept. How each thing is measured is its module's; here is what
-comes after what, and which process serves it. Rule: no process outlives the call.
+`measure` is the one entry; an interruption keeps what was found. How each thing is measured is its own module's; here is the order, and
+which process serves what. Rule: no process outlives the call.
 """
 
 from __future__ import annotations

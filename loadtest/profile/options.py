@@ -1,4 +1,4 @@
-"""What is `tandem profile` asked to do? Words of a command line become values, and whatever is wrong with one is told in a line.
+"""The options of `tandem profile`: words of a command line become values, and an error says in one line what is wrong with one.
 
 Nothing here looks at a repository or a machine.
 """

@@ -2,7 +2,7 @@
 
 The net is the engine alone; waiting is Triton's own count; what else HTTP with binary tensors takes beyond the engine is transfer, copies
 and Triton's backend; JSON and the gateway are what each adds. A difference below 0 is 0, one whose ends overlap is noise, and a net that
-was slower alone than in Triton takes no longer than Triton. Rule: a part that cannot be told from what was measured is not there.
+was slower alone than in Triton takes no longer than Triton. Rule: a part that does not follow from what was measured is left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HasLadder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`is_noise`: the two rungs cannot be told apart."""
+    """`is_noise`: the two rungs do not differ significantly."""
 
     name: PartName
     seconds: float
@@ -99,7 +99,7 @@ def _between(name: PartName, below: Timing, above: Timing) -> Part:
 
 
 def overlap(below: Timing | None, above: Timing) -> bool:
-    """Whether the intervals of the medians meet; of what has no interval nothing is said."""
+    """Whether the intervals of the medians overlap; False where one has no interval."""
     if below is None or below.high_s is None or above.low_s is None:
         return False
     return below.high_s >= above.low_s

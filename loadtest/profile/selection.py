@@ -30,7 +30,7 @@ EMULATED = "emulated"  # how names of pools and devices begin whose times follow
 
 
 def variants_of(options: ProfileOptions) -> list[Variant]:
-    """Those that were asked for, else all that may run on the pool; FP32 first. Raises UserError."""
+    """The variants in the options, else all that may run on the pool; FP32 first. Raises UserError."""
     repository = Repository((options.model_repository or default_repository()).absolute())
     everything = repository.variants()
     models = list(dict.fromkeys(variant.record.model for variant in everything))

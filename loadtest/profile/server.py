@@ -118,7 +118,7 @@ def _device(config: Any, pool: str) -> str:
 
 
 def _by_file(variant: Variant, options: ProfileOptions) -> tuple[Timing, ...]:
-    """The engine alone, where it is a file; no request was sent for it."""
+    """The engine alone, as the file of an emulated device has it; no request was sent."""
     curve = read_curves(options.emulate).of(variant) if options.emulate else None
     if curve is None:
         return ()

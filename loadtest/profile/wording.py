@@ -68,7 +68,7 @@ def _advice(server: HasLadder, found: Split) -> list[str]:
 
 
 def _per_row(server: HasLadder, size: int) -> str:
-    """What a larger batch makes of a row's time, where one was measured and helps."""
+    """The time of a row in a larger batch, where one was measured and helps."""
     one, many = _total(server, size), None
     for larger in batch_sizes(server):
         if larger > size and (total := _total(server, larger)) is not None:
@@ -79,7 +79,7 @@ def _per_row(server: HasLadder, size: int) -> str:
 
 
 def why_slower(gpu: HasLadder, cpu: HasLadder, batch_size: int) -> list[str]:
-    """Of two servers at the same number of rows: which is slower, where its time goes, and what would turn it round."""
+    """Compares two servers at the same number of rows: which is slower, where its time goes, and what would make it faster."""
     ours, theirs = split(gpu.ladder, batch_size), split(cpu.ladder, batch_size)
     if ours is None or theirs is None or ours.top.rung != theirs.top.rung:
         return [f"{gpu.label} and {cpu.label} were not both measured with {rows(batch_size)}."]
@@ -290,7 +290,7 @@ def _rate_rows(servers: Sequence[ServerProfile]) -> list[tuple[str, ...]]:
 
 
 def rate_words(server: ServerProfile, most: MaxRate) -> str:
-    """What stands beside a rate."""
+    """The remark beside a rate."""
     said = []
     tried = [p for p in server.load if (p.objective_s, p.batch_size) == (most.objective_s, most.batch_size)]
     if not tried:

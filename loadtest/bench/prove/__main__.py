@@ -50,7 +50,7 @@ CONDITIONS = (
 
 @dataclass(slots=True)
 class Asides:
-    """What a reader must know beside the verdicts."""
+    """Facts beside the verdicts: what could not be measured, and where the machine was too busy."""
 
     not_measured: list[str] = field(default_factory=list)
     num_too_busy: dict[str, int] = field(default_factory=dict)  # of a pool of a part: lines of its log
@@ -61,7 +61,7 @@ class Asides:
 
 
 def prove(parts: Sequence[str], asides: Asides) -> Iterator[Verdict]:
-    """One after the other, as they are known; what could not be measured is said and the rest goes on."""
+    """Yields verdicts as they become known. A part that cannot be measured is noted, and the next one runs."""
     for part in parts:
         with tempfile.TemporaryDirectory(prefix="tandem-prove-") as folder:
             try:

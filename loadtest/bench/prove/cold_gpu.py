@@ -31,7 +31,7 @@ END_S = 2.0  # of the load, over which the share at the end is taken
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of one clock. `seen_s`: the gateway saw it answer; `ready_s`: it may have requests; `end_s`: the load ended."""
+    """On one clock. `seen_s`: the gateway saw the pool answer; `ready_s`: the pool may have requests; `end_s`: the load ended."""
 
     seen_s: float
     ready_s: float
@@ -80,7 +80,7 @@ def handover(folder: Path) -> Iterator[Verdict]:
 
 
 def _handover(folder: Path, seed: int) -> list[Verdict]:
-    """With processes of its own: a pool is cold but once. Raises Lagged."""
+    """With processes of its own: a pool is cold but once. Raises GeneratorLag."""
     folder.mkdir()
     (port,) = free_ports(1)
     with ExitStack() as running:

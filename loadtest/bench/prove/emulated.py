@@ -37,7 +37,7 @@ class GeneratorLag(CannotMeasure):
 
 
 def on_time(load: Load, deadline_s: float) -> list[Shot]:
-    """What was seen, if it was fired when it was due. Raises Lagged."""
+    """The shots of a load, if all were sent when they were due. Raises GeneratorLag."""
     lag_s, is_void = lag(load.shots, deadline_s)
     if is_void:
         raise GeneratorLag(
@@ -48,7 +48,7 @@ def on_time(load: Load, deadline_s: float) -> list[Shot]:
 
 
 def attempts(once: Callable[[int], T]) -> T:
-    """What `once` gives, with the number of the attempt from 0 on. Raises Lagged where the generator always lags."""
+    """What `once` gives, with the number of the attempt from 0 on. Raises GeneratorLag where the generator always lags."""
     for number in range(NUM_ATTEMPTS - 1):
         try:
             return once(number)
@@ -155,7 +155,7 @@ def triton(pool: Pool, folder: Path, port: int | None = None) -> Iterator[Triton
 
 
 def num_too_busy(folder: Path) -> dict[str, int]:
-    """Lines that say so in the logs of all that ran under this folder, by each one's folder. Not answers: a line stands for ten seconds."""
+    """Counts the warnings in the logs below this folder, by the folder of each log. They are not answers: one line covers ten seconds."""
     logs = {log: log.read_text(errors="replace").count(TOO_BUSY) for log in sorted(folder.rglob(LOG))}
     return {str(log.parent.relative_to(folder)): count for log, count in logs.items() if count}
 
@@ -180,7 +180,7 @@ def serves(gateway: Gateway, pool: Pool) -> bool:
 
 
 def state(gateway: Gateway, pool: Pool) -> str:
-    """As the gateway's metrics have it: cold, waking, warming, ready … Empty where they do not say."""
+    """The state in the gateway's metrics: cold, waking, warming, ready … Empty where they have none."""
     connection = Connection(gateway.url, ANSWER_TIMEOUT_S)
     try:
         text = connection.send(request_bytes("GET", gateway.url, "/metrics", {})).body.decode()
@@ -195,7 +195,7 @@ def state(gateway: Gateway, pool: Pool) -> str:
 
 
 def wait_until(happened: Callable[[], bool], what: str, limit_s: float = SEEN_S) -> float:
-    """The moment at which it was seen. Raises CannotMeasure."""
+    """Waits for a condition and returns the moment at which it held. Raises CannotMeasure."""
     end_s = time.monotonic() + limit_s
     while not happened():
         if time.monotonic() > end_s:

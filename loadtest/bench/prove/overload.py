@@ -69,13 +69,13 @@ def overload(shots: Sequence[Shot], begin_s: float, end_s: float, deadline_s: fl
 
 
 def capacity_verdict(name: str, measured_rps: float, by_curves_rps: float) -> Verdict:
-    """Every other line is a part of the measured one: a generator that asked for too little would make them all look well."""
+    """All other lines are shares of the measured capacity, so a generator that sent too little would flatter every one of them."""
     note = f"{measured_rps:.0f} of {by_curves_rps:.0f} requests/s"
     return Verdict(f"{name}: capacity ÷ what the curves say", measured_rps / by_curves_rps, CAPACITY, note)
 
 
 def overload_verdicts(name: str, trials: Sequence[Overload], capacity_text: str) -> list[Verdict]:
-    """The median trial is judged, and the worst one told; a wrong answer in any of them counts."""
+    """Judges the median trial and names the worst one; a wrong answer in any trial counts."""
     goodputs = [trial.goodput_ratio for trial in trials]
     lates = [trial.late_ratio for trial in trials]
     expired = [trial.expired_ratio for trial in trials]
@@ -94,7 +94,7 @@ def overload_verdicts(name: str, trials: Sequence[Overload], capacity_text: str)
 
 
 def _refusals(name: str, trials: Sequence[Overload]) -> Verdict:
-    """A trial in which nothing was refused had no overload, and has no value."""
+    """A trial without refusals was no overload, so it has no value."""
     p99s = [trial.refused_p99_s for trial in trials if trial.refused_p99_s is not None]
     medians = [trial.refused_median_s for trial in trials if trial.refused_median_s is not None]
     if len(p99s) < len(trials):
@@ -155,7 +155,7 @@ def capacity(gateways: Sequence[Gateway], pools: Sequence[Pool]) -> float:
 
 
 def trial(requests: Sequence[Request], rate_rps: float, capacity_rps: float, seed: int) -> Overload:
-    """Raises Lagged where the generator always lags."""
+    """Raises GeneratorLag where the generator always lags."""
 
     def once(attempt: int) -> Overload:
         load = open_loop(requests, schedule(Arrivals("poisson", rate_rps), TRIAL_S, seed + attempt * NUM_TRIALS))
@@ -166,7 +166,7 @@ def trial(requests: Sequence[Request], rate_rps: float, capacity_rps: float, see
 
 
 def one_gateway(folder: Path) -> Iterator[Verdict]:
-    """Three times what two pools can do, and what a refused request was told. Raises CannotMeasure."""
+    """Three times the capacity of two pools, and the Retry-After of refused requests. Raises CannotMeasure."""
     with (
         triton(CHEAP, folder / "cheap") as cheap,
         triton(DEAR, folder / "dear") as dear,
@@ -192,7 +192,7 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
 
 
 def two_gateways(folder: Path) -> Iterator[Verdict]:
-    """Twice what one pool can do, half of it through each of two gateways that do not know of one another. Raises CannotMeasure."""
+    """Twice the capacity of one pool, half of it through each of two gateways that know nothing of each other. Raises CannotMeasure."""
     with triton(SHARED, folder / "shared") as shared, ExitStack() as gateways:
         both = [gateways.enter_context(gateway({SHARED: shared.url}, folder, f"gateway-{n}")) for n in (1, 2)]
         wait_until(lambda: all(serves(here, SHARED) for here in both), "the pool is seen by both gateways")
@@ -221,7 +221,7 @@ def _promises(loads: Sequence[Request], request: Request, rate_rps: float) -> li
 
 
 def _after(loads: Sequence[Request], request: Request, rate_rps: float, seed: int) -> list[Shot]:
-    """The load stops with its last arrival and not with its last answer: then the door is asked."""
+    """Probes begin after the last arrival of the load, while its answers are still outstanding."""
 
     def once(attempt: int) -> list[Shot]:
         arrivals = list(schedule(Arrivals("poisson", rate_rps), PROMISE_LOAD_S, seed + attempt * 3 * NUM_PROMISES))

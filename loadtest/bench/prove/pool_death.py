@@ -37,7 +37,7 @@ LOST = AtMost(5)
 def verdicts(
     name: str, shots: Sequence[Shot], killed_s: float, deadline_s: float, left_rps: float, until_s: float, end_s: float
 ) -> list[Verdict]:
-    """`left_rps`: what the pools that are left can carry until `until_s`, or all that was asked where that is less.
+    """`left_rps`: what the remaining pools can carry until `until_s`, or the whole load where that is less.
 
     The load ends at `end_s`.
     """
@@ -92,7 +92,7 @@ def kills(folder: Path) -> Iterator[Verdict]:
 
 
 def _kill(here: Gateway, victim: Triton, other: Triton, seed: int, attempt: int) -> list[Verdict]:
-    """Raises Lagged."""
+    """Raises GeneratorLag."""
     wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
     request = hurried(here, digits(), DEADLINE_S)
     server = victim.server()

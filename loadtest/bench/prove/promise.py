@@ -56,7 +56,7 @@ def promise(probes: Sequence[Shot]) -> Promise | None:
 
 
 def enough(trials: Iterable[Sequence[Shot]], num_wanted: int) -> list[Promise | None]:
-    """Of the first trials that say something. Raises CannotMeasure where they are too few: a median of one is nobody's promise.
+    """Of the first trials that say something. Raises CannotMeasure where there are too few: a median of one promises nothing.
 
     Says nothing: one in which the door was open, and one whose prober was too slow to know when it opened.
     """

@@ -73,7 +73,7 @@ def _recovered(after: Sequence[Shot], killed_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """What became of requests while a server was told to stop."""
+    """Requests around a server's orderly stop."""
 
     num_answered: int  # whole answers after the signal
     num_turned_away: int
@@ -164,7 +164,7 @@ def kill_server(here: RunningTandem, name: str) -> list[Verdict]:
 
 
 def kill_stub(here: RunningTandem, name: str) -> list[Verdict]:
-    """A refusal is not asked for here: where the model is back before Triton gives a request up, none need come."""
+    """Without a verdict on refusals: none need come where the model is back before Triton gives up a request."""
     served = f"/{_served_name(here)}/"
 
     def is_it(process: Process) -> bool:
@@ -198,7 +198,7 @@ def _kill(here: RunningTandem, victim: Process) -> Outage:
 
 
 def _is_over(shots: list[Shot], killed_s: float) -> bool:
-    """It has been good for a while, and long enough after the kill for a held request to have come back."""
+    """Whether answers have been good for a while, long enough for a held request to have come back."""
     recovered_s = outage(shots, killed_s).recovered_s
     return recovered_s is not None and time.monotonic() - killed_s > recovered_s + SETTLED_S
 

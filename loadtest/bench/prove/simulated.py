@@ -1,6 +1,6 @@
 """Does a simulated run say what a real one does? Two pools, mixed batches, three rates, the same arrivals for both.
 
-The real run is timed by the generator, the simulated one knows curves and prices alone. What a gateway costs is in the real one only.
+The generator times the real run; the simulated one knows only curves and prices. The cost of a gateway is in the real one only.
 
 The judging is pure.
 """
@@ -60,7 +60,7 @@ def agreement(shots: Sequence[Shot], deadline_s: float, attainment_ratio: float,
 
 
 def verdicts(name: str, runs: Sequence[Agreement]) -> list[Verdict]:
-    """The median run is judged, the worst one told."""
+    """Judges the median run and names the worst one."""
     real = median(run.real_attainment_ratio for run in runs)
     simulated = median(run.simulated_attainment_ratio for run in runs)
     real_rps = median(run.real_throughput_rps for run in runs)
@@ -73,7 +73,7 @@ def verdicts(name: str, runs: Sequence[Agreement]) -> list[Verdict]:
 
 
 def _verdict(name: str, errors: Sequence[float | None], values: str) -> Verdict:
-    """A run with nothing real in it is the worst there can be."""
+    """A run without a single real answer counts as the worst possible."""
     ordered = sorted(float("inf") if error is None else error for error in errors)
     middle, worst = ordered[len(ordered) // 2], ordered[-1]
     worst_text = "worst: nothing real" if isinf(worst) else f"worst {worst:.3f}"

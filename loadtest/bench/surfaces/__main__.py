@@ -1,7 +1,7 @@
 """`python -m loadtest.bench.surfaces [--quick] [--only PART…] [--models DIR] [--json FILE]`: runs the parts and prints what came out.
 
-Exit code 1 only for a value beyond twice its aim, 3 where nothing could be measured at all. A part that lacks something, such as a model
-that nobody made, says so and leaves the others alone.
+Exit code 1 only for a value beyond twice its aim, 3 where nothing could be measured at all. A part that lacks something, such as a
+model that has not been made, says so, and the others run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same digit and the same load to another Python model server, LitServe, in the same run: how does the gateway stand beside it?
+"""How does the gateway compare with another Python model server? LitServe gets the same digit and the same load in the same run.
 
 In an environment of its own in Tandem's cache, made on demand from pinned wheels. No aim. Rule: where it cannot be installed the line
 says so, and nothing else is affected.
