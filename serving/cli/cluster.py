@@ -1,4 +1,4 @@
-"""`tandem cluster …`: what asks Kubernetes."""
+"""`tandem cluster …`: verbs that talk to Kubernetes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from serving.cli.options import FAIL_IF, FILE, JSON, PORT, Finite
 from serving.errors import UserError
 
 NAMESPACE = click.option(
-    "--namespace", "-n", help="Where Tandem lives, or is to live. Default: the context's, else 'default'."
+    "--namespace", "-n", help="Where Tandem is installed, or is to be. Default: the context's, else 'default'."
 )
 CONTEXT = click.option("--context", help="Context of the kubeconfig. Default: its current one.")
 
 
 @click.group()
 def cluster() -> None:
-    """Ask a Kubernetes cluster, which changes nothing there; or run a campaign in it."""
+    """Inspect a Kubernetes cluster without changing it, or run a campaign in it."""
 
 
 @cluster.command()
@@ -41,7 +41,7 @@ def cluster() -> None:
     help="A GPU pool is wanted too, so what it needs is required. Default resource: nvidia.com/gpu.",
 )
 @click.option(
-    "--image-pull-secret", multiple=True, metavar="NAME", help="A secret for pulling images that must be there."
+    "--image-pull-secret", multiple=True, metavar="NAME", help="A secret for pulling images, which must exist."
 )
 @JSON
 def preflight(**options: Any) -> None:
@@ -55,7 +55,7 @@ def preflight(**options: Any) -> None:
 @click.option("--release", help="Only this release. Default: all of the namespace.")
 @JSON
 def status(**options: Any) -> None:
-    """Say what serves now, what waits and why: exit code 1 if a release answers nothing."""
+    """Show what serves now, what waits and why: exit code 1 if a release answers nothing."""
     sys.exit(room("serving.cluster.status.command").run(**options))
 
 
@@ -66,11 +66,11 @@ def status(**options: Any) -> None:
     is_flag=False,
     flag_value="",
     metavar="[JOB]",
-    help="In place of FILE: follow a campaign's Job that is there, or bring home what one that is over did. Default JOB: the only one.",
+    help="In place of FILE: follow a campaign's Job that runs, or fetch the results of one that is over. Default JOB: the only one.",
 )
 @NAMESPACE
 @CONTEXT
-@click.option("--release", help="The release whose gateway is asked. Default: the only one of the namespace.")
+@click.option("--release", help="The release whose gateway is loaded. Default: the only one of the namespace.")
 @click.option("--output", type=FILE, help="Folder for the results. Default: results/<name>-<time>.")
 @FAIL_IF
 @click.option(
@@ -83,9 +83,9 @@ def status(**options: Any) -> None:
 @click.option(
     "--key-secret", metavar="NAME/KEY", help="Secret with an API key. Default: the one of the release's own clients."
 )
-@click.option("--keep", is_flag=True, help="Leave the Job there when it is over, and when this is interrupted.")
+@click.option("--keep", is_flag=True, help="Keep the Job when it is over, and when this is interrupted.")
 def campaign(file: Path | None, attach: str | None, fail_if: tuple[str, ...], **options: Any) -> None:
-    """Run the campaign in FILE as a Job beside the gateway, and bring its results home."""
+    """Run the campaign in FILE as a Job beside the gateway, and fetch its results."""
     running = room("serving.cluster.campaign.command")
     if attach is not None:
         names = {"release": "--release", "timeout_s": "--timeout", "image": "--image", "key_secret": "--key-secret"}
@@ -93,13 +93,13 @@ def campaign(file: Path | None, attach: str | None, fail_if: tuple[str, ...], **
         _nothing_but(attach, {"FILE": file, "--fail-if": fail_if, **others})
         sys.exit(running.attach(running.Options(**options), attach))
     if file is None:
-        raise UserError("name a campaign's FILE, or a Job that is there already: --attach JOB")
+        raise UserError("name a campaign's FILE, or a Job that exists already: --attach JOB")
     given = loadtest(room("loadtest.errors"), lambda: _given(file, fail_if))
     sys.exit(running.run(running.Options(**options), given))
 
 
 def _nothing_but(job: str, others: Mapping[str, object]) -> None:
-    """Raises UserError for what a Job was told when it was made."""
+    """Raises UserError for options that a Job was given when it was made."""
     given = [name for name, value in others.items() if value]
     if given:
         raise UserError(
@@ -149,9 +149,7 @@ def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
     metavar="URL",
     help="http://HOST:PORT of the gateways' metrics; every address of the name is one gateway. Several times for several names.",
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; what it answers wants no key."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; its answers need no key.")
 @click.option(
     "--port", default=9091, show_default=True, type=PORT, help="Port of /metrics, /status, /cold-starts and /health."
 )
@@ -163,6 +161,6 @@ def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
 @CONTEXT
 @click.option("--release", help="The release whose pools these are. Default: the only one of the namespace.")
 def scaler(**options: Any) -> None:
-    """Say how many servers of each pool are wanted, to Prometheus and KEDA, until Ctrl-C."""
+    """Publish how many servers of each pool are wanted, for Prometheus and KEDA, until Ctrl-C."""
     scaling = room("serving.cluster.scaler.command")
     sys.exit(scaling.run(scaling.Options(**options)))

@@ -1,6 +1,6 @@
 """`tandem keys add`, `list`, `revoke`: the file of API keys.
 
-A new key is the only thing that is ever printed on stdout by `add`, and nowhere else, so that it can be put where it belongs.
+`add` prints the new key, and nothing else, on stdout, so that it can be piped to where it belongs; it is shown nowhere else.
 """
 
 from __future__ import annotations
