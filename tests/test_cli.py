@@ -43,7 +43,7 @@ FP32 = "model_repo/digits-fp32/1/model.onnx"
         (["export", "digits", "--data", ""], 2, "nothing at --data ''"),
         (["export", "digits", "--payload", "README.md/y.npz"], 2, "--payload README.md/y.npz cannot be written"),
         (["export", "digits", "--max-batch", "100000000"], 2, "--max-batch"),
-        (["export", FP32, "--example", "README.md"], 2, "README.md is no npz file"),
+        (["export", FP32, "--example", "README.md"], 2, "README.md is not an npz file"),
         (["export", FP32], 2, "no data to judge the variants on"),
         (["export", "digits", "--max-bad-images", "1"], 2, "--max-bad-images"),
         (["export", "digits"], 2, "pip install -e '.[export]'"),

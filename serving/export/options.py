@@ -143,7 +143,7 @@ def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
         if labels is not None and LABELS in arrays:
             check_labels(f"{path}: labels", arrays[LABELS], len(labels))
     else:
-        raise UserError(f"{path} is of no kind that can be read; give {KINDS}")
+        raise UserError(f"{path} cannot be read: its kind is unknown; give {KINDS}")
 
 
 def _labels(options: ExportOptions) -> tuple[str, ...] | None:

@@ -557,7 +557,7 @@ DATA_FILES = {  # name -> its content
         (BERT, (WEIGHTS, WORDS), ("--data", "empty.csv"), "want 1 values as in the header, got 2"),
         (BERT, (WEIGHTS, WORDS), ("--data", "words.jsonl"), "words.jsonl line 1"),
         (BERT, (WEIGHTS, WORDS), ("--data", "broken.npz"), "broken.npz"),
-        (BERT, (WEIGHTS, WORDS), ("--data", "data.parquet"), "is of no kind that can be read"),
+        (BERT, (WEIGHTS, WORDS), ("--data", "data.parquet"), "cannot be read: its kind is unknown"),
         (VIT, (WEIGHTS, IMAGES_OF), ("--data", "hollow"), "holds no image"),
         (VIT, (WEIGHTS, IMAGES_OF), ("--data", "birds"), "unknown label 'eagle'"),
         (BERT, (WEIGHTS, WORDS), ("--data", "known.csv", "--metric", "none.py:mine"), "none.py is not there"),
@@ -594,16 +594,16 @@ def test_what_the_files_say_by_themselves_is_refused_before_a_framework_is_fetch
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        (WEIGHTS, b"garbage", "model.safetensors is no safetensors file"),
-        (WEIGHTS, b"", "model.safetensors is no safetensors file"),
+        (WEIGHTS, b"garbage", "model.safetensors is not a safetensors file"),
+        (WEIGHTS, b"", "model.safetensors is not a safetensors file"),
         (WEIGHTS, safetensors({}), "its header names no tensor"),
         (WEIGHTS, safetensors({"__metadata__": {}}), "its header names no tensor"),
         (WEIGHTS, safetensors([1]), "its header names no tensor"),
         (WEIGHTS, safetensors({"weight": {}}), "its header is not readable"),
         (WEIGHTS, safetensors(ONE_TENSOR, bytes(3)), "download it again"),
         (WEIGHTS, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run `git lfs pull`"),
-        (WORDS, b"{}", "tokenizer.json is no tokenizer"),
-        (WORDS, b'{"model": {}}', "tokenizer.json is no tokenizer"),
+        (WORDS, b"{}", "tokenizer.json is not a tokenizer"),
+        (WORDS, b'{"model": {}}', "tokenizer.json is not a tokenizer"),
         (WORDS, b"garbage", "tokenizer.json cannot be read"),
     ],
 )
@@ -918,6 +918,6 @@ def test_an_onnx_file_is_tried_on_the_rows_of_the_data_first(folder: Path, tmp_p
     assert tried.exit_code == 0, tried.output + str(tried.exception)
     assert Repository(tmp_path / "new").variant("fives-fp32").record.inputs[0].shape == (-1,)
     misnamed = CliRunner().invoke(cli.cli, [*words, "--data", str(tmp_path / "misnamed.npz")])
-    assert "--data has 'z', which is no input" in str(misnamed.exception)
+    assert "--data has 'z', which is not an input" in str(misnamed.exception)
     made_up = CliRunner().invoke(cli.cli, [*words, "--i-accept-ungated"])
     assert "made-up inputs, give real ones with --data or --example" in str(made_up.exception)

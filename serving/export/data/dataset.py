@@ -130,7 +130,7 @@ class ClassNames:
 
     def _number(self, number: int | float, text: str, where: str) -> int | float:
         if not abs(number) <= _LARGEST:
-            raise UserError(f"{where}: label {text[:40]} is no number that fits into 64 bits exactly")
+            raise UserError(f"{where}: label {text[:40]} is not a number that fits into 64 bits exactly")
         return number
 
     def _index(self, index: int, where: str) -> int:

@@ -1,6 +1,6 @@
 """A folder of images: sub-folders named by class, images beside a labels.csv (file,label), or images alone.
 
-One image is `images.decode`'s. An image that does not decode is passed over with a line that names it, until there are too
+One image is `images.decode`'s. An image that does not decode is skipped with a line that names it, until there are too
 many. Rule: the rows come in turns from every class, so that the first so many stand for all.
 """
 
@@ -49,13 +49,13 @@ def read(
     tensor = _the_input(folder, inputs, preprocessing)
     classes = ClassNames(labels, num_labels)
     try:
-        found, passed_over = listed(folder, classes)
+        found, skipped = listed(folder, classes)
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
     if not found:
         raise UserError(f"{folder} holds no image; the names of images end in {', '.join(SUFFIXES)}")
-    if passed_over:
-        warn(f"{folder}: {_counted(passed_over, 'file')} passed over, no image by name: {_named(passed_over)}")
+    if skipped:
+        warn(f"{folder}: {_counted(skipped, 'file')} skipped, not an image by name: {_named(skipped)}")
     dtype = np.dtype(NUMPY_TYPES[tensor.datatype])
     _check_memory(folder, len(found), preprocessing, dtype)
     values, good = _decoded(folder, found, preprocessing, dtype, max_bad_ratio, progress, warn)
@@ -125,9 +125,9 @@ def _by_table(table: Path, flat: Sequence[Path], classes: ClassNames) -> list[_I
     present = {path.name for path in flat}
     for where, name, written in _rows(table):
         if name in labels:
-            raise UserError(f"{where}: {name} stands there twice")
+            raise UserError(f"{where}: {name} appears twice")
         if PurePosixPath(name).name != name:
-            raise UserError(f"{where}: {name!r} is no name of a file beside {LABELS_CSV}")
+            raise UserError(f"{where}: {name!r} is not the name of a file beside {LABELS_CSV}")
         if name not in present:
             raise UserError(f"{where}: there is no image {name}")
         labels[name] = classes.value(written, where)
@@ -200,7 +200,7 @@ def _decoded(
             )
     progress("reading images", len(found), len(found))
     if bad:
-        warn(f"{folder}: {_counted(bad, 'image')} of {len(found)} passed over: {_named(bad)}")
+        warn(f"{folder}: {_counted(bad, 'image')} of {len(found)} skipped: {_named(bad)}")
     return values[: len(good)], good
 
 

@@ -56,11 +56,11 @@ def check_labels(where: str, labels: NDArray[Any], num_labels: int | None) -> ND
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of a file by name, whatever they are for. UserError for what is no npz, or none that can be read."""
+    """All arrays of a file by name, whatever they are for. UserError for a file that is not a readable npz."""
     if not path.is_file():  # a pipe would be waited for, a device read until memory ends
-        raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}")
+        raise UserError(f"{path} {'is not a regular file' if path.exists() else 'is not there'}")
     if not zipfile.is_zipfile(path):
-        raise UserError(f"{path} is no npz file")
+        raise UserError(f"{path} is not an npz file")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -69,7 +69,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except MemoryError:
         raise UserError(f"{path} holds more than this machine has memory for; give fewer rows") from None
     if unreadable := [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]:
-        raise UserError(f"{path} cannot be read as npz: {unreadable[0]!r} is no array")
+        raise UserError(f"{path} cannot be read as npz: {unreadable[0]!r} is not an array")
     return arrays
 
 

@@ -66,7 +66,7 @@ def read(
 ) -> Dataset:
     """`beside`: files of the model by name, as its tokenizer. `labels`: names of its classes. UserError for what is wrong.
 
-    `num_labels` None: the model has no classes. `warn` gets a line for each thing that was passed over.
+    `num_labels` None: the model has no classes. `warn` gets a line for each thing that was skipped.
     """
     if not 0 <= max_bad_ratio < 1:
         raise UserError(f"max_bad_ratio is {max_bad_ratio}, want 0 or more and less than 1")
@@ -76,13 +76,13 @@ def read(
         found = folders.read(path, rows, num_labels, wanted, labels, max_bad_ratio, progress, warn)
         return found if rows == inputs else replace(found, inputs={k: v[:, None] for k, v in found.inputs.items()})
     if not path.is_file():
-        raise UserError(f"{path} {'is no plain file' if path.exists() else 'is not there'}; give {KINDS}")
+        raise UserError(f"{path} {'is not a regular file' if path.exists() else 'is not there'}; give {KINDS}")
     if path.suffix in (".csv", ".jsonl"):
         text_wanted = _text_preprocessing(path, preprocessing)
         return texts.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
         return read_npz(path, inputs, num_labels, has_batch=has_batch)
-    raise UserError(f"{path} is of no kind that can be read; give {KINDS}")
+    raise UserError(f"{path} cannot be read: its kind is unknown; give {KINDS}")
 
 
 def _one_image(tensor: Tensor) -> Tensor:

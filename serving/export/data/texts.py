@@ -3,7 +3,7 @@
 Columns are `text`, and where there are such `text_pair` and `label`; others are ignored, unless their name is nearly one of
 these: then it is a misspelling that would go unnoticed. Rows have the longest text's length, because they are one array; a client
 pads to the longest of a batch, and the mask makes both the same to the model. How a text becomes tokens is in `preprocessing/`.
-Rule: a broken line is named by its number and stops the reading; a byte that is no UTF-8 is never replaced.
+Rule: a broken line is named by its number and stops the reading; a byte that is not UTF-8 is never replaced.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _check_columns(where: str, columns: list[str]) -> None:
         if name not in COLUMNS and (meant := closest(name, COLUMNS, _ALIKE)):
             raise UserError(f"{where}: unknown column {name!r}; did you mean {meant!r}?")
     if twice := [name for name in columns if name in COLUMNS and columns.count(name) > 1]:
-        raise UserError(f"{where}: column {twice[0]!r} stands there twice")
+        raise UserError(f"{where}: column {twice[0]!r} appears twice")
     if "text" not in columns:
         raise UserError(f"{where}: column 'text' is missing; there are {', '.join(columns)[:200] or 'none'}")
 
@@ -194,7 +194,7 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path} line {number}: byte {error.start + 1} is no UTF-8; save the file as UTF-8"
+                f"{path} line {number}: byte {error.start + 1} is not UTF-8; save the file as UTF-8"
             ) from None
 
 

@@ -94,7 +94,7 @@ def _named(given: Any, name: str) -> dict[str, tuple[float, float | None, bool]]
     named: dict[str, tuple[float, float | None, bool]] = {}
     for key, entry in given.items():
         if not isinstance(key, str) or not key:
-            raise UserError(f"--metric: the name {key!r} of a number is no text; {_WANTED}")
+            raise UserError(f"--metric: the name {key!r} of a number is not text; {_WANTED}")
         if not isinstance(entry, tuple | list) or len(entry) != 3 or not isinstance(entry[2], bool):
             raise UserError(f"--metric: {key!r} is {entry!r:.80}; {_WANTED}")
         limit = _number(entry[1], f"the limit of {key}")

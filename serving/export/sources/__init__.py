@@ -41,7 +41,7 @@ def split(spec: str) -> tuple[str, str]:
         return kind, rest
     if colon and _is_import(spec):  # PKG.MOD:CALLABLE, as import strings are spelled elsewhere
         return "module", spec
-    raise UserError(f"'{spec}' is no source{_hint(spec)}")
+    raise UserError(f"'{spec}' is not a source{_hint(spec)}")
 
 
 def _hint(spec: str) -> str:

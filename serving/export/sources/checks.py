@@ -118,7 +118,9 @@ def check_keras(path: Path, options: SourceOptions) -> None:
     _check_is_file(path)
     if not zipfile.is_zipfile(path):
         kind = (
-            "is a model of old Keras" if path.suffix in (".h5", ".hdf5") else "is no .keras file, or only a part of one"
+            "is a model of old Keras"
+            if path.suffix in (".h5", ".hdf5")
+            else "is not a .keras file, or only a part of one"
         )
         raise UserError(f"{path.name} {kind}: save it with Keras 3 as model.save('model.keras'), or bring it as .onnx")
 

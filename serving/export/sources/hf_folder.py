@@ -176,7 +176,7 @@ def _check_safetensors(path: Path) -> None:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         why = str(error) if type(error) is ValueError else "its header is not readable"
-        raise UserError(f"{path} is no safetensors file ({why}): download it again") from None
+        raise UserError(f"{path} is not a safetensors file ({why}): download it again") from None
     if end != size:
         raise UserError(f"{path} has {size} bytes, and its header speaks of {end}: download it again")
 
@@ -188,7 +188,7 @@ def check_tokenizer(folder: Folder) -> None:
     model = folder.json(TOKENIZER).get("model")
     if not isinstance(model, dict) or not model.get("vocab"):
         raise UserError(
-            f"{folder.path / TOKENIZER} is no tokenizer (it has no model with a vocabulary): download it again"
+            f"{folder.path / TOKENIZER} is not a tokenizer (it has no model with a vocabulary): download it again"
         )
 
 

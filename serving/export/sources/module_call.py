@@ -77,7 +77,7 @@ def _imported(place: str) -> Any:
     name = f"tandem_module_{Path(place).stem}"  # not the stem alone, which may be a package's: `torch.py`
     spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
-        raise UserError(f"{place} is no Python file")
+        raise UserError(f"{place} is not a Python file")
     code = importlib.util.module_from_spec(spec)
     sys.modules[name] = code  # dataclasses and pickles look themselves up there
     spec.loader.exec_module(code)

@@ -99,7 +99,7 @@ def _framework(estimator: Estimator, rows: Arrays) -> list[NDArray[Any]]:
 
 def _task(estimator: Estimator, options: SourceOptions) -> str:
     if options.task == CLASSIFICATION and estimator.classes is None:
-        raise UserError(f"{estimator.name} is no classification: it holds a regressor")
+        raise UserError(f"{estimator.name} is not a classifier: it holds a regressor")
     return options.task or (OTHER if estimator.classes is None else CLASSIFICATION)
 
 
@@ -205,7 +205,7 @@ def read_pickle(path: Path) -> Any:
     except (Exception, SystemExit) as error:  # anything at all: a pickle is a program
         if (made_by := _version_inside(path)) not in (None, sklearn.__version__):
             raise _other_version(name, str(made_by)) from None
-        raise UserError(f"{name} is no pickle that can be read, or only a part of one: {_reason(error)}") from None
+        raise UserError(f"{name} is not a readable pickle, or only a part of one: {_reason(error)}") from None
     return _fitted(estimator, name)
 
 
@@ -252,11 +252,11 @@ def _fitted(estimator: Any, name: str) -> Any:
             "around it, or bring the model as FILE.onnx"
         )
     if isinstance(estimator, type) or not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
-        raise UserError(f"{name} holds a {kind}, which is no scikit-learn estimator with predict")
+        raise UserError(f"{name} holds a {kind}, which is not a scikit-learn estimator with predict")
     try:
         check_is_fitted(estimator)
     except NotFittedError:
         raise UserError(f"{name} holds a {kind} that is not fitted: call fit, then pickle it") from None
     except TypeError as error:
-        raise UserError(f"{name} holds a {kind}, which is no scikit-learn estimator: {first_line(error)}") from None
+        raise UserError(f"{name} holds a {kind}, which is not a scikit-learn estimator: {first_line(error)}") from None
     return estimator

@@ -31,7 +31,7 @@ def check(rest: str, options: SourceOptions) -> None:
     if place.endswith(".py") and not Path(place).is_file():
         raise UserError(f"there is no file {place}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
-        raise UserError(f"'{place}' is no name of a Python module; want {SPELLING}")
+        raise UserError(f"'{place}' is not the name of a Python module; want {SPELLING}")
     if not options.is_trusted:
         raise UserError(f"module:{rest} runs the code in {place}: add --trust if you trust who wrote it")
     checks.refuse("module", options)

@@ -76,7 +76,10 @@ def test_arrays_of_different_lengths_are_no_dataset(inputs: Any, labels: Any) ->
         ("nowhere.npz", "is not there"),
         ("nowhere.csv", "is not there"),
         ("nowhere", "is not there; give an .npz file, a folder of images"),
-        ("notes.txt", r"is of no kind that can be read; give an \.npz file, a folder of images, or a \.csv or \.jsonl"),
+        (
+            "notes.txt",
+            r"cannot be read: its kind is unknown; give an \.npz file, a folder of images, or a \.csv or \.jsonl",
+        ),
     ],
 )
 def test_what_no_reader_reads_says_what_is_read(tmp_path: Path, name: str, says: str) -> None:

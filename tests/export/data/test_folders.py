@@ -80,7 +80,7 @@ def test_files_that_are_no_images_by_name_are_passed_over_and_told(tmp_path: Pat
     (tmp_path / "cat" / "notes.txt").write_text("x")
     (tmp_path / "README").write_text("x")
     _, [line] = read_it(tmp_path)
-    assert line.endswith("2 files passed over, no image by name: README; cat/notes.txt")
+    assert line.endswith("2 files skipped, not an image by name: README; cat/notes.txt")
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_a_sub_folder_whose_name_is_no_class_is_named(
         ("file,label\na.png,cat\n", "no label for 1 image: b.png"),
         ("file,label\na.png,cat\nb.png\n", "labels.csv line 3: want 2 values"),
         ("file,label\na.png,cat\nb.png,cow\n", "labels.csv line 3: unknown label 'cow'"),
-        ("file,label\na.png,cat\na.png,dog\n", "labels.csv line 3: a.png stands there twice"),
+        ("file,label\na.png,cat\na.png,dog\n", "labels.csv line 3: a.png appears twice"),
         ("file,label\na.png,cat\nc.png,dog\n", "labels.csv line 3: there is no image c.png"),
-        ("file,label\na.png,cat\n../b.png,dog\n", r"line 3: '\.\./b.png' is no name of a file beside labels.csv"),
+        ("file,label\na.png,cat\n../b.png,dog\n", r"line 3: '\.\./b.png' is not the name of a file beside labels.csv"),
         ('file,label\n"a.png,cat\n', "labels.csv line 2: unexpected end of data"),
-        (b"file,label\na.png,c\xe4t\n", "labels.csv line 2: byte 8 is no UTF-8"),
+        (b"file,label\na.png,c\xe4t\n", "labels.csv line 2: byte 8 is not UTF-8"),
     ],
 )
 def test_a_table_that_does_not_fit_its_folder_is_named_by_line(tmp_path: Path, table: str | bytes, says: str) -> None:
@@ -146,7 +146,7 @@ def test_one_broken_image_among_many_is_passed_over_with_its_name(tmp_path: Path
     assert data.labels is not None
     assert sorted(shades(data)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert [label == shade % 2 for shade, label in zip(shades(data), 1 - data.labels, strict=True)] == [True] * 9
-    assert "1 image of 10 passed over: cat/3.png is none of JPEG" in line
+    assert "1 image of 10 skipped: cat/3.png is none of JPEG" in line
 
 
 @pytest.mark.parametrize(

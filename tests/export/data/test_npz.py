@@ -124,7 +124,7 @@ def test_labels_of_a_model_without_classes_are_finite_numbers(tmp_path: Path, la
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"image,label\n1,2\n"])
 def test_a_file_that_is_no_npz_says_so(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data.npz").write_bytes(content)
-    with pytest.raises(UserError, match=r"data.npz is no npz file"):
+    with pytest.raises(UserError, match=r"data.npz is not an npz file"):
         read_npz(tmp_path / "data.npz", IMAGE, 10)
 
 
@@ -136,12 +136,12 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 def test_a_zip_file_of_something_else_says_so(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "data.npz", "w") as file:
         file.writestr("image", "not an array")
-    with pytest.raises(UserError, match=r"data.npz cannot be read as npz: 'image' is no array"):
+    with pytest.raises(UserError, match=r"data.npz cannot be read as npz: 'image' is not an array"):
         read_npz(tmp_path / "data.npz", IMAGE, 10)
 
 
 @pytest.mark.parametrize("name", ["pipe.npz", "pipe.csv", "pipe"])
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=f"{name} is no plain file"):
+    with pytest.raises(UserError, match=f"{name} is not a regular file"):
         read(tmp_path / name, IMAGE, 10)

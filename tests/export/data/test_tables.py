@@ -119,7 +119,7 @@ def test_labels_of_a_model_without_classes_are_numbers(tmp_path: Path) -> None:
         ("x.csv", "text,lable\na,cat\n", "line 1: unknown column 'lable'; did you mean 'label'"),
         ("x.csv", "Text\na\n", "line 1: unknown column 'Text'; did you mean 'text'"),
         ("x.csv", "text,text_pairs\na,b\n", "line 1: unknown column 'text_pairs'; did you mean 'text_pair'"),
-        ("x.csv", "text,text\na,b\n", "line 1: column 'text' stands there twice"),
+        ("x.csv", "text,text\na,b\n", "line 1: column 'text' appears twice"),
         ("x.csv", "text\n", "holds no text"),
         ("x.csv", "text,label\na,cat\nb\n", "line 3: want 2 values as in the header, got 1"),
         ("x.csv", "text,label\na,cat\nb,c,dog\n", "line 3: want 2 values as in the header, got 3"),
@@ -128,8 +128,8 @@ def test_labels_of_a_model_without_classes_are_numbers(tmp_path: Path) -> None:
         ("x.csv", "text,label\na,cat\nb,\n", "line 3: label is missing, and other lines have one"),
         ("x.csv", "text,label\na,cat\nb,cow\n", "line 3: unknown label 'cow'; known are cat, dog"),
         ("x.csv", "text,label\na,cat\nb,2\n", r"line 3: label 2 is outside 0\.\.1"),
-        ("x.csv", b"text\na\ngr\xfc\xdfe\n", "line 3: byte 3 is no UTF-8; save the file as UTF-8"),
-        ("x.csv", "text\na\n".encode("utf-16"), "line 1: byte 1 is no UTF-8"),
+        ("x.csv", b"text\na\ngr\xfc\xdfe\n", "line 3: byte 3 is not UTF-8; save the file as UTF-8"),
+        ("x.csv", "text\na\n".encode("utf-16"), "line 1: byte 1 is not UTF-8"),
         ("x.jsonl", "", "holds no text"),
         ("x.jsonl", '{"text": "a"}\n{"text": "b"\n', r"line 2 is not JSON: "),
         ("x.jsonl", '{"text": "a"}\n\n["b"]\n', r"line 3: want an object with the key 'text'"),
@@ -142,7 +142,7 @@ def test_labels_of_a_model_without_classes_are_numbers(tmp_path: Path) -> None:
         ("x.jsonl", '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n', "line 2: text_pair is missing, and other"),
         ("x.jsonl", '{"text": "a", "label": true}\n', "line 1: label is neither text nor a number"),
         ("x.jsonl", '{"text": "a", "label": 0.5}\n', "line 1: label 0.5 is neither the name nor the index of a class"),
-        ("x.jsonl", b'{"text": "\xff"}\n', "line 1: byte 11 is no UTF-8"),
+        ("x.jsonl", b'{"text": "\xff"}\n', "line 1: byte 11 is not UTF-8"),
         ("x.jsonl", "[" * 100_000 + "\n", "line 1 is not JSON"),
     ],
 )
@@ -199,7 +199,7 @@ def test_labels_of_a_model_without_classes_are_numbers_that_can_be_kept(tmp_path
 
 @pytest.mark.parametrize("label", ["NaN", "1e300", "9" * 400])
 def test_numbers_of_json_are_checked_alike(tmp_path: Path, label: str) -> None:
-    with pytest.raises(UserError, match=r"line 1: label .* is no number"):
+    with pytest.raises(UserError, match=r"line 1: label .* is not a number"):
         read_it(tmp_path / "x.jsonl", f'{{"text": "a", "label": {label}}}\n', labels=None, num_labels=None)
 
 

@@ -107,7 +107,7 @@ def test_a_file_that_does_not_import_names_its_line(tmp_path: Path, text: str, s
         ("{'a': ('x', 2, True)}", "a is str"),
         ("{'a': (1, None, True)}", "the limit of a is NoneType"),
         ("{'a': (1, float('nan'), True)}", "the limit of a is nan"),
-        ("{7: (1, 2, True)}", "the name 7 of a number is no text"),
+        ("{7: (1, 2, True)}", "the name 7 of a number is not text"),
         ("{'top1': (1, 0, True)}", "'top1' is the name of a number of Tandem's own"),
     ],
 )

@@ -121,7 +121,7 @@ def test_one_bad_place_is_refused_before_any_other_is_read(folder: Path, monkeyp
 
 def test_a_pipe_in_the_place_of_weights_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    with pytest.raises(UserError, match="keeps weights in pipe, which is no plain file"):
+    with pytest.raises(UserError, match="keeps weights in pipe, which is not a regular file"):
         read_whole(point_to(folder, "pipe"))
 
 
@@ -146,7 +146,7 @@ def test_a_place_that_no_file_has_is_refused(folder: Path, place: dict[str, int]
 
 
 def test_a_place_that_is_no_number_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"the place of tensor 'w' in model\.onnx\.data is no number"):
+    with pytest.raises(UserError, match=r"the place of tensor 'w' in model\.onnx\.data is not a number"):
         read_whole(point_to(folder, "model.onnx.data", length="many"))  # type: ignore[arg-type]
 
 

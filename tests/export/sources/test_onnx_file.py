@@ -385,8 +385,8 @@ def test_an_example_with_every_dimension_says_that_there_is_no_batch(load: Any) 
         ({"x": floats(8, 5)}, r"input 'x' of the example has shape \[n, 5\], want FP32 \[n, 4\]"),
         ({"x": floats(8)}, r"has shape \[n\], want FP32 \[n, 4\]"),
         ({"x": floats(3, 4)}, "the example has 3 rows, want at least 4"),
-        ({"X": floats(8, 4)}, "the example has 'X', which is no input of the model"),
-        ({"x": floats(8, 4), "y": floats(8, 4)}, "the example has 'y', which is no input"),
+        ({"X": floats(8, 4)}, "the example has 'X', which is not an input of the model"),
+        ({"x": floats(8, 4), "y": floats(8, 4)}, "the example has 'y', which is not an input"),
         ({}, r"the example lacks input 'x', want FP32 \[n, 4\]"),
         ({"x": np.full((8, 4), "a")}, r"is <U1, want FP32"),
     ],
@@ -435,7 +435,7 @@ X, Y = value("x", FLOAT, ["n", 4]), value("y", FLOAT, ["n", 4])
     ("content", "says"),
     [
         pytest.param(b"", "it holds no graph; it is empty", id="empty"),
-        pytest.param(b"hello " * 100, "is no ONNX file, or only a part of one", id="something else"),
+        pytest.param(b"hello " * 100, "is not an ONNX file, or only a part of one", id="something else"),
         pytest.param(convolution().SerializeToString()[:-50], "or only a part of one", id="cut off"),
         pytest.param(
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n",
@@ -501,7 +501,7 @@ X, Y = value("x", FLOAT, ["n", 4]), value("y", FLOAT, ["n", 4])
         ),
         pytest.param(
             graph([node("Add", ["x", "ghost"], ["y"])], [X], [Y]),
-            "is no valid ONNX model: .*ghost",
+            "is not a valid ONNX model: .*ghost",
             id="a value that nobody makes",
         ),
         pytest.param(
@@ -564,7 +564,7 @@ def test_options_that_cannot_be_are_named(load: Any, options: dict[str, Any], sa
 def test_a_task_that_the_outputs_cannot_have_is_refused_with_what_they_are(load: Any) -> None:
     model = graph([node("Abs", ["x"], ["y"])], [value("x", INT64, ["n", 6])], [value("y", INT64, ["n", 6])])
     with pytest.raises(
-        UserError, match=r"is no classification: no output is float \[batch, n\], it gives y INT64 \[6\]"
+        UserError, match=r"is not a model for classification: no output is float \[batch, n\], it gives y INT64 \[6\]"
     ):
         load(model, task="classification")
 
@@ -573,7 +573,9 @@ def test_a_task_that_the_outputs_cannot_have_is_refused_with_what_they_are(load:
 def test_a_path_without_a_file_is_named(tmp_path: Path, what: str) -> None:
     if what == "folder":
         (tmp_path / "model.onnx").mkdir()
-    with pytest.raises(UserError, match=r"there is no file .*model\.onnx|is no file; a model comes as one \.onnx file"):
+    with pytest.raises(
+        UserError, match=r"there is no file .*model\.onnx|is not a file; a model comes as one \.onnx file"
+    ):
         onnx_file.load(tmp_path / "model.onnx", SourceOptions(), lambda *_: None)
 
 

@@ -296,7 +296,7 @@ def test_rows_of_the_users_are_taken_before_made_up_ones(export: Any) -> None:
     [
         ({"features": PATIENTS[:6, :9]}, r"input 'features' of the example has shape \[n, 9\], want FP32 \[n, 10\]"),
         ({"features": PATIENTS[:2]}, "the example has 2 rows, want at least 4"),
-        ({"x": PATIENTS[:6]}, "the example has 'x', which is no input of the model"),
+        ({"x": PATIENTS[:6]}, "the example has 'x', which is not an input of the model"),
         ({"features": np.full((6, 10), "a")}, "is <U1, want FP32"),
     ],
 )
@@ -380,7 +380,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_pickle_that_is_cut_off_is_said_to_be(tmp_path: Path, cut: int) -> None:
     content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS))
     (tmp_path / "model.pkl").write_bytes(content[:cut])
-    with pytest.raises(UserError, match=r"model\.pkl is no pickle that can be read, or only a part of one") as error:
+    with pytest.raises(UserError, match=r"model\.pkl is not a readable pickle, or only a part of one") as error:
         load(tmp_path / "model.pkl")
     assert "\n" not in str(error.value)
 
@@ -388,7 +388,7 @@ def test_a_pickle_that_is_cut_off_is_said_to_be(tmp_path: Path, cut: int) -> Non
 @pytest.mark.parametrize("content", [b"hello", b"PK\x03\x04", b"\x80\x04\x95garbage", b"\x00" * 64])
 def test_something_else_than_a_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.pkl").write_bytes(content)
-    with pytest.raises(UserError, match=r"model\.pkl is no pickle that can be read"):
+    with pytest.raises(UserError, match=r"model\.pkl is not a readable pickle"):
         load(tmp_path / "model.pkl")
 
 
@@ -415,12 +415,12 @@ def test_a_pickle_of_another_scikit_learn_that_breaks_while_it_is_read_names_the
     [
         ({"model": 1, "scaler": 2}, "holds a dict with model, scaler, not an estimator: pickle the fitted estimator itself"),
         ([1, 2], "holds a list, not an estimator"),
-        (np.zeros(3), "holds a ndarray, which is no scikit-learn estimator with predict"),
-        (Ridge, "holds a ABCMeta, which is no scikit-learn estimator with predict"),
+        (np.zeros(3), "holds a ndarray, which is not a scikit-learn estimator with predict"),
+        (Ridge, "holds a ABCMeta, which is not a scikit-learn estimator with predict"),
         (Ridge(), "holds a Ridge that is not fitted: call fit, then pickle it"),
         (make_pipeline(StandardScaler(), Ridge()), "holds a Pipeline that is not fitted"),
         (lightgbm.LGBMClassifier(), "holds a LGBMClassifier that is not fitted"),
-        (StandardScaler().fit(PATIENTS), "holds a StandardScaler, which is no scikit-learn estimator with predict"),
+        (StandardScaler().fit(PATIENTS), "holds a StandardScaler, which is not a scikit-learn estimator with predict"),
         (KMeans(2, n_init=1).fit(FLOWERS), "holds a KMeans, which is neither a classifier nor a regressor"),
         (
             MultiOutputClassifier(GaussianNB()).fit(FLOWERS, np.stack([KINDS, KINDS], axis=1)),
@@ -517,7 +517,7 @@ def test_a_model_that_made_up_inputs_break_asks_for_real_ones(export: Any) -> No
 
 @pytest.mark.parametrize(
     ("task", "says"),
-    [("classification", "is no classification: it holds a regressor"), ("regression", "unknown task 'regression'")],
+    [("classification", "is not a classifier: it holds a regressor"), ("regression", "unknown task 'regression'")],
 )
 def test_a_task_that_it_cannot_have_is_refused(export: Any, task: str, says: str) -> None:
     with pytest.raises(UserError, match=says):

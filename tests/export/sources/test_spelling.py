@@ -33,16 +33,16 @@ def test_a_spelling_names_the_kind_and_the_rest(spec: str, expected: tuple[str, 
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("thing", "'thing' is no source; sources are: hf:DIR_OR_ID"),
-        ("", "'' is no source"),
+        ("thing", "'thing' is not a source; sources are: hf:DIR_OR_ID"),
+        ("", "'' is not a source"),
         ("hf:", "names nothing after 'hf:'"),
         ("sklern:x.pkl", "did you mean 'sklearn'"),
-        ("net.pt", "is no source"),
-        ("trees.pkl", "'trees.pkl' is no source; did you mean sklearn:trees.pkl?"),
+        ("net.pt", "is not a source"),
+        ("trees.pkl", "'trees.pkl' is not a source; did you mean sklearn:trees.pkl?"),
         ("net.keras", "did you mean keras:net.keras?"),
         ("NET.ONNX", "its name has to end in .onnx, in small letters"),
-        ("tf:saved", "is no source"),
-        ("C:\\models\\net", "is no source"),
+        ("tf:saved", "is not a source"),
+        ("C:\\models\\net", "is not a source"),
     ],
 )
 def test_what_nothing_reads_is_refused_with_what_there_is(spec: str, says: str) -> None:

@@ -45,7 +45,7 @@ def test_a_spelling_without_a_callable_is_told_how_it_goes(rest: str) -> None:
 
 @pytest.mark.parametrize("rest", ["a/b:net", "a-b:net", "../trap:net", "trap..x:net"])
 def test_what_is_no_modules_name_is_told_so(rest: str) -> None:
-    assert "is no name of a Python module" in refusal(rest, is_trusted=True)
+    assert "is not the name of a Python module" in refusal(rest, is_trusted=True)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -194,7 +194,7 @@ def test_a_model_with_a_scalar_input_answers_over_v2(served: tuple[Running, str]
         ("last", ("--preprocessing", "wrong.json"), "--preprocessing makes NCHW images [3, 5, 6], and last.onnx takes"),
         ("times", ("--preprocessing", "how.json"), "--preprocessing is for the input 'pixels', and times.onnx takes x"),
         ("times", ("--layout", "NCHW"), "--layout does not apply to times.onnx: no input is an image"),
-        ("times", ("--labels", "labels.txt"), "is no classification"),
+        ("times", ("--labels", "labels.txt"), "is not a model for classification"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_file_is_refused_with_both_sides(

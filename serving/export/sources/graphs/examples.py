@@ -119,7 +119,7 @@ def given(example: Arrays, rows: Sequence[Port], where: str = "the example") -> 
     names = [port.name for port in rows]
     for name in example:
         if name not in (*names, LABELS):
-            raise UserError(f"{where} has {name!r}, which is no input of the model{nearest(name, names)}")
+            raise UserError(f"{where} has {name!r}, which is not an input of the model{nearest(name, names)}")
     arrays = {port.name: _fitting(port, example, where) for port in rows}
     counts = {name: len(values) for name, values in arrays.items()}
     if len(set(counts.values())) > 1:

@@ -25,9 +25,9 @@ def read_whole(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(content)
     except Exception:  # protobuf's DecodeError, which only its own package knows
-        raise UserError(f"{path} is no ONNX file, or only a part of one{_what_it_is(content)}") from None
+        raise UserError(f"{path} is not an ONNX file, or only a part of one{_what_it_is(content)}") from None
     if not model.HasField("graph") or not model.ir_version:
-        raise UserError(f"{path} is no ONNX file: it holds no graph{_what_it_is(content)}")
+        raise UserError(f"{path} is not an ONNX file: it holds no graph{_what_it_is(content)}")
     external = [(tensor, _tensor_file(tensor, path)) for tensor in tensors(model) if _is_external(tensor)]
     total = len(content) + sum(place.num_bytes for _, place in external)
     if total > MAX_BYTES:
@@ -43,7 +43,7 @@ def _content(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if not path.is_file():
-            raise UserError(f"{path} is no file; a model comes as one .onnx file")
+            raise UserError(f"{path} is not a file; a model comes as one .onnx file")
         if size > MAX_BYTES:
             raise UserError(f"{path} has {size / 1e9:.1f} GB; {_SMALLER}")
         return path.read_bytes()
@@ -100,12 +100,12 @@ def _tensor_file(tensor: onnx.TensorProto, model: Path) -> _TensorFile:
             f"{model} keeps weights in {location}, which is not beside it; copy both into one folder"
         ) from None
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{model} keeps weights in {location}, which is no plain file")
+        raise UserError(f"{model} keeps weights in {location}, which is not a regular file")
     try:
         offset = int(place.get("offset") or 0)
         num_bytes = int(place.get("length") or status.st_size - offset)
     except ValueError:
-        raise UserError(f"{model}: the place of tensor {tensor.name!r} in {location} is no number") from None
+        raise UserError(f"{model}: the place of tensor {tensor.name!r} in {location} is not a number") from None
     if offset < 0 or num_bytes < 0 or offset + num_bytes > status.st_size:
         raise UserError(
             f"{location} is cut off: tensor {tensor.name!r} of {model.name} ends at byte {offset + num_bytes:,}, "

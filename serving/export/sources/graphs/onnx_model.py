@@ -111,7 +111,7 @@ def checked(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     except UserError:
         raise
     except Exception as error:  # the checker raises its own, the others RuntimeError
-        raise UserError(f"{name} is no valid ONNX model: {first_line(error)}") from None
+        raise UserError(f"{name} is not a valid ONNX model: {first_line(error)}") from None
     del whole.training_info[:]
     constants = {tensor.name for tensor in whole.graph.initializer}
     inputs = [value for value in whole.graph.input if value.name not in constants]  # up to IR 3 weights are inputs too

@@ -103,7 +103,9 @@ def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], task_option: str |
     if task_option is None:
         return CLASSIFICATION if _probabilities(graph, outputs) else OTHER
     if task_option in (CLASSIFICATION, EMBEDDING) and not scores:
-        raise UserError(f"{name} is no {task_option}: no output is float [batch, n], it gives {tensors_text(outputs)}")
+        raise UserError(
+            f"{name} is not a model for {task_option}: no output is float [batch, n], it gives {tensors_text(outputs)}"
+        )
     return task_option
 
 
