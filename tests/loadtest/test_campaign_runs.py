@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from loadtest.sending.inputs import DIGITS
 from loadtest.target import DEFAULT_URL, Gateway, own_gateway
 from serving.measure.intervals import t_quantile
 from serving.ports import free_ports
-from tests.local.harness import black_hole
+from tests.local.harness import black_hole, wait_until
 
 pytestmark = [
     pytest.mark.triton,
@@ -272,13 +273,28 @@ def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
     assert "No valid run: int8 on cpu." in built.sentence
 
 
+def num_answered(gateway: Gateway) -> float:
+    with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("tandem_requests_total{"))
+
+
 def test_without_rows_the_locustfile_is_an_ordinary_one(gateway: Gateway) -> None:
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary", "--json"]
-    options = ["--host", gateway.url, "--users", "2", "--run-time", "4s"]  # Locust counts its own start-up in
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    (told,) = json.loads(done.stdout)
+    before = num_answered(gateway)
+    with subprocess.Popen(
+        [*command, "--host", gateway.url, "--users", "2"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        wait_until(lambda: running.poll() is not None or num_answered(gateway) > before + 20, "it sends requests")
+        running.terminate()
+        said, complaints = running.communicate(timeout=60)
+    assert running.returncode == 0, complaints
+    (told,) = json.loads(said)
     assert told["num_requests"] > 0
     assert told["num_failures"] == 0
 

@@ -104,15 +104,27 @@ def test_a_real_process_that_dies_under_short_deadlines_is_noticed(environment: 
 
         wait_until(lambda: serves(CHEAP) and serves(DEAR), "both serve")
         here = {"Tandem-Pool": CHEAP, "Tandem-Deadline-Ms": "850"}
-        for _ in range(2):
+        statuses: list[int] = []
+
+        def is_refused() -> bool:
+            """Else it has died of this, or on a busy machine answered before it was killed, and is back."""
             asked = Asked(gateway, FULL, here)
             # What the gateway asks for itself is over at the second look.
-            wait_until(lambda: all(metric(gateway, "tandem_in_flight", pool=CHEAP) for _ in range(3)), "it is sent")
-            kill_stub(triton)
-            assert asked.done().status == 504
+            wait_until(
+                lambda: asked.reply or all(metric(gateway, "tandem_in_flight", pool=CHEAP) for _ in range(3)),
+                "it is sent or refused",
+            )
+            if asked.reply is None:
+                kill_stub(triton)
+            reply = asked.done()
+            if (reply.status, reply.headers["Tandem-Error"]) == (503, "upstream_lost") and statuses:
+                return int(reply.headers["Retry-After"]) > 30  # not for this death, but for all
+            statuses.append(reply.status)
             # after the sign, a second later, the dear pool answers at once; until then this one may be tried in vain
             wait_until(lambda: gateway.infer(SAMPLE, MODEL, {"Tandem-Deadline-Ms": "250"}).status == 200, "answers")
             wait_until(lambda: serves(CHEAP), "it is back")
             threading.Event().wait(SAME_DEATH_S)  # what comes sooner may belong to the same death
-        reply = gateway.infer(FULL, MODEL, here)
-        assert (reply.status, reply.headers["Tandem-Error"]) == (503, "upstream_lost")
+            return False
+
+        wait_until(is_refused, "two deaths are noticed", limit_s=90)
+        assert statuses.count(504) >= 2

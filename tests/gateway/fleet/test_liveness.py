@@ -194,7 +194,8 @@ def test_short_pauses_are_waited_for(environment: Environment, tmp_path: Path) -
             for _ in range(4):
                 with stopped(tritons[0]):
                     time.sleep(0.9)
-                time.sleep(0.5)
+                    goes_on = time.monotonic()
+                wait_until(lambda since=goes_on: load.answers_from(CHEAP, since), "it answers")
         assert num_given_up(gateway) == 0
     assert {(row.status, row.is_own) for row in load.rows} == {(200, True)}
     assert not load.lost
