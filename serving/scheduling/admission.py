@@ -8,7 +8,7 @@ correction can close it for good.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from serving.scheduling.line import ROUNDING_S, Line, Ticket
@@ -26,11 +26,11 @@ class PoolQueue:
     def __init__(self, name: str, replicas: Sequence[Replica] = ()) -> None:
         self.name = name
         self.replicas: list[Replica] = []
-        self._lines = [Line() for _ in range(HIGHEST, LOWEST + 1)]
+        self._lines: dict[Full, list[Line]] = {}  # of each variant, a line per priority
         self._usable: list[Replica] = []
         self._usable_until = -inf
         self._part = 1.0  # of a cost, that the line takes: one over the number of usable servers
-        self._early = Early(len(self._lines))
+        self._early = Early(LOWEST)
         self.serve_with(replicas)
 
     def serve_with(self, replicas: Sequence[Replica]) -> None:
@@ -40,12 +40,12 @@ class PoolQueue:
 
     @property
     def num_waiting(self) -> int:
-        return sum(line.num_waiting for line in self._lines)
+        return sum(line.num_waiting for lines in self._lines.values() for line in lines)
 
     @property
     def waiting_s(self) -> float:
         """Costs of all who wait, in seconds of one server."""
-        return sum(line.total_s for line in self._lines)
+        return sum(line.total_s for lines in self._lines.values() for line in lines)
 
     @property
     def in_flight(self) -> float:
@@ -59,10 +59,10 @@ class PoolQueue:
         """When it would be done if it were let in now; None if it cannot be let in."""
         if not self._servers(now):
             return None
-        if self._ahead_s(priority) == 0.0 and (first := self._soonest(now, service, rows)) is not None:
-            finish = first[0] + self._alone_s(service, rows, first[1])
+        if self._ahead_s(service, priority) == 0.0 and (first := self._soonest(now, service, rows)) is not None:
+            finish = self._done(now, service, rows, first)
             return finish if finish <= deadline + ROUNDING_S else None
-        line = self._lines[priority - 1]
+        line = self._lines_of(service)[priority - 1]
         start = self._start(now, service, priority)
         cost_s = service.cost_s(rows)
         tail_s = self._tail_s(service, rows, cost_s, priority)
@@ -77,18 +77,20 @@ class PoolQueue:
         if not self._servers(now):
             return inf
         opens = inf
-        first = self._soonest(now, service, rows) if self._ahead_s(priority) == 0.0 else None
+        first = self._soonest(now, service, rows) if self._ahead_s(service, priority) == 0.0 else None
         start = self._start(now, service, priority)
         if first is None:
             cost_s = service.cost_s(rows)
             due_in_s = deadline_in_s - self._tail_s(service, rows, cost_s, priority)
-            flight_s = service.first_bound / service.rate_rows_per_s
-            line, *lower = self._lines[priority - 1 :]
+            flight_s = service.bound / service.rate_rows_per_s
+            line, *lower = self._lines_of(service)[priority - 1 :]
             opens = line.opens_at(now, start, due_in_s, cost_s, flight_s=flight_s, then=lower)
-        elif (seconds := self._alone_s(service, rows, first[1])) <= deadline_in_s:
-            opens = max(now, first[0] + seconds - deadline_in_s)
-        if self._alone_s(service, rows, None) <= deadline_in_s:  # at the latest when a server has nothing to do
-            opens = min(opens, start + sum(line.total_s for line in self._lines[priority - 1 :]) * self._part)
+        elif service.careful_seconds(max(rows, service.batch)) <= deadline_in_s:
+            opens = max(now, self._done(now, service, rows, first) - deadline_in_s)
+        if self._alone_s(service, rows) <= deadline_in_s:  # at the latest when a server has nothing to do
+            opens = min(
+                opens, start + sum(line.total_s for line in self._lines_of(service)[priority - 1 :]) * self._part
+            )
         return opens
 
     def admit(self, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT) -> Ticket:
@@ -96,14 +98,14 @@ class PoolQueue:
         cost_s = service.cost_s(rows)
         due = deadline - self._tail_s(service, rows, cost_s, priority)
         ticket = Ticket(request, service, rows, deadline, due, cost_s, priority)
-        self._lines[priority - 1].add(ticket)
+        self._lines_of(service)[priority - 1].add(ticket)
         return ticket
 
     def enter(
         self, now: float, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT
     ) -> Ticket:
         """`admit`, and `take` where nobody waits and a server has room: the ticket is `in_line` only if it has to wait."""
-        if self._ahead_s(LOWEST) == 0.0 and (replica := self._best(now, service, rows)) is not None:
+        if self._ahead_s(service, LOWEST) == 0.0 and (replica := self._best(now, service, rows)) is not None:
             ticket = Ticket(request, service, rows, deadline, deadline, service.cost_s(rows), priority)
             self._send(now, ticket, replica)
             return ticket
@@ -113,35 +115,33 @@ class PoolQueue:
 
     def take(self, now: float) -> Ticket | None:
         """The next to be sent, to its `replica`; without one its time is over, and it must not be sent. None: nothing to do."""
-        blocked: set[Full] = set()  # these have no room: theirs wait in order, and keep nobody else's from what is free
-        for line in self._lines:
-            while line.num_waiting and (ticket := line.first_but(blocked)) is not None:
-                if ticket.deadline <= now:
-                    line.remove(ticket)
-                    return ticket
-                replica = self._best(now, ticket.service, ticket.rows)
-                if replica is None:
-                    blocked.add(ticket.service.full)
-                    continue
-                line.remove(ticket)
-                self._send(now, ticket, replica)
-                self._learn_early(now, ticket, inf if ticket.replica is None else now + ticket.predicted_s)
-                return ticket
+        for first in sorted(self._firsts(), key=lambda ticket: (ticket.priority, ticket.due)):
+            if first.deadline <= now:
+                self.leave(first)
+                return first
+            replica = self._best(now, first.service, first.rows)
+            if replica is None:
+                continue
+            self.leave(first)
+            self._send(now, first, replica)
+            self._learn_early(now, first, inf if first.replica is None else now + first.predicted_s)
+            return first
         return None
 
     def leave(self, ticket: Ticket) -> None:
         """Its client is gone. What was sent goes on."""
         if ticket.in_line:
-            self._lines[ticket.priority - 1].remove(ticket)
+            lines = self._lines[ticket.service.full]
+            lines[ticket.priority - 1].remove(ticket)
+            if not any(line.num_waiting for line in lines):
+                del self._lines[ticket.service.full]
 
     def expired(self, now: float) -> list[Ticket]:
         """Those whose deadline has passed while they waited; they no longer wait."""
-        over = []
-        for line in self._lines:
-            late = [ticket for ticket in line if ticket.deadline <= now]
-            for ticket in late:
-                line.remove(ticket)
-            over += late
+        lines = [line for lines in self._lines.values() for line in lines]
+        over = [ticket for line in lines for ticket in line if ticket.deadline <= now]
+        for ticket in over:
+            self.leave(ticket)
         return over
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
@@ -152,8 +152,6 @@ class PoolQueue:
         `is_good`: it did the work; otherwise it refused the request (its time says nothing), or, `is_failure`, failed by itself.
         """
         replica, actual_s = _server(ticket), now - ticket.sent
-        if is_good:
-            replica.learn(ticket.service, ticket.rows, actual_s)
         ticket.end(now)
         if now > ticket.deadline:
             self._learn_early(now, ticket, now)
@@ -208,8 +206,9 @@ class PoolQueue:
         part = 1.0 / max(1, len(self._usable))
         if part != self._part:
             self._part = part
-            for line in self._lines:
-                line.reshare(part)
+            for lines in self._lines.values():
+                for line in lines:
+                    line.reshare(part)
         return self._usable
 
     def _serving(self, now: float, service: Service) -> list[Replica]:
@@ -219,20 +218,36 @@ class PoolQueue:
         up = [replica for replica in self.replicas if replica.is_up and replica.name not in service.without]
         return [replica for replica in up if replica.health.ejected_until <= now] or up or self._servers(now)
 
-    def _ahead_s(self, priority: int) -> float:
+    def _lines_of(self, service: Service) -> list[Line]:
+        """One per priority."""
+        lines = self._lines.get(service.full)
+        if lines is None:
+            lines = self._lines[service.full] = [Line(self._part) for _ in range(HIGHEST, LOWEST + 1)]
+        return lines
+
+    def _firsts(self) -> Iterator[Ticket]:
+        """The next of each variant: instances are a variant's own, so that nobody waits for those of another."""
+        for lines in self._lines.values():
+            first = next((line.first for line in lines if line.num_waiting), None)
+            if first is not None:
+                yield first
+
+    def _ahead_s(self, service: Service, priority: int) -> float:
         """Costs of all who wait in the line of this priority and above."""
         ahead_s = 0.0
-        for line in self._lines[:priority]:
+        for line in self._lines.get(service.full, ())[:priority]:
             ahead_s += line.total_s
         return ahead_s
 
     def _start(self, now: float, service: Service, priority: int) -> float:
-        """When the line of this priority begins to be done: after all that is in flight, and the lines above."""
-        left_s, servers = 0.0, self._serving(now, service)
+        """When the line of this priority begins to be done: after all of its variant that is in flight, and the lines above."""
+        left_s, full, servers = 0.0, service.full, self._serving(now, service)
         for replica in servers:
-            if replica.free_at > now:
-                left_s += replica.free_at - now
-        return now + self._ahead_s(priority - 1) * self._part + left_s / max(1, len(servers))
+            if (
+                full in replica.flights and (free_at := replica.flights[full].free_at) > now
+            ):  # no call: asked of every server
+                left_s += free_at - now
+        return now + self._ahead_s(service, priority - 1) * self._part + left_s / max(1, len(servers))
 
     def _tail_s(self, service: Service, rows: float, cost_s: float, priority: int) -> float:
         """What its execution takes beyond its share of the pool's work, and what all are to be early; in a queue executions are full."""
@@ -244,29 +259,31 @@ class PoolQueue:
         full_s = ticket.service.seconds(ticket.service.batch)
         self._early.saw(now, ticket.priority - 1, full_s, is_late=ready > ticket.deadline)
 
-    def _alone_s(self, service: Service, rows: float, in_flight: float | None) -> float:
-        """From its turn to its end on a server with so many rows of its variant in flight. On one that rests (None), a wrong correction
-        does not count."""
-        if in_flight is None:
-            return min(service.careful_seconds(rows), service.curve.seconds(rows))
-        return service.careful_seconds(service.among(rows, in_flight))
+    def _alone_s(self, service: Service, rows: float) -> float:
+        """From its start to its end on a server that rests, where a wrong correction does not count."""
+        return min(service.careful_seconds(rows), service.curve.seconds(rows))
 
-    def _soonest(self, now: float, service: Service, rows: float) -> tuple[float, float | None] | None:
-        """When the first server with room is free, and the rows of this variant in flight there, None where it rests; None if none has."""
+    def _done(self, now: float, service: Service, rows: float, replica: Replica) -> float:
+        """When it would be done there if it were sent now."""
+        if replica.num_in_flight == 0:
+            return now + self._alone_s(service, rows)
+        return replica.done(now, service, rows)
+
+    def _soonest(self, now: float, service: Service, rows: float) -> Replica | None:
+        """A server that rests, or else of those with room the one that is free first."""
         least, first = inf, None
         for replica in self._serving(now, service):
             if replica.num_in_flight == 0:
-                return now, None
+                return replica
             free_at = replica.free_again(now)
             if free_at < least and replica.has_room(service, rows):
                 least, first = free_at, replica
-        first = first or self._on_trial(now, service, rows)
-        return None if first is None else (first.free_again(now), first.rows_of(service))
+        return first or self._on_trial(now, service, rows)
 
     def _send(self, now: float, ticket: Ticket, replica: Replica) -> None:
         """Books it there, unless its time would be over even if all goes as fast as can be believed."""
         service, rows = ticket.service, ticket.rows
-        starts = max(now, replica.free_at) if replica.num_in_flight else now
+        starts = replica.free_of(service, now)
         if starts + min(service.seconds(rows), service.curve.seconds(rows)) > ticket.deadline + ROUNDING_S:
             return
         ticket.sent = now

@@ -1,23 +1,23 @@
 """Who waits, in what order, and does one more fit without making anybody late?
 
-One line per pool and priority, ordered by when each must be done (`due`). Those who wait are done one after another, each taking
-`share` of its cost. Whoever is let in must be done in time **and** leave everybody behind it in time: that is why a later `due` never
-turns a yes into a no. Rule: a look costs by the number of blocks, not of tickets; keep `total` and `room` of every block right.
+One line per variant of a pool and priority, ordered by when each must be done (`due`). Those who wait are done one after another, each
+taking `share` of its cost. Whoever is let in must be done in time **and** leave everybody behind it in time: that is why a later `due`
+never turns a yes into a no. Rule: a look costs by the number of blocks, not of tickets; keep `total` and `room` of every block right.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from math import inf
 from typing import Any
 
-from serving.scheduling.prediction import Full, Service
+from serving.scheduling.executions import Execution
+from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
 
 MAX_BLOCK = 20  # tickets; a look goes through one block and past the others (16 to 24 were fastest with 150 waiting)
-MAX_LOOK = 100  # tickets past which nobody is looked for that has room where the first has none; a guess, not measured
 ROUNDING_S = 1e-9  # two ways to add up the same costs differ by less
 
 
@@ -29,6 +29,7 @@ class Ticket:
         "deadline",
         "due",
         "epoch",
+        "execution",
         "in_line",
         "predicted_s",
         "priority",
@@ -52,19 +53,20 @@ class Ticket:
         self.in_line = False
         self.replica: Replica | None = None  # where it was sent
         self.epoch = 0  # of that server's bookings
+        self.execution: Execution | None = None  # there, that it is thought to be part of
         self.sent = 0.0
         self.predicted_s = 0.0  # from being sent to its answer
 
     def book(self, now: float, replica: Replica) -> None:
         """On this server, from now on."""
         self.replica, self.epoch = replica, replica.epoch
-        self.predicted_s = replica.sent(now, self.service, self.rows, self.cost_s)
+        self.execution, self.predicted_s = replica.sent(now, self.service, self.rows, self.cost_s)
 
     def end(self, now: float) -> None:
         """Answered or lost. What its server was left out for counts there no longer."""
-        replica = self.replica
-        if replica is not None and self.epoch == replica.epoch:
-            replica.ended(now, self.service, self.rows, self.cost_s)
+        replica, execution = self.replica, self.execution
+        if replica is not None and execution is not None and self.epoch == replica.epoch:
+            replica.ended(now, self.service, self.rows, self.cost_s, execution)
 
 
 class _Block:
@@ -88,7 +90,6 @@ class Line:
     def __init__(self, share: float = 1.0) -> None:
         self._blocks: list[_Block] = []
         self._share = share
-        self._num_of: dict[Full, int] = {}  # who wait, by their variant
         self.total_s = 0.0  # costs of all who wait
         self.num_waiting = 0
 
@@ -98,14 +99,6 @@ class Line:
     @property
     def first(self) -> Ticket | None:
         return self._blocks[0].tickets[0] if self._blocks else None
-
-    def first_but(self, blocked: set[Full]) -> Ticket | None:
-        """The first whose variant is none of these."""
-        if not blocked:
-            return self.first
-        if self._num_of.keys() <= blocked:
-            return None
-        return next((ticket for ticket in islice(self, MAX_LOOK) if ticket.service.full not in blocked), None)
 
     def reshare(self, share: float) -> None:
         """The number of servers that work on this line is another one."""
@@ -121,8 +114,6 @@ class Line:
         ticket.in_line = True
         self.num_waiting += 1
         self.total_s += ticket.cost_s
-        full = ticket.service.full
-        self._num_of[full] = self._num_of.get(full, 0) + 1
         if index < 0:
             blocks.append(_Block([ticket], self._share))
             return
@@ -153,11 +144,6 @@ class Line:
         del block.tickets[at], block.dues[at], block.costs[at]
         ticket.in_line = False
         self.num_waiting -= 1
-        full = ticket.service.full
-        if self._num_of[full] == 1:
-            del self._num_of[full]
-        else:
-            self._num_of[full] -= 1
         self.total_s = self.total_s - ticket.cost_s if self.num_waiting else 0.0
         if block.tickets:
             block.weigh(self._share)

@@ -45,14 +45,13 @@ def corrected(old: Correction, predicted_s: float, actual_s: float, by: Correcti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Full:
-    """What a server does when there is enough to do, by its curve: rows of an execution, rows a second, and what two executions take.
+    """What a server does when there is enough to do, by its curve: rows of an execution, and rows a second.
 
     One object for a variant on a pool however it is corrected: what is in flight is counted by it.
     """
 
     batch: int
     rate_rows_per_s: float
-    flight_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,7 @@ class Service:
     without: frozenset[str] = frozenset()  # servers of the pool, by name, that do not serve it
     batch: int = field(init=False)  # rows that make an execution full
     rate_rows_per_s: float = field(init=False)  # of full executions on all instances, as corrected
-    first_bound: int = field(
-        init=False
-    )  # rows in flight to begin with: full executions run, and the next ones are there
+    bound: int = field(init=False)  # rows in flight: full executions run, and the next ones are there
     _factor: float = field(init=False, repr=False)
     _careful: float = field(init=False, repr=False)
 
@@ -83,7 +80,7 @@ class Service:
         set_(self, "full", full)
         set_(self, "batch", full.batch)
         set_(self, "rate_rows_per_s", self.num_instances * full.rate_rows_per_s / factor)
-        set_(self, "first_bound", 2 * full.batch * self.num_instances)
+        set_(self, "bound", 2 * full.batch * self.num_instances)
         set_(self, "_factor", factor)
         set_(self, "_careful", factor + SPREADS * self.correction.spread)
 
@@ -103,10 +100,6 @@ class Service:
         """Seconds of the whole server that it takes by itself: what it is charged for. Not corrected, so that prices stand still."""
         return self.curve.seconds(rows) / self.num_instances
 
-    def among(self, rows: float, in_flight: float) -> float:
-        """Rows of the execution that so many rows will be part of, where so many are in flight: as many come behind as are before."""
-        return max(rows, min(self.batch, in_flight + rows))
-
     def corrected_by(self, correction: Correction) -> Service:
         return Service(self.curve, self.num_instances, self.max_batch, correction, self.full, self.without)
 
@@ -116,4 +109,4 @@ def _full(curve: Curve, max_batch: int) -> Full:
     enough = NEARLY * curve.rate_rows_per_s(max_batch)
     batch = next((rows for rows in range(1, max_batch) if rows / curve.seconds(rows) >= enough), max_batch)
     seconds = curve.seconds(batch)
-    return Full(batch, batch / seconds, 2 * seconds)
+    return Full(batch, batch / seconds)

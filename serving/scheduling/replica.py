@@ -1,42 +1,39 @@
 """What a gateway knows of one server: what it sent there, when that will be done, and how much more may be sent.
 
-How much: of each variant two executions of every instance to begin with, so that the next one is there when one ends. Where answers
-take longer than that work can, others work on the server too, and the bound falls to one execution, so that what waits waits in the
-gateways. Rules: the bound goes by the bare curve; by corrected times it would grow with the very queue that it is to prevent. And each
-variant has its own: its instances are its own, and the rows of another would fill a bound that they have nothing to do with.
+How much: of each variant two executions of every instance, so that the next is full and there when one ends; what waits beyond that waits
+in the gateway. Rules: the bound goes by the bare curve, because by corrected times it would grow with the very queue that it is to prevent;
+it never shrinks, because what is sent late makes the next execution a small one, and everybody later still. And each variant has its own:
+its instances are its own, and the rows of another would fill a bound that they have nothing to do with.
 """
 
 from __future__ import annotations
 
+from serving.scheduling.executions import Execution, Executions
 from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Full, Service
 
-LATE_TIMES = (
-    1.25  # what full flight takes by the curve: above, somebody else's work is before ours; a guess, not measured
-)
-SHRINK, GROW = 0.9, 0.05  # of the bound, for each round of answers that was late or not; a guess, not measured
-LEAST_FILL = 0.5  # one execution on each instance: less would starve a GPU
 FAILED_TIMES = 10.0  # as long as it should have taken: what an answer counts for that is the server's own error; a guess, not measured
 LATENCY_WEIGHT = 0.1  # of the newest answer, for telling slow servers from busy ones; a guess, not measured
 
 
 class Flight:
-    """What one variant has in flight on a server."""
+    """What one variant has in flight on a server. `free_at`: when all of that is done."""
 
-    __slots__ = ("num", "rows")
+    __slots__ = ("cost_s", "executions", "free_at", "num", "rows")
 
     def __init__(self) -> None:
         self.num = 0
         self.rows = 0.0
+        self.cost_s = 0.0
+        self.free_at = 0.0
+        self.executions = Executions()
 
 
 class Replica:
-    """One server. `free_at`: when all that was sent from here is done. `fill`: the share of first bounds that is used."""
+    """One server. `free_at`: when all that was sent from here is done."""
 
     __slots__ = (
         "epoch",
-        "fill",
-        "flight_s",
         "flights",
         "free_at",
         "health",
@@ -47,8 +44,6 @@ class Replica:
         "name",
         "num_in_flight",
         "num_timed",
-        "round_flight_s",
-        "round_ratio",
     )
 
     def __init__(self, name: str) -> None:
@@ -56,15 +51,11 @@ class Replica:
         self.is_up = True
         self.health: Health = WELL
         self.epoch = 0  # of bookings: those of an earlier one were given up
-        self.fill = 1.0
         self.free_at = 0.0
         self.flights: dict[Full, Flight] = {}
-        self.flight_s = 0.0  # what full flight takes of the variants that have something in flight, by their curves
         self.in_flight = 0.0  # rows
         self.in_flight_s = 0.0  # their costs
         self.num_in_flight = 0
-        self.round_ratio = 0.0  # of first bounds, answered since `fill` was last looked at
-        self.round_flight_s = 0.0  # the largest `flight_s` since then
         self.forget_times()
 
     @property
@@ -72,32 +63,37 @@ class Replica:
         """One request at a time, until it has proven itself."""
         return self.health.num_trials_left > 0
 
-    def sent(self, now: float, service: Service, rows: float, cost_s: float) -> float:
-        """Books it and returns how long it should take: what its answer is compared with.
+    def sent(self, now: float, service: Service, rows: float, cost_s: float) -> tuple[Execution, float]:
+        """Books it. Returns the execution that it will be part of, and how long it should take: what its answer is compared with.
 
-        Executions are shared, so all that is in flight takes its costs, its own among them, and no less than its own execution.
+        All that is in flight of its variant takes its costs, its own among them, and it is not done before its own execution ends.
         """
-        wait_s = self.free_at - now if self.free_at > now else 0.0
         flight = self.flights.get(service.full)
         if flight is None:
             flight = self.flights[service.full] = Flight()
-            self.flight_s += service.full.flight_s
-            if self.flight_s > self.round_flight_s:
-                self.round_flight_s = self.flight_s
-        execution_s = service.seconds(service.among(rows, flight.rows))
+        execution, ends = flight.executions.join(now, service, rows)
         flight.num += 1
         flight.rows += rows
-        until_free_s = wait_s + cost_s
-        self.free_at = now + until_free_s
+        flight.cost_s += cost_s
+        flight.free_at = max(now, flight.free_at) + cost_s
+        self.free_at = max(now, self.free_at) + cost_s
         self.in_flight += rows
         self.in_flight_s += cost_s
         self.num_in_flight += 1
-        return until_free_s if until_free_s > execution_s else execution_s
+        return execution, max(flight.free_at, ends) - now
 
-    def rows_of(self, service: Service) -> float:
-        """In flight, of this variant."""
+    def done(self, now: float, service: Service, rows: float) -> float:
+        """When it would be done here, where something is in flight, if it were sent now; with room for the error of predictions."""
         flight = self.flights.get(service.full)
-        return 0.0 if flight is None else flight.rows
+        if flight is None:
+            return now + service.careful_seconds(rows)
+        begins, together = flight.executions.begins(now, service, rows)
+        return max(begins + service.careful_seconds(together), flight.free_at + service.cost_s(rows))
+
+    def free_of(self, service: Service, now: float) -> float:
+        """When all that this variant has in flight here is done."""
+        flight = self.flights.get(service.full)
+        return now if flight is None else max(now, flight.free_at)
 
     def has_room(self, service: Service, rows: float, *, is_proven: bool = False) -> bool:
         """Where something is in flight: whether so many rows may be, too. More than the bound go where none of their variant are.
@@ -107,9 +103,9 @@ class Replica:
         if self.health.num_trials_left > 0 and not is_proven:
             return False
         flight = self.flights.get(service.full)
-        return flight is None or flight.rows + rows <= self.fill * service.first_bound
+        return flight is None or flight.rows + rows <= service.bound
 
-    def ended(self, now: float, service: Service, rows: float, cost_s: float) -> None:
+    def ended(self, now: float, service: Service, rows: float, cost_s: float, execution: Execution) -> None:
         """Answered or lost: what is left begins now."""
         self.num_in_flight -= 1
         if self.num_in_flight <= 0:
@@ -120,9 +116,11 @@ class Replica:
             flight = self.flights[service.full]
             flight.num -= 1
             flight.rows -= rows
+            flight.cost_s -= cost_s
+            flight.free_at = now + flight.cost_s
+            flight.executions.left(now, service, execution, rows)
             if flight.num == 0:
                 del self.flights[service.full]
-                self.flight_s -= service.full.flight_s
         self.free_at = now + self.in_flight_s
 
     def give_up(self, now: float) -> None:
@@ -138,7 +136,7 @@ class Replica:
         self.give_up(now)
 
     def _empty(self) -> None:
-        self.num_in_flight, self.in_flight, self.in_flight_s, self.flight_s = 0, 0.0, 0.0, 0.0
+        self.num_in_flight, self.in_flight, self.in_flight_s = 0, 0.0, 0.0
         self.flights.clear()
 
     def free_again(self, now: float) -> float:
@@ -167,14 +165,3 @@ class Replica:
         self.num_timed += 1
         weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
         self.late_ratio += weight * (times - self.late_ratio)
-
-    def learn(self, service: Service, rows: float, actual_s: float) -> None:
-        """To be told before `ended`."""
-        self.round_ratio += rows / service.first_bound
-        if self.round_ratio < 1.0:
-            return
-        full_s, self.round_ratio, self.round_flight_s = self.round_flight_s, 0.0, self.flight_s
-        if actual_s > LATE_TIMES * max(full_s, service.curve.seconds(rows)):
-            self.fill = max(LEAST_FILL, self.fill * SHRINK)
-        else:
-            self.fill = min(1.0, self.fill + GROW)

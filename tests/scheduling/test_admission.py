@@ -230,33 +230,6 @@ def test_a_correction_that_went_wrong_cannot_close_a_pool_that_rests() -> None:
     assert queue.finish(0.0, mistaken, 1, 0.3) is None
 
 
-def answers(times: float, number: int = 400) -> float:
-    """Answers that take so many times as long as full flight should; the share of the first bound that is left then."""
-    queue, now = pool(), 0.0
-    for _ in range(number):
-        ticket = queue.admit(None, GPU, 1, inf)
-        assert queue.take(now) is ticket
-        now += times * 2 * GPU.curve.seconds(8)
-        queue.answered(now, ticket)
-    return queue.replicas[0].fill
-
-
-def test_a_server_on_which_others_work_too_gets_one_execution_for_each_instance_and_no_less() -> None:
-    assert answers(times=2.0) == 0.5
-
-
-def test_a_server_that_keeps_its_time_gets_two() -> None:
-    assert answers(times=1.0) == 1.0
-
-
-def test_two_gateways_on_one_server_keep_the_queue_out_of_it() -> None:
-    """Each sees answers that take as long as both their flights, and ends with half of the first bound."""
-    fills = [1.0, 1.0]
-    for _ in range(60):
-        fills = [answers(times=sum(fills)) if sum(fills) > 1.25 else fill for fill in fills]
-    assert sum(fills) == 1.0
-
-
 # -- servers that fail ------------------------------------------------------------------------------------------------
 
 
@@ -297,8 +270,8 @@ def timed(queue: PoolQueue, server: int, seconds: float, times: int = 1, now: fl
     for number in range(times):
         sent = now + seconds * number
         ticket = Ticket(None, TENTH, 1, sent + 99.0, sent + 99.0, TENTH.cost_s(1), 3)
-        ticket.replica, ticket.sent = queue.replicas[server], sent
-        ticket.predicted_s = queue.replicas[server].sent(sent, TENTH, 1, ticket.cost_s)
+        ticket.sent = sent
+        ticket.book(sent, queue.replicas[server])
         queue.answered(sent + seconds, ticket)
 
 

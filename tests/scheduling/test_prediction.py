@@ -31,7 +31,7 @@ def test_work_costs_its_share_of_full_executions_and_takes_its_own_time() -> Non
     assert service.cost_s(4) == 0.001
     assert service.seconds(1) == 0.002
     assert service.device_s(1) == 0.001  # half of the server
-    assert service.first_bound == 32
+    assert service.bound == 32
 
 
 def test_a_correction_changes_times_and_costs_but_not_what_is_charged() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import MAX_LOOK, Ticket
-from serving.scheduling.prediction import Service
+from serving.scheduling.line import Ticket
+from serving.scheduling.prediction import Full, Service
 from tests.scheduling.servers import TENTH, pool
 
 ALONE = Service(Curve(((1, 0.002),)))  # does not batch: two may be in flight
@@ -109,24 +109,17 @@ def test_lower_priorities_of_one_model_never_pass_higher_ones_that_have_no_room(
     assert [ticket.request for ticket in drain(queue)] == ["other"]
 
 
-def test_a_look_for_another_model_in_a_long_line_ends_somewhere() -> None:
-    queue = pool()
-    for _ in range(MAX_LOOK + 2):
-        queue.admit(None, TENTH, 1, 1e6)
-    drain(queue)
-    queue.admit("near", ALONE, 1, 1e6 - 50)
-    assert len(drain(queue)) == 1
-    queue.admit("far", BATCHED, 1, 1e9)
-    assert drain(queue) == []
-
-
 def test_a_correction_is_of_the_same_model() -> None:
     queue = pool()
     one, two = TENTH, TENTH.corrected_by(TENTH.correction)
     for service in (one, two, two):
         queue.admit(None, service, 1, inf)
     assert len(drain(queue)) == 2
-    assert queue.replicas[0].rows_of(one) == queue.replicas[0].rows_of(two) == 2
+    assert rows_in_flight(queue) == {TENTH.full: 2}
+
+
+def rows_in_flight(queue: PoolQueue) -> dict[Full, float]:
+    return {full: flight.rows for full, flight in queue.replicas[0].flights.items()}
 
 
 def test_what_ended_is_in_flight_no_more() -> None:
@@ -134,36 +127,19 @@ def test_what_ended_is_in_flight_no_more() -> None:
     for service in (ALONE, BATCHED, ALONE):
         queue.admit(None, service, 1, inf)
     replica, tickets = queue.replicas[0], drain(queue)
-    assert replica.flight_s == pytest.approx(2 * (0.002 + BATCHED.curve.seconds(BATCHED.batch)))
-    queue.answered(0.1, tickets[1])
-    assert (replica.rows_of(ALONE), replica.rows_of(BATCHED)) == (2, 0)
-    assert replica.flight_s == pytest.approx(2 * 0.002)
-    queue.answered(0.1, tickets[0])
-    queue.answered(0.1, tickets[2])
-    assert (replica.in_flight, replica.flight_s, replica.flights) == (0, 0, {})
+    one, other, last = sorted(tickets, key=lambda ticket: ticket.service is BATCHED)
+    queue.answered(0.1, last)
+    assert rows_in_flight(queue) == {ALONE.full: 2}
+    queue.answered(0.1, one)
+    queue.answered(0.1, other)
+    assert (replica.in_flight, replica.flights) == (0, {})
 
 
-def answered_one_by_one(service: Service, rows: float, number: int) -> float:
-    queue, now = pool(), 0.0
-    for _ in range(number):
-        ticket = queue.enter(now, None, service, rows, inf)
-        now += service.curve.seconds(rows)
-        queue.answered(now, ticket)
-    return queue.replicas[0].fill
-
-
-def test_large_requests_that_take_their_time_are_not_taken_for_somebody_elses_work() -> None:
-    service = Service(Curve(((1, 0.004), (8, 0.010), (64, 0.078))), max_batch=64)
-    assert service.first_bound < 64
-    assert answered_one_by_one(service, 64, 100) == 1.0
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_the_work_of_another_model_of_ours_is_not_taken_for_somebody_elses(first: int) -> None:
-    queue, now = pool(), 0.0
+def test_a_long_line_of_one_model_does_not_make_another_late() -> None:
+    """Each has instances of its own; what they take from each other is learnt from answers."""
+    queue = pool()
     for _ in range(50):
-        both = [queue.enter(now, None, service, 1, inf) for service in (TENTH, ALONE)]
-        now += 0.1
-        queue.answered(now, both[first])  # both at once: the quick one had to wait for the slow one
-        queue.answered(now, both[1 - first])
-    assert queue.replicas[0].fill == 1.0
+        queue.admit(None, TENTH, 1, 0.9)
+    drain(queue)
+    assert queue.finish(0.0, TENTH, 1, 1.0) is None
+    assert queue.finish(0.0, ALONE, 1, 0.01) is not None

@@ -172,13 +172,13 @@ def test_of_larger_images_as_many_are_measured_as_can_be_made_up() -> None:
 
 def test_where_nobody_measured_how_it_batches_two_full_batches_may_be_in_flight() -> None:
     large = Facts(1, 64, (Input("image", "FP32", (3, 512, 512)),))
-    assert large.service(Curve(((1, 0.002), (8, 0.004), (16, 0.006)))).first_bound == 128
-    assert Facts(2, 64, (IMAGE,)).service().first_bound == 256
-    assert Facts(1, 1, (IMAGE,)).service().first_bound == 2
+    assert large.service(Curve(((1, 0.002), (8, 0.004), (16, 0.006)))).bound == 128
+    assert Facts(2, 64, (IMAGE,)).service().bound == 256
+    assert Facts(1, 1, (IMAGE,)).service().bound == 2
 
 
 def test_what_was_not_run_because_it_takes_long_batches_as_far_as_was_seen() -> None:
-    assert Facts(1, 64, (IMAGE,)).service(Curve(((1, 0.02), (8, 0.16)))).first_bound == 2
+    assert Facts(1, 64, (IMAGE,)).service(Curve(((1, 0.02), (8, 0.16)))).bound == 2
 
 
 @pytest.mark.parametrize(

@@ -175,12 +175,12 @@ def test_a_server_that_left_is_looked_after_until_what_was_booked_there_is_over(
             seen = gateway.catalogue
             [server] = seen.pools["cpu"]
             service = gateway.candidates.of("cpu", "m-fp32").service
-            server.replica.sent(0.0, service, 1, 0.01)  # it is connecting
+            execution, _ = server.replica.sent(0.0, service, 1, 0.01)  # it is connecting
             seen.pools["cpu"] = []
             seen._drain("cpu", server)
             await asyncio.sleep(0.6)  # two sweeps
             assert seen.drained["cpu"] == [server]
-            server.replica.ended(0.0, service, 1, 0.01)
+            server.replica.ended(0.0, service, 1, 0.01, execution)
             await until(lambda: not seen.drained["cpu"], "it is forgotten")
 
     asyncio.run(run())

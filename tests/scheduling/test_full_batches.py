@@ -1,0 +1,222 @@
+"""Are executions full where there is too much to do, whatever the server really takes, and is nobody refused for a wrong belief?
+
+A Triton in virtual time: each variant has an instance of its own that takes up to eight rows of what waits whenever it is free, real
+executions take longer than the curve that gateways believe, messages take a moment each way, and the gateways' event loops handle one
+thing after another. Two variants may compete for the device: then each runs at half its speed while both do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate, choose
+from serving.scheduling.curve import Curve
+from serving.scheduling.line import Ticket
+from serving.scheduling.prediction import Service
+from serving.scheduling.replica import Replica
+
+BATCH = 8
+LASTING_S = 6.0
+LEARNT_S = (
+    1.5  # from then on answers late count: at first nothing is known of the others and of what executions really take
+)
+MESSAGE_S = 0.001  # one way, half of it to one and a half times
+ADMIT_S, REFUSE_S, ANSWER_S = 0.0004, 0.0001, 0.0001  # of an event loop
+
+
+class Gateway:
+    def __init__(self, services: list[Service]) -> None:
+        self.queue = PoolQueue("pool", [Replica("server")])
+        self.candidates = [Candidate(self.queue, service, 1.0) for service in services]
+        self.busy_until = 0.0
+
+
+@dataclass(eq=False)
+class Execution:
+    left_s: float
+    variant: int
+    tickets: list[Ticket]
+
+
+@dataclass
+class Story:
+    """`stretch`: what executions really take, as a multiple of the curve."""
+
+    execution_s: float
+    times: float  # of the capacity, that come
+    executions: float  # of full ones, that the deadline is
+    stretch: float = 1.0
+    num_gateways: int = 1
+    num_variants: int = 1
+    competes: bool = False
+    row_cost_ratio: float = 0.0  # of a full execution: what the rows beyond the first take of it
+    events: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = field(default_factory=list)
+    num: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("asked", "good", "late", "refused", "expired"), 0)
+    )
+    rows: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance, self.number = random.Random(1), count()
+        self.curve = Curve(((1, self.execution_s * (1 - self.row_cost_ratio)), (BATCH, self.execution_s)))
+        services = [Service(self.curve, 1, BATCH) for _ in range(self.num_variants)]
+        self.gateways = [Gateway(services) for _ in range(self.num_gateways)]
+        self.queued: list[deque[Ticket]] = [deque() for _ in services]
+        self.running: list[Execution] = []
+        self.advanced_at, self.version = 0.0, 0
+        slower = self.stretch * (self.num_variants if self.competes else 1)
+        self.capacity_rps = self.num_variants * BATCH / (self.execution_s * slower)
+        self.deadline_s = self.executions * self.execution_s * slower
+
+    def run(self) -> Story:
+        at = 0.0
+        while (at := at + self.chance.expovariate(self.times * self.capacity_rps)) < LASTING_S:
+            gateway = self.gateways[self.chance.randrange(self.num_gateways)]
+            self.later(at, self.loop, gateway, REFUSE_S, self.arrive, (self.chance.randrange(self.num_variants),))
+        while self.events:
+            now, _, what, arguments = heapq.heappop(self.events)
+            what(now, *arguments)
+        return self
+
+    def later(self, at: float, what: Callable[..., None], *arguments: object) -> None:
+        heapq.heappush(self.events, (at, next(self.number), what, arguments))
+
+    def loop(
+        self, now: float, gateway: Gateway, cost_s: float, what: Callable[..., None], arguments: tuple[object, ...]
+    ) -> None:
+        """An event loop does one thing after another."""
+        if gateway.busy_until > now:
+            self.later(gateway.busy_until, self.loop, gateway, cost_s, what, arguments)
+        else:
+            gateway.busy_until = now + cost_s
+            what(now, gateway, *arguments)
+
+    def arrive(self, now: float, gateway: Gateway, variant: int) -> None:
+        self.num["asked"] += 1
+        deadline, candidate = now + self.deadline_s, gateway.candidates[variant]
+        if choose(now, [candidate], 1, deadline) is None:
+            self.num["refused"] += 1
+            return
+        gateway.busy_until += ADMIT_S
+        ticket = gateway.queue.enter(now, (gateway, variant), candidate.service, 1, deadline)
+        if ticket.in_line:
+            self.send(now, gateway)
+        else:
+            self.hand_over(now, ticket)
+
+    def send(self, now: float, gateway: Gateway) -> None:
+        while (ticket := gateway.queue.take(now)) is not None:
+            self.hand_over(now, ticket)
+
+    def hand_over(self, now: float, ticket: Ticket) -> None:
+        if ticket.replica is None:
+            self.num["expired"] += 1
+        else:
+            self.later(now + self.message_s(), self.received, ticket)
+
+    def message_s(self) -> float:
+        return MESSAGE_S * self.chance.uniform(0.5, 1.5)
+
+    def received(self, now: float, ticket: Ticket) -> None:
+        self.queued[ticket.request[1]].append(ticket)
+        self.begin(now)
+
+    def begin(self, now: float) -> None:
+        self.advance(now)
+        for variant, queued in enumerate(self.queued):
+            if queued and not any(execution.variant == variant for execution in self.running):
+                batch = [queued.popleft() for _ in range(min(BATCH, len(queued)))]
+                self.rows.append(len(batch))
+                seconds = self.curve.seconds(len(batch)) * self.stretch * self.chance.uniform(0.9, 1.1)
+                self.running.append(Execution(seconds, variant, batch))
+        self.plan(now)
+
+    def advance(self, now: float) -> None:
+        for execution in self.running:
+            execution.left_s -= (now - self.advanced_at) / self.num_sharing
+        self.advanced_at = now
+
+    @property
+    def num_sharing(self) -> int:
+        return len(self.running) if self.competes else 1
+
+    def plan(self, now: float) -> None:
+        self.version += 1
+        if self.running:
+            least_s = min(execution.left_s for execution in self.running)
+            self.later(now + max(0.0, least_s) * self.num_sharing, self.computed, self.version)
+
+    def computed(self, now: float, version: int) -> None:
+        if version != self.version:
+            return
+        self.advance(now)
+        done = min(self.running, key=lambda execution: execution.left_s)
+        self.running.remove(done)
+        for ticket in done.tickets:
+            gateway = ticket.request[0]
+            self.later(now + self.message_s(), self.loop, gateway, ANSWER_S, self.answer, (ticket,))
+        self.begin(now)
+
+    def answer(self, now: float, gateway: Gateway, ticket: Ticket) -> None:
+        gateway.candidates[ticket.request[1]].learn(ticket, gateway.queue.answered(now, ticket))
+        if now <= ticket.deadline:
+            self.num["good"] += 1
+        elif ticket.sent > LEARNT_S:
+            self.num["late"] += 1
+        self.send(now, gateway)
+
+    @property
+    def goodput_ratio(self) -> float:
+        """Of what was asked for, or of what can be done if that is less."""
+        return self.num["good"] / min(self.num["asked"], self.capacity_rps * LASTING_S)
+
+    @property
+    def late_ratio(self) -> float:
+        return self.num["late"] / max(1, self.num["good"] + self.num["late"])
+
+    @property
+    def mean_rows(self) -> float:
+        return sum(self.rows) / len(self.rows)
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.3, 1.6])
+@pytest.mark.parametrize("execution_s", [0.011, 0.04])
+def test_executions_are_full_where_there_is_too_much_to_do(execution_s: float, stretch: float) -> None:
+    for times in (1.5, 3.0):
+        story = Story(execution_s, times, 5.0, stretch).run()
+        assert story.mean_rows >= 0.95 * BATCH
+        assert story.goodput_ratio >= 0.95
+        assert story.late_ratio <= 0.005
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.3, 1.6])
+def test_nobody_is_refused_because_executions_are_not_full(stretch: float) -> None:
+    """Below and at what the server can do, executions hold few rows, and no belief that follows from that may keep them so."""
+    for times, least in ((0.5, 0.97), (0.8, 0.95), (1.0, 0.9)):
+        assert Story(0.011, times, 5.0, stretch).run().goodput_ratio >= least
+    assert Story(0.011, 0.8, 3.5, stretch).run().goodput_ratio >= 0.9
+
+
+@pytest.mark.parametrize("num_gateways", [1, 2, 3])
+def test_what_rows_cost_and_how_many_gateways_there_are_changes_little(num_gateways: int) -> None:
+    for times in (1.0, 2.0, 3.0):
+        story = Story(0.011, times, 5.0, 1.1, num_gateways, row_cost_ratio=0.5).run()
+        assert story.goodput_ratio >= 0.9
+        assert story.late_ratio <= 0.005
+
+
+@pytest.mark.parametrize("competes", [False, True], ids=["alone on their cores", "on one device"])
+@pytest.mark.parametrize("execution_s", [0.011, 0.04])
+def test_two_variants_at_once_are_served_as_well_as_one(execution_s: float, competes: bool) -> None:
+    for times in (1.0, 1.5, 3.0):
+        story = Story(execution_s, times, 5.0, 1.1, num_variants=2, competes=competes).run()
+        assert story.goodput_ratio >= 0.9
+        assert story.late_ratio <= 0.005
