@@ -116,7 +116,12 @@ def gateway(**options: Any) -> None:
 @ALLOWED_HOSTS
 @NO_MEASURE
 def up(**options: Any) -> None:
-    """Serve a model repository here: embedded Triton for each pool and the gateway, until Ctrl-C."""
+    """Serve a model repository here: embedded Triton for each pool and the gateway, until Ctrl-C.
+
+    A gateway or a pool that dies is started again, and the others go on meanwhile; one that dies at every start ends it, with the cause,
+    unless another pool serves. Logs lie in ~/.local/state/tandem/runs (TANDEM_STATE moves them): at most 15 MB for each process, and
+    200 MB of runs that are over.
+    """
     local = room("serving.local.up")
     sys.exit(local.run(local.UpOptions(**options)))
 

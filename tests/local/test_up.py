@@ -344,6 +344,31 @@ def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_
 
 @pytest.mark.thorough
 @pytest.mark.triton
+def test_clients_of_a_healthy_pool_do_not_notice_that_another_is_killed(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    (tmp_path / "curves.yaml").write_text('version: 1\nname: t4\nvariants:\n  "*": [[1, 0.005], [9, 0.013]]\n')
+    words = ["--pool", "cpu", "--emulate", f"emulated-gpu={tmp_path / 'curves.yaml'}", "--no-measure"]
+    program = start("up", *free("up"), *words)
+    url = program.wait_for("ready in").split()[-1]
+    program.wait_for("Ctrl-C stops it")
+    body = (COMMITTED / "digits-fp32" / "sample.json").read_bytes()
+    asked = urllib.request.Request(f"{url}/v2/models/digits/infer", data=body, headers={"Tandem-Pool": "cpu"})
+
+    def status() -> int:
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return int(answer.status)
+
+    os.kill(member(program, "emulated-gpu"), signal.SIGKILL)
+    statuses = set()
+    while not program.says("the emulated-gpu pool is up again"):
+        statuses.add(status())
+    assert statuses == {200}
+    assert not program.says("the cpu pool died")
+
+
+@pytest.mark.thorough
+@pytest.mark.triton
 def test_a_full_disk_is_told_with_the_path_and_costs_no_request(
     start: Callable[..., Program], small_disk: Path, tmp_path: Path
 ) -> None:
