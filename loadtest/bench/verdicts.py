@@ -6,9 +6,11 @@ aim allows a loss, and twice the aim is twice that loss. Rule: a missing value i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from serving.documents.tables import columns
 from serving.measure.rounds import Spread
@@ -21,34 +23,40 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AtMost:
-    """A time, a count or a cost."""
+class Aim(ABC):
+    """What a value should reach or keep to."""
 
+    sign: ClassVar[str] = "≥"
     limit: float
     unit: str = ""
 
     def __str__(self) -> str:
-        return f"≤ {number(self.limit)}{self.unit and ' ' + self.unit}"
+        return f"{self.sign} {number(self.limit)}{self.unit and ' ' + self.unit}"
+
+    @abstractmethod
+    def judge(self, value: float) -> Outcome: ...
+
+
+class AtMost(Aim):
+    """A time, a count or a cost."""
+
+    __slots__ = ()
+    sign = "≤"
 
     def judge(self, value: float) -> Outcome:
         return _judged(is_met=value <= self.limit, is_near=value <= 2 * self.limit)
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(Aim):
     """A part of what would be possible, 0..1."""
 
-    limit: float
-    unit: str = ""
-
-    def __str__(self) -> str:
-        return f"≥ {number(self.limit)}{self.unit and ' ' + self.unit}"
+    __slots__ = ()
 
     def judge(self, value: float) -> Outcome:
         return _judged(is_met=value >= self.limit, is_near=1 - value <= 2 * (1 - self.limit))
 
 
-class Reach(AtLeast):
+class Reach(Aim):
     """A rate, or how many times as fast as something else; less than half of it fails."""
 
     __slots__ = ()
@@ -67,7 +75,7 @@ class Verdict:
 
     name: str
     value: float | None
-    aim: AtMost | AtLeast
+    aim: Aim
     note: str = ""
 
     @property

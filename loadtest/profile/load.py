@@ -46,7 +46,7 @@ WAITING_RATIO, MIN_WAITING, MAX_WAITING = 4.0, 32, 512
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class LoadTarget:
     """Whom a search loads, and how; what it sends lies in `folder` (`inputs_file`)."""
 
     gateway: str
@@ -81,7 +81,7 @@ def run_s(rate_rps: float, least_s: float) -> float:
     return min(max(least_s, MIN_DUE / rate_rps), least_s * MAX_LONGER)
 
 
-def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: str) -> LoadRun:
+def open_run(aim: LoadTarget, rate_rps: float, place: int, progress: Progress, title: str) -> LoadRun:
     """`place`: how many came before it. Raises KeyboardInterrupt; CannotMeasure where the generator does not start, or Triton ended."""
     before = tritons(aim, "before", rate_rps)
     load = _load(aim, rate_rps)
@@ -118,7 +118,7 @@ def open_run(aim: Aim, rate_rps: float, place: int, progress: Progress, title: s
     return judge_run(record, load, aim, read_rows(file) if file.exists() else [], is_real_time(file))
 
 
-def tritons(aim: Aim, when: str, rate_rps: float) -> set[tuple[int, int]]:
+def tritons(aim: LoadTarget, when: str, rate_rps: float) -> set[tuple[int, int]]:
     """By number and start; `tandem triton` starts another where one crashed. A server that ended missed nothing. Raises CannotMeasure."""
     if aim.triton_pid is None:
         return set()
@@ -128,7 +128,7 @@ def tritons(aim: Aim, when: str, rate_rps: float) -> set[tuple[int, int]]:
     return {(member.pid, member.started_ticks) for member in members if member.program == "tritonserver"}
 
 
-def _load(aim: Aim, rate_rps: float) -> Load:
+def _load(aim: LoadTarget, rate_rps: float) -> Load:
     waiting = math.ceil(WAITING_RATIO * rate_rps * aim.objective_s)
     return Load(
         warmup_s=aim.warmup_s,
@@ -146,7 +146,9 @@ def _num_due(load: Load, rate_rps: float, seed: int) -> int:
     return sum(1 for at in schedule(load.at(rate_rps), load.end_s, seed) if at >= load.warmup_s)
 
 
-def judge_run(run: RunRecord, load: Load, aim: Aim, rows: Sequence[Row], is_punctual: bool | None = None) -> LoadRun:
+def judge_run(
+    run: RunRecord, load: Load, aim: LoadTarget, rows: Sequence[Row], is_punctual: bool | None = None
+) -> LoadRun:
     """Pure. `is_punctual`: whether the generator went before all other work.
 
     A run without one good answer is no fault of its own, if all that was due went out: the server missed.
@@ -235,7 +237,7 @@ def search_plan(alone_s: float, pace: Pace) -> search.Search:
 
 
 def max_rate(
-    aim: Aim, label: str, alone_s: float, pace: Pace, load: list[LoadPoint], progress: Progress, say: Say
+    aim: LoadTarget, label: str, alone_s: float, pace: Pace, load: list[LoadPoint], progress: Progress, say: Say
 ) -> MaxRate:
     """Adds every run to `load`. Raises KeyboardInterrupt, CannotMeasure."""
     title = f"{label}, batch {aim.batch_size}, p99 within {milliseconds(aim.objective_s)} ms"

@@ -16,7 +16,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment
 from loadtest.profile.climb import LadderSetup, climb
 from loadtest.profile.cold_start import start_often
-from loadtest.profile.load import Aim, default_objective_s, inputs_file, max_rate
+from loadtest.profile.load import LoadTarget, default_objective_s, inputs_file, max_rate
 from loadtest.profile.options import Encoding, ProfileOptions, Shape
 from loadtest.profile.selection import (
     EMULATED,
@@ -188,7 +188,7 @@ class Study:
                 place = folder / f"{server.variant.name}-{size}"
                 self.sent.for_batches(size).write(inputs_file(place))
                 for objective_s in objectives_s:
-                    aim = Aim(
+                    aim = LoadTarget(
                         gateway=served.gateway.url,
                         model=self.options.model,
                         variant=server.variant.record.variant,

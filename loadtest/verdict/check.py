@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.profile.load import Aim, LoadRun, inputs_file, open_run
+from loadtest.profile.load import LoadRun, LoadTarget, inputs_file, open_run
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.selection import inputs_for, linked, variants_of
 from loadtest.profile.server import as_profiled
@@ -64,7 +64,7 @@ def run_check(
         options = as_profiled(chosen.server)
         with stack(repository, folder / "logs", pool=pool, device=pool, options=options) as served:
             sent.for_batches(plan.objective.batch_size).write(inputs_file(folder))
-            aim = Aim(
+            aim = LoadTarget(
                 gateway=served.gateway.url,
                 model=given.model,
                 variant=chosen.server.variant,
@@ -82,7 +82,7 @@ def run_check(
 
 
 def _runs(
-    aim: Aim, rate_rps: float, num_runs: int, say: Say, progress: Progress
+    aim: LoadTarget, rate_rps: float, num_runs: int, say: Say, progress: Progress
 ) -> tuple[list[LoadRun], list[list[Row]]]:
     runs, rows = [], []
     for number in range(num_runs):

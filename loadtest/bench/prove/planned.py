@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from loadtest.bench.verdicts import AtMost, Reach, Verdict
+from loadtest.bench.verdicts import Aim, AtMost, Reach, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.processes import run_command
-from loadtest.profile.load import Aim, inputs_file, open_run
+from loadtest.profile.load import LoadTarget, inputs_file, open_run
 from loadtest.profile.measure import measure
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.selection import inputs_for
@@ -54,7 +54,7 @@ def verdicts(
     ]
 
 
-def _late(points: Sequence[LoadPoint], aim: AtMost | Reach) -> tuple[float, AtMost | Reach, str]:
+def _late(points: Sequence[LoadPoint], aim: Aim) -> tuple[float, Aim, str]:
     ratios = sorted(point.num_late_or_lost / point.num_due for point in points)
     return (
         median(ratios),
@@ -105,7 +105,7 @@ def _run(repository: Path, chosen: PricedServer, rate_rps: float, folder: Path, 
     variants = [v for v in Repository(repository).variants() if v.record.variant == server.variant]
     inputs_for(variants, None).for_batches(1).write(inputs_file(folder))
     with stack(repository, folder, options=as_profiled(server)) as served:
-        aim = Aim(
+        aim = LoadTarget(
             gateway=served.gateway.url,
             model=MODEL,
             variant=server.variant,

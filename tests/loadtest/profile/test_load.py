@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import CannotMeasure
-from loadtest.profile.load import Aim, judge_run, open_run, run_s, tritons
+from loadtest.profile.load import LoadTarget, judge_run, open_run, run_s, tritons
 from loadtest.progress import Progress
 from loadtest.records import Load, Row, RunRecord
 
 OBJECTIVE_S = 0.02
-AIM = Aim("http://127.0.0.1:1", "digits", "int8", "cpu", "binary", 1, OBJECTIVE_S, 4.0, 1.0, Path())
+AIM = LoadTarget("http://127.0.0.1:1", "digits", "int8", "cpu", "binary", 1, OBJECTIVE_S, 4.0, 1.0, Path())
 LOAD = Load(1.0, 4.0, 1, 1, "open", rate_rps=(100.0,), objective_s=OBJECTIVE_S)
 RUN = RunRecord("searched", 100.0, 1, "runs/0.csv", 1, "2026-01-01T00:00:00", "done", num_scheduled=400)
 
