@@ -17,6 +17,7 @@ from typing import Any
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import SourceOptions
+from serving.installation import how_to_add
 from serving.repository.record import TASKS
 
 EMBEDDING, IMAGES, TEXTS = "hf embedding", "hf images", "hf texts"
@@ -96,6 +97,10 @@ def non_defaults(options: Any) -> list[str]:
 
 def _title(kinds: Collection[str]) -> str:
     return KINDS[next(iter(kinds))] if len(kinds) == 1 else "a folder of transformers"
+
+
+def not_installed(kind: str, error: ImportError, extra: str = "export") -> UserError:
+    return UserError(f"{kind}: needs {error.name}, which is not installed here: {how_to_add(extra)}")
 
 
 def check_onnx(path: Path, options: SourceOptions) -> None:

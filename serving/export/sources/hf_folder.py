@@ -19,7 +19,7 @@ from typing import Any
 from serving.documents.nearest import nearest
 from serving.errors import EnvironmentFault, UserError
 from serving.export.progress import Progress
-from serving.installation import how_to_add
+from serving.export.sources.checks import not_installed
 from serving.repository.preprocessing import POOLINGS
 
 CONFIG = "config.json"
@@ -109,7 +109,7 @@ def _fetched(name: str, patterns: list[str]) -> Path:
         from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined, unused-ignore]
     except ImportError as error:
-        raise missing(error) from None
+        raise not_installed("hf", error) from None
     disable_progress_bars()  # they would write into ours
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=_OTHER_COPIES))
@@ -123,10 +123,6 @@ def _fetched(name: str, patterns: list[str]) -> Path:
             f"there is no folder {name} here, and the hub cannot be asked for it ({type(error).__name__}: {why}); "
             "fetch it where there is a network, and give its folder: hf:DIR"
         ) from None
-
-
-def missing(error: ImportError) -> UserError:
-    return UserError(f"hf: needs {error.name}, which is not installed here: {how_to_add('export')}")
 
 
 def check_settings(folder: Folder) -> None:

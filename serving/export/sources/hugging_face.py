@@ -39,7 +39,7 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
     try:
         from serving.export.sources import hf_images, hf_texts
     except ImportError as error:
-        raise hf_folder.missing(error) from None
+        raise checks.not_installed("hf", error) from None
     if sentences is not None:
         return hf_texts.embedding(sentences, options, progress)
     is_raw = options.task == OTHER

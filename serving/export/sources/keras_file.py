@@ -13,8 +13,7 @@ from typing import Any
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, quiet
-from serving.export.sources.checks import check_keras
-from serving.installation import how_to_add
+from serving.export.sources.checks import check_keras, not_installed
 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedModel:
@@ -37,7 +36,7 @@ def _keras() -> Any:
         with quiet():
             import keras  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
-        raise UserError(f"keras: needs {error.name}, which is not installed here: {how_to_add('keras')}") from None
+        raise not_installed("keras", error, "keras") from None
     if (backend := keras.backend.backend()) != "torch":
         raise UserError(f"Keras runs on {backend} in this process already, want torch: set KERAS_BACKEND=torch")
     return keras

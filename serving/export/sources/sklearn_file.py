@@ -175,8 +175,6 @@ def _check(trial: Trial, rows: Arrays, framework: list[NDArray[Any]], estimator:
 
 def read_pickle(path: Path) -> Any:
     """A fitted estimator with `predict`. Raises UserError for anything else, EnvironmentFault where a library of the system is missing."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
     name = path.name
     try:
         with warnings.catch_warnings():

@@ -17,7 +17,6 @@ from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources import checks
-from serving.installation import how_to_add
 
 _MAKES_ANY_NAME = {"globals", "locals", "vars", "exec", "eval", "setattr"}
 SPELLING = "module:PKG.MOD:CALLABLE or module:FILE.py:CALLABLE"
@@ -101,6 +100,6 @@ def load(rest: str, options: SourceOptions, progress: Progress) -> ExportedModel
 
         from serving.export.sources import module_call
     except ImportError as error:
-        raise UserError(f"module: needs {error.name}, which is not installed here: {how_to_add('export')}") from None
+        raise checks.not_installed("module", error) from None
     module: Any = module_call.user_module(place, name)
     return module_call.export(module, f"module: {Path(place).name}:{name}", options, progress)
