@@ -1,7 +1,7 @@
 """A folder of images: sub-folders named by class, images beside a labels.csv (file,label), or images alone.
 
-One image is `images.decode`'s. An image that does not decode is skipped with a line that names it, until there are too
-many. Rule: the rows come in turns from every class, so that the first so many stand for all.
+`images.decode` reads each image. One that does not decode is skipped with a warning that names it, until there are too many.
+Rule: the rows come in turns from every class, so that any first part of them represents all.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def judge(
 
 
 def ungated(name: str, model: bytes, inputs: Arrays, max_batch_size: int, run: Run | None = None) -> Gate:
-    """The record of a variant that nobody gave data for. It still has to answer, finitely and each row for itself."""
+    """The record of a variant without data. It still has to answer, finitely and each row for itself."""
     candidate = _Candidate(name, model, max_batch_size, run)
     _check_finite(name, candidate.answers(inputs), "its answers on made-up inputs")
     candidate.row_checks(inputs, Limits())
@@ -86,7 +86,7 @@ def ungated(name: str, model: bytes, inputs: Arrays, max_batch_size: int, run: R
 def untrained(
     name: str, model: bytes, reference: Outputs, inputs: Arrays, max_batch_size: int, run: Run | None = None
 ) -> Gate:
-    """The record of random weights: how far from FP32, told without a limit, because nothing is right about them."""
+    """The record of random weights: how far from FP32, without a limit, because no answer of theirs is right."""
     candidate = _Candidate(name, model, max_batch_size, run)
     answers = candidate.answers(inputs)
     _check_comparable(name, answers, reference, FP32)
@@ -99,7 +99,7 @@ def untrained(
 
 def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
     """What a check that did not pass is called; None where it passed."""
-    if check.has_passed and abs(check.value) < float("inf"):  # a number that is only told has to be one all the same
+    if check.has_passed and abs(check.value) < float("inf"):  # without a limit it still has to be a number
         return None
     if check.metric == TOP1 and check.reference is not None and check.limit is not None:
         drop = round(check.reference - check.limit, 6)

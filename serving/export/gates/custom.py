@@ -1,8 +1,8 @@
 """A metric of the user's own: FILE.py:NAME, a function of (reference, answers, labels).
 
-It gets lists of all outputs, [n, …] each, and labels or None, and gives a number (told in the record), or
-{name: (value, limit, is_minimum)}, each judged. Rule: it is code, so that it runs only where somebody said --trust, and what
-goes wrong in it is named with its line.
+It takes lists of all outputs, [n, …] each, and labels or None, and returns a number, which is recorded without a limit, or
+{name: (value, limit, is_minimum)}, each judged. Rule: it is code, so it runs only after --trust, and its errors are reported with
+their line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from serving.repository import Check
 
 
 def check_metric(spec: str, *, is_trusted: bool) -> tuple[Path, str]:
-    """The file and the function's name. Raises UserError where there is no such file, or nobody trusts it."""
+    """The file and the function's name. Raises UserError without such a file, or without trust."""
     file, colon, name = spec.rpartition(":")
     path = Path(file)
     if not colon or not name.isidentifier() or path.suffix != ".py":
@@ -42,7 +42,7 @@ _WANTED = "want a number, or {name: (value, limit, is_minimum)}"
 
 
 def load_metric(spec: str, *, is_trusted: bool) -> Metric:
-    """UserError where there is no such function, or nobody trusts it."""
+    """Raises UserError without such a function, or without trust."""
     path, name = check_metric(spec, is_trusted=is_trusted)
     module_spec = importlib.util.spec_from_file_location(_MODULE, path)
     assert module_spec is not None

@@ -50,8 +50,8 @@ HALF_ROWS = 1e-2  # FP16: ten times its last digit
 ROUGH_ROWS = 0.1  # dynamic INT8 has one scale for a whole batch, 0.04 seen in MiniLM; BF16 has two digits and a half
 
 
-# Limits that a user did not choose. One that is not here has no default: max_absolute_error has the output's unit, which nobody
-# told us, and max_row_difference is by what the file computes in, see EXACT_ROWS.
+# Limits that a user did not choose. One that is not here has no default: max_absolute_error has the output's unit, which is
+# unknown, and max_row_difference depends on what the file computes in, see EXACT_ROWS.
 DEFAULTS: Mapping[str, float] = {
     "max_drop": 0.01,  # one point of top-1, the project's promise
     # Where nobody said what is right, the same promise: what agrees in 99 of 100 cannot lose more than one point.
@@ -68,7 +68,7 @@ DEFAULTS: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Those that the user chose, which records call the user's own; None: not chosen."""
+    """The user's own limits, and recorded as such; None: not chosen."""
 
     max_drop: float | None = None
     min_agreement: float | None = None
@@ -89,14 +89,14 @@ class Limits:
 
     @classmethod
     def chosen(cls, given: Mapping[str, float]) -> Self:
-        """Raises UserError for a name that is no limit's."""
+        """Raises UserError for an unknown limit."""
         for name in given:
             if name not in _names():
                 raise UserError(f"there is no limit {name!r}{nearest(name, _names())}")
         return cls(**given)
 
     def check(self, metric: str, value: float, reference: float | None = None, *, is_judged: bool = True) -> Check:
-        """`is_judged` False: the number is told, without a limit, unless the user chose one."""
+        """`is_judged` False: the number is recorded without a limit, unless the user chose one."""
         name, is_minimum, _ = RULES[metric]
         chosen: float | None = getattr(self, name)
         limit = DEFAULTS.get(name) if chosen is None else chosen

@@ -196,7 +196,7 @@ def _flat(values: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`reference`: the same metric of the reference itself. `is_judged` False: told, because labels judge better."""
+    """`reference`: the same metric of the reference itself. `is_judged` False: recorded without a limit, because labels judge better."""
 
     metric: str
     value: float

@@ -45,7 +45,7 @@ def public_name(spec: str) -> str:
 
 
 def check(spec: str, options: SourceOptions) -> None:
-    """What can be told before anything is built. Raises UserError."""
+    """Raises UserError for what is wrong before anything is built."""
     if spec not in TRAINED:
         from serving.export import speed_nets
 

@@ -61,7 +61,7 @@ def _is_import(spec: str) -> bool:
 
 
 def check(spec: str, options: SourceOptions) -> None:
-    """What can be told before its framework is there. Raises UserError."""
+    """Raises UserError for what is wrong before the source's framework is imported."""
     kind, rest = split(spec)
     if kind in _FILES:
         _FILES[kind](Path(rest), options)
@@ -97,7 +97,7 @@ ALSO = {  # recipe or kind of source -> what it imports beside that, of the same
 
 
 def missing(source: str) -> str | None:
-    """The extra, or None where all is there."""
+    """The extra that has to be installed, None where nothing is missing."""
     kind = source if source in RECIPES else "speed" if source.startswith("speed:") else split(source)[0]
     extra = "onnx" if kind == "speed" else RECIPES.get(kind) or NEEDS[kind]
     return None if is_here(extra) and all(map(_is_found, ALSO.get(kind, ()))) else extra

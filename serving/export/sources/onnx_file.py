@@ -89,7 +89,7 @@ def _image(tensor: Tensor, has_batch: bool) -> tuple[int, ...] | None:
 
 
 def _layout(input_name: str, dims: Sequence[int], options: SourceOptions, name: str) -> str | None:
-    """None where it is neither told nor certain."""
+    """None where it is neither given nor certain."""
     how = options.preprocessing
     if isinstance(how, ImagePreprocessing) and how.input == input_name:
         candidates = [layout for layout in LAYOUTS if fits(dims, replace(how, layout=layout).shape)]

@@ -2,7 +2,7 @@
 
 CALLABLE is a Module, or returns one, or returns (module, example): a tensor, a tuple or a dictionary of tensors with a batch
 first. Its `labels`, where it has such, name the classes. Rule: this runs the user's code, so trust is asked for before
-anything is imported, and what fails in there is told with their line.
+anything is imported, and its errors are reported with their line.
 """
 
 from __future__ import annotations

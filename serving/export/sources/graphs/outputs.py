@@ -29,7 +29,7 @@ _DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range"
 
 
 def to_exported_model(graph: RunnableGraph, options: SourceOptions, source: str, name: str) -> ExportedModel:
-    """Raises UserError where the outputs are no numbers or do not fit the task that was asked for."""
+    """Raises UserError where an output holds NaN or the outputs do not fit the chosen task."""
     outputs = _settle(graph, name)
     task_option = options.task or (CLASSIFICATION if options.labels else None)
     task = _task_of(graph, outputs, task_option, name)
@@ -98,7 +98,7 @@ def _length(length_in_graph: int, lengths: set[int], is_free: bool) -> int:
 
 
 def _task_of(graph: RunnableGraph, outputs: Sequence[Tensor], task_option: str | None, name: str) -> str:
-    """What was asked for, checked against the outputs; else classification where one output is probabilities."""
+    """The chosen task, checked against the outputs; by default classification where one output is probabilities."""
     scores = [tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)]
     if task_option is None:
         return CLASSIFICATION if _probabilities(graph, outputs) else OTHER
