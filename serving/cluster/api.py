@@ -26,7 +26,7 @@ from urllib3 import BaseHTTPResponse, Timeout, disable_warnings
 from urllib3 import exceptions as http
 
 from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, as_object
-from serving.cluster.objects.fields import Object, at, one_line
+from serving.cluster.objects.fields import Object, at, one_line, there_are
 from serving.errors import EnvironmentFault, UserError
 
 CONNECT_TIMEOUT_S = 5.0  # TLS handshake included; guess: one across an ocean takes under 1 s
@@ -223,7 +223,7 @@ def _problem(error: Exception) -> tuple[str, str]:
 
 def first_line(error: BaseException) -> str:
     """The message on one line and without urllib3's `HTTPSConnection(host=…): `."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     return re.sub(r"^\S*HTTPS?Connection\w*\(.*?\): ", "", text) or type(error).__name__
 
 
@@ -279,7 +279,7 @@ def _wrong_context(
 ) -> UserError | UnusableKubeconfig:
     if not contexts:
         return UnusableKubeconfig(f"{where} has no contexts; let your cluster's provider write it again")
-    there = f"there {'is' if len(contexts) == 1 else 'are'} {', '.join(contexts)}"
+    there = there_are(contexts)
     if name:
         return (UserError if is_option else UnusableKubeconfig)(f"{where} has no context '{name}'; {there}")
     return UnusableKubeconfig(f"{where} names no current context; give --context: {there}")

@@ -24,7 +24,7 @@ from serving.cluster.campaign.follow import AWAY_S, JobFollower
 from serving.cluster.campaign.manifests import KEPT_S, MANAGER, CampaignFile
 from serving.cluster.campaign.target import KeyReference, Target, target
 from serving.cluster.client import ApiError
-from serving.cluster.objects.fields import COMPONENT, LOADTEST, MANAGED_BY, Object
+from serving.cluster.objects.fields import COMPONENT, LOADTEST, MANAGED_BY, Object, there_are
 from serving.cluster.objects.pods import Job
 from serving.cluster.snapshot import look
 from serving.errors import EnvironmentFault, TandemError, UserError
@@ -74,8 +74,8 @@ def only(jobs: Sequence[Job] | None, namespace: str, name: str, *, is_another: b
         raise UserError(f"{none} that this user may see: give --attach JOB")
     if not name and len(jobs) == 1:
         return jobs[0]
-    named = ", ".join(f"{it.name} ({'over' if it.is_over else 'goes on'})" for it in jobs)
-    are = f"there {'is' if len(jobs) == 1 else 'are'} {named}" if jobs else "there is none; another --namespace?"
+    named = [f"{it.name} ({'over' if it.is_over else 'goes on'})" for it in jobs]
+    are = there_are(named) if jobs else "there is none; another --namespace?"
     if is_another:
         raise UserError(f"Job '{name}' {inside} is not one of `tandem cluster campaign`; {are}")
     if not name and jobs:

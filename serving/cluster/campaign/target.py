@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from serving.cluster.objects.fields import COMPONENT, GATEWAY, LOADTEST, RELEASE
+from serving.cluster.objects.fields import COMPONENT, GATEWAY, LOADTEST, RELEASE, there_are
 from serving.cluster.objects.namespace import NetworkPolicy, Service
 from serving.cluster.objects.pods import Deployment, Job
 from serving.cluster.snapshot import ClusterSnapshot
@@ -70,15 +70,14 @@ def target(snapshot: ClusterSnapshot, release: str | None, image: str | None, ke
 def _gateway(deployments: Sequence[Deployment], namespace: str, release: str | None) -> Deployment:
     gateways = [it for it in deployments if it.component == GATEWAY]
     names = sorted({it.release for it in gateways})
-    there = f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
     if not names:
         raise UserError(
             f"no Tandem with a gateway in namespace '{namespace}': give another --namespace, or install it (docs/kubernetes.md)"
         )
     if release is None and len(names) > 1:
-        raise UserError(f"several releases in namespace '{namespace}': give --release, {there}")
+        raise UserError(f"several releases in namespace '{namespace}': give --release, {there_are(names)}")
     if release is not None and release not in names:
-        raise UserError(f"no release '{release}' with a gateway in namespace '{namespace}'; {there}")
+        raise UserError(f"no release '{release}' with a gateway in namespace '{namespace}'; {there_are(names)}")
     return next(it for it in gateways if it.release == (release or names[0]))
 
 

@@ -6,7 +6,7 @@ Quantities are parsed here and not by the package `kubernetes`, because the scal
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ POOL = "tandem-pool"
 OURS = f"{PART_OF}=tandem"  # on every object of the chart
 GATEWAY, TRITON, SCALER, LOADTEST = "gateway", "triton", "scaler", "loadtest"  # values of COMPONENT
 
+SHOWN = 3  # names or problems in one line
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]|[KMGTPE]i)?")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -120,3 +121,14 @@ def quantity(value: str | float) -> Decimal:
 
 def one_line(text: Any) -> str:
     return " ".join(str("" if text is None else text).split())
+
+
+def there_are(names: Collection[str]) -> str:
+    """ "there is a", "there are a, b": what could have been meant."""
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+
+
+def shortened(parts: Sequence[str], separator: str = ", ") -> str:
+    """The first three, and how many more there are."""
+    more = f"{separator}and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
+    return separator.join(parts[:SHOWN]) + more

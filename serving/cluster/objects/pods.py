@@ -35,7 +35,7 @@ from serving.cluster.objects.nodes import Toleration
 ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node, nor of a quota
 CAMPAIGN = "tandem-campaign"  # annotation of a campaign's Job: the name in its file
 LOAD_MODEL = (
-    "--load-model="  # how NVIDIA's Triton is told what to load; `tandem triton` loads all that its repository holds
+    "--load-model="  # how NVIDIA's Triton is given what to load; `tandem triton` loads all that its repository holds
 )
 
 
@@ -225,7 +225,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Of the chart: the gateway, one pool, or what helps them. `pool` is its name under `pools`, empty for the others."""
+    """Of the chart: the gateway, one pool, or the scaler. `pool` is its name under `pools`, empty for the others."""
 
     name: str
     release: str
@@ -264,7 +264,7 @@ class Deployment:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """What its Triton is told to load; empty: all that its repository holds."""
+        """The models that its Triton loads; empty: all in its repository."""
         words = self.spec.main.words
         return tuple(word.removeprefix(LOAD_MODEL) for word in words if word.startswith(LOAD_MODEL))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serving.cluster.objects.fields import SHOWN, there_are
 from serving.cluster.objects.namespace import Event
 from serving.cluster.objects.nodes import Node
 from serving.cluster.preflight.facts import (
@@ -212,7 +213,7 @@ def storage(facts: Facts, wanted: Requirements) -> Finding:
     default = next((it for it in classes if it.is_default), None)
     needs_default = any(it.storage_class is None for it in wanted.claims_made)
     if default is None:
-        there = f"; there {'is' if len(names) == 1 else 'are'} {', '.join(sorted(names))}" if names else ""
+        there = f"; {there_are(sorted(names))}" if names else ""
         fix = "a volume claim must name its class, or an administrator marks one as default"
         return Finding(name, State.MISSING, f"no default storage class{there}", fix, needs_default)
     return Finding(
@@ -235,7 +236,6 @@ def network_policies(wanted: Requirements) -> Finding:
 
 
 IMAGE = re.compile(r'"([^"\s]+)"')  # the kubelet quotes it: Failed to pull image "x", Back-off pulling image "x"
-SHOWN = 3  # images in one line
 SAYS_MAX_CHARS = 200  # a registry's error page may be long
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from serving.cluster.api import connect
+from serving.cluster.objects.fields import one_line
 from serving.cluster.objects.gpus import is_gpu
 from serving.cluster.preflight import checks
 from serving.cluster.preflight.checks import Finding, exit_status
@@ -81,7 +82,7 @@ def _read(path: Path) -> Requirements:
     except OSError as error:
         raise UserError(f"--rendered {name} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        said = " ".join(str(error).split())[:200]
+        said = one_line(error)[:200]
         raise UserError(f"--rendered {name} is not what `helm template` prints: {said}") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from serving.cluster.objects.fields import shortened
 from serving.cluster.objects.gpus import GPU, listed, total, unweighed
 from serving.cluster.objects.nodes import Node, NodePool, closed
 from serving.cluster.preflight.checks import Finding, State
@@ -11,7 +12,6 @@ from serving.cluster.preflight.facts import Facts
 from serving.cluster.preflight.requirements import Requirements
 
 POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
-SHOWN = 3  # names in one line
 
 
 def gpu_findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
@@ -100,7 +100,7 @@ def _device_plugin(nodes: tuple[Node, ...], is_required: bool) -> tuple[Finding,
     silent = [it for it in nodes if it.sign_of_gpu and not it.capacity and it.is_ready]
     if not silent:
         return ()
-    names = _names([it.name for it in silent])
+    names = shortened([it.name for it in silent])
     found = f"{names} should have a card ({silent[0].sign_of_gpu}) and announce{'s' if len(silent) == 1 else ''} none"
     fix = (
         "NVIDIA's driver or device plugin is missing there or still starting (minutes on a new node): "
@@ -124,7 +124,3 @@ def _taints(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
     found = f"no GPU node lets the pool in: {name} has {', '.join(map(str, taints))}"
     fix = f"add to pools.gpu.tolerations: {taints[0].toleration}"
     return (Finding("GPU taints", State.MISSING, found, fix, is_required=bool(pods)),)
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
+from serving.cluster.objects.fields import shortened
 from serving.cluster.objects.namespace import Limit, Quota
 from serving.cluster.objects.pods import ContainerSpec, Pod
 from serving.cluster.preflight.checks import Finding, State, unseen
@@ -24,7 +25,6 @@ ALIASES = {
     "count/persistentvolumeclaims": "persistentvolumeclaims",
 }
 COMPUTE = ("cpu", "memory")  # of which a quota makes every container state what it asks for
-SHOWN = 3  # troubles in one line
 
 
 def quotas(facts: Facts, wanted: Requirements) -> Finding:
@@ -40,7 +40,7 @@ def quotas(facts: Facts, wanted: Requirements) -> Finding:
             f"raise it (kubectl --namespace {facts.namespace} edit quota), or ask for less: "
             "gateway.resources, pools.NAME.resources and replicas"
         )
-        return Finding(name, State.MISSING, f"{wanted.source} does not fit: {_some(troubles)}", fix)
+        return Finding(name, State.MISSING, f"{wanted.source} does not fit: {shortened(troubles, '; ')}", fix)
     names = ", ".join(it.name for it in facts.cluster.quotas)
     found = f"{wanted.source} fits into {names}"
     if scoped:
@@ -93,7 +93,7 @@ def limit_ranges(facts: Facts, wanted: Requirements) -> Finding:
     troubles = [trouble for it in _limits(facts) for trouble in _outside(it, wanted)]
     if troubles:
         fix = "ask for what is allowed (gateway.resources, pools.NAME.resources), or have the LimitRange changed"
-        return Finding(name, State.MISSING, f"{wanted.source} is outside: {_some(troubles)}", fix)
+        return Finding(name, State.MISSING, f"{wanted.source} is outside: {shortened(troubles, '; ')}", fix)
     return Finding(
         name, State.OK, f"{wanted.source} is inside {', '.join(it.name for it in facts.cluster.limit_ranges)}"
     )
@@ -135,10 +135,6 @@ def _containers(wanted: Requirements) -> Iterator[tuple[str, ContainerSpec]]:
 
 def _limits(facts: Facts) -> Iterator[Limit]:
     return (limit for it in facts.cluster.limit_ranges or () for limit in it.limits)
-
-
-def _some(troubles: list[str]) -> str:
-    return "; ".join(troubles[:SHOWN]) + (f"; and {len(troubles) - SHOWN} more" if len(troubles) > SHOWN else "")
 
 
 def _amount(value: Decimal, key: str) -> str:

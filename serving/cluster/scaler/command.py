@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from serving.cluster.scaler.cluster_state import ClusterState
-from serving.cluster.scaler.gateways import GatewayNames
+from serving.cluster.scaler.gateways import Endpoint, GatewayNames
 from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler
@@ -67,7 +67,7 @@ def run(options: Options) -> int:
                 f"weighed: {groups[0].pair.coming} alone, the first pool that is started on demand; {', '.join(others)}: servers only for "
                 "traffic that no other pool may answer (docs/scaler.md)"
             )
-        _say(f"ready: metrics on http://{_authority(options.host, options.port)}/metrics")
+        _say(f"ready: metrics on http://{Endpoint(options.host, options.port).text}/metrics")
         reconciling = asyncio.create_task(Reconciler(names, cluster, groups, state, key, _say).run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([reconciling, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -123,10 +123,6 @@ def _key(text: str, where: str) -> str:
     if not key or not key.isascii() or not key.isprintable():
         raise UserError(f"{where} does not hold one API key on one line (tandem keys add makes one)")
     return key
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _say(line: str) -> None:

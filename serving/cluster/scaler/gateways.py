@@ -18,6 +18,7 @@ from math import isfinite
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving import http_client
+from serving.cluster.objects.fields import one_line
 from serving.decisions.demand import Demand
 from serving.gateway.fleet.addresses import LOOK_S, NoAddress, is_literal, look_up_now, split
 
@@ -176,7 +177,7 @@ def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
                 elif sample.name == REQUESTS and sample.labels.get("outcome") == "ok":
                     good[pool] += sample.value
     except ValueError as error:
-        raise UnusableReport(f"its metrics cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise UnusableReport(f"its metrics cannot be read ({one_line(error)[:200]})") from None
     for pool in pools:
         numbers[UNSEEN].setdefault(pool, 0.0)
         for name in NUMBERS:

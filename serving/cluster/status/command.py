@@ -16,7 +16,7 @@ from urllib3 import Timeout
 
 from serving.cluster.api import CONNECT_TIMEOUT_S, Connection, connect
 from serving.cluster.client import ApiError, Unreachable
-from serving.cluster.objects.fields import COMPONENT, OURS, SCALER, text
+from serving.cluster.objects.fields import COMPONENT, OURS, SCALER, text, there_are
 from serving.cluster.objects.gpus import listed
 from serving.cluster.snapshot import ClusterSnapshot, look
 from serving.cluster.status.cold_starts import ColdLine, Report, parse_report
@@ -87,10 +87,7 @@ def run(*, context: str | None, namespace: str | None, release: str | None, as_j
         reports = scaler_reports(connection, snapshot)
     releases = sorted({it.release for it in snapshot.deployments})
     if release is not None and release not in releases:
-        raise UserError(
-            f"no release '{release}' in namespace '{snapshot.namespace}'; there {'is' if len(releases) == 1 else 'are'} "
-            f"{', '.join(releases)}"
-        )
+        raise UserError(f"no release '{release}' in namespace '{snapshot.namespace}'; {there_are(releases)}")
     found = judge(snapshot, datetime.now(UTC), release, reports)
     as_document = {"is_serving": found.is_serving, **dataclasses.asdict(found)}
     print(connection.document(as_document) if as_json else f"{connection}\n{as_text(found)}")
