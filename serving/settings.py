@@ -152,12 +152,23 @@ class LimitSettings(Strict):
         gt=0,
         description="Largest request body, and largest after decompression; Triton's own default.",
     )
+    max_connections: int = Field(
+        default=4096,
+        ge=1,
+        description="Most connections of one HTTP listener; one more is 503 and closed. 10 kB each (a guess), and a descriptor.",
+    )
+    max_connections_per_client: int = Field(
+        default=2048,
+        ge=1,
+        description="Most connections from one address to one HTTP listener; one more is 429 and closed. A proxy before the gateway is one "
+        "address for all its clients.",
+    )
     max_buffered_bytes: int = Field(
-        default=128 * 2**20,
+        default=256 * 2**20,
         gt=0,
-        description="Most bytes of request bodies held at once on one listener, of those that do not come in one read; over it a "
-        "request is 503 and tried again. Two of the largest bodies; 1,000 slow uploads took 490 MB with it (690 with twice as much), and "
-        "the chart lets a gateway have 2 GiB for this, gRPC and images.",
+        description="Most bytes held at once for all requests, over HTTP and gRPC together: bodies that do not come in one read, what they "
+        "unpack to, and the tensors that are made of their JSON; over it a request is 503 and tried again, or 413 where it would not fit "
+        "alone. Four of the largest bodies; the chart lets a gateway have 2 GiB for this and images.",
     )
     max_head_bytes: int = Field(
         default=32 * 2**10,

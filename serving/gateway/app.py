@@ -22,6 +22,7 @@ from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http import v2
+from serving.gateway.http.connections import Connections
 from serving.gateway.http.endpoint import ENDPOINT, Endpoint, Endpoints
 from serving.gateway.http.fastapi_app import build
 from serving.gateway.http.guard import Guard
@@ -40,6 +41,7 @@ from serving.gateway.openai.models import Models
 from serving.gateway.request.dispatch import Dispatcher
 from serving.gateway.request.inference import Inference
 from serving.gateway.threads import Threads
+from serving.protocol.memory import Memory
 from serving.settings import GatewaySettings
 
 
@@ -62,17 +64,20 @@ class Gateway:
         self.candidates = Candidates(settings, self.catalogue)
         self.dispatcher = Dispatcher(self.catalogue, self.candidates)
         self._keys = keys
-        self.metrics = Metrics(self._pool_gauges, None if keys is None else lambda: keys.is_readable)
+        self.memory = Memory(settings.limits.max_buffered_bytes)
+        self.connections = tuple(Connections(listener, settings.limits) for listener in ("clients", "operator"))
+        readable = None if keys is None else lambda: keys.is_readable
+        self.metrics = Metrics(self._pool_gauges, readable, memory=self.memory, connections=self.connections)
         self.access = Access() if keys is None else keys.access
         self.threads = Threads()
         self.loading = Loading(self.catalogue, self.assets, self.threads)
         self.inference = Inference(
             self.catalogue, self.candidates, self.dispatcher, self.metrics, self.access, settings.limits
         )
-        self.infer = Infer(self.inference, settings.limits, self.threads)
-        self.embeddings = Embeddings(self.inference, self.assets, self.threads, settings)
+        self.infer = Infer(self.inference, settings.limits, self.threads, self.memory)
+        self.embeddings = Embeddings(self.inference, self.assets, self.threads, settings, self.memory)
         classifiers = Classifiers(self.assets, self.threads)
-        self.classify = Classify(self.inference, classifiers, self.threads, settings.limits)
+        self.classify = Classify(self.inference, classifiers, self.threads, settings.limits, self.memory)
         rows = endpoints.table(
             Handlers(
                 health=v2.Health(self.catalogue, self.state, list(settings.models), names_models=keys is None),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -22,6 +22,8 @@ from prometheus_client.registry import Collector
 
 import serving
 from serving.gateway.http.accept import preferences
+from serving.gateway.http.connections import Connections
+from serving.protocol.memory import Memory
 
 # Seconds. From a tenth of what a tiny model takes (0.3 ms at one connection) to what no client waits for.
 BUCKETS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -152,10 +154,17 @@ class Metrics:
     """The counts, and their text for Prometheus."""
 
     def __init__(
-        self, pools: Callable[[], list[PoolGauge]], are_keys_readable: Callable[[], bool] | None = None
+        self,
+        pools: Callable[[], list[PoolGauge]],
+        are_keys_readable: Callable[[], bool] | None = None,
+        *,
+        memory: Memory | None = None,
+        connections: Sequence[Connections] = (),
     ) -> None:
         self.pools = pools
         self._are_keys_readable = are_keys_readable
+        self._memory = memory
+        self._connections = connections
         self._series: dict[tuple[str, str, str], Series] = {}
         self._counting: asyncio.Task[list[list[bytes]]] | None = None  # while a scrape is made
         self.unresolved = self.series("", "", "")  # requests refused before a model was found: its name is the client's
@@ -209,9 +218,33 @@ class Metrics:
                 "1 where the API keys in force are those of the file as it is now, 0 where it cannot be read.",
                 float(self._are_keys_readable()),
             )
+        if self._memory is not None:
+            yield GaugeMetricFamily(
+                "tandem_buffered_bytes", "Memory that requests hold now, of max_buffered_bytes.", self._memory.held
+            )
+            yield CounterMetricFamily(
+                "tandem_buffer_refusals", "Times that a request found no room there.", self._memory.num_refused
+            )
+        yield from self._of_connections()
         build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
         build.add_metric([serving.__version__], 1)
         yield build
+
+    def _of_connections(self) -> Iterator[Metric]:
+        if not self._connections:
+            return
+        number = GaugeMetricFamily("tandem_connections", "Connections of an HTTP listener.", labels=["listener"])
+        refused = CounterMetricFamily(
+            "tandem_connection_refusals",
+            "Connections that were one too many: of the listener, or of a client's address.",
+            labels=["listener", "limit"],
+        )
+        for one in self._connections:
+            number.add_metric([one.listener], one.number)
+            for limit, count in one.num_refused.items():
+                refused.add_metric([one.listener, limit], count)
+        yield number
+        yield refused
 
 
 def _families() -> tuple[Metric, ...]:

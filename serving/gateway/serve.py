@@ -119,15 +119,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(app: object, settings: GatewaySettings, host: str, keys: KeyWatch | None) -> _Server:
-    return _Server(_config(app, settings, OriginPolicy(host, settings.allowed_hosts, has_keys=keys is not None)))
+def _server(
+    gateway: Gateway, settings: GatewaySettings, host: str, keys: KeyWatch | None, *, is_operator: bool = False
+) -> _Server:
+    origin = OriginPolicy(host, settings.allowed_hosts, has_keys=keys is not None)
+    return _Server(_config(gateway, settings, origin, is_operator=is_operator))
 
 
-def _config(app: object, settings: GatewaySettings, origin: OriginPolicy | None = None) -> uvicorn.Config:
+def _config(
+    gateway: Gateway, settings: GatewaySettings, origin: OriginPolicy | None = None, *, is_operator: bool = False
+) -> uvicorn.Config:
+    """Of the clients' listener, or the operator's."""
+    app: Any = AllowedOrigins(gateway, settings.allowed_origins) if settings.allowed_origins else gateway
+    intake = Intake(settings.limits, gateway.memory, gateway.connections[is_operator], origin)
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        gateway.admin if is_operator else app,
         loop="none",
-        http=partial(ClientConnection, intake=Intake(settings.limits, origin)),  # type: ignore[arg-type]
+        http=partial(ClientConnection, intake=intake),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -148,10 +156,9 @@ async def _serve(
     admin: list[socket.socket],
 ) -> None:
     gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
-    app = AllowedOrigins(gateway, settings.allowed_origins) if settings.allowed_origins else gateway
-    servers = [(_server(app, settings, options.host, keys), public)]
+    servers = [(_server(gateway, settings, options.host, keys), public)]
     if admin:
-        servers.append((_server(gateway.admin, settings, options.admin_host, keys), admin))
+        servers.append((_server(gateway, settings, options.admin_host, keys, is_operator=True), admin))
     stop = asyncio.Event()
     hurry = asyncio.Event()
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.errors import BadRequest
+from serving.errors import BadRequest, Overloaded, TooLarge
 from serving.protocol import budget, classify, openai
 from serving.protocol.budget import require_few_values
+from serving.protocol.memory import Memory
 
 LETTERS = st.text(alphabet='a\\",[{\n\u00e9')
 DOCUMENTS = st.recursive(
@@ -59,3 +60,17 @@ def test_as_many_values_as_are_taken_are_parsed() -> None:
     ids = openai.read_embeddings(json.dumps({"model": "m", "input": [[1] * 10] * 2048}).encode(), 2048, 20_480).ids
     assert ids is not None
     assert sum(map(len, ids)) == 20_480
+
+
+def test_memory_is_one_budget_and_comes_back_when_a_request_is_over() -> None:
+    memory = Memory(100)
+    with memory.claim() as first, memory.claim() as second:
+        first.take(60)
+        with pytest.raises(Overloaded) as busy:
+            second.take(50)
+        assert busy.value.retry_after_s
+        second.take(40)
+        with pytest.raises(TooLarge):
+            second.take(61)
+        assert (memory.held, memory.num_refused) == (100, 2)
+    assert memory.held == 0

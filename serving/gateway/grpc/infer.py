@@ -25,11 +25,10 @@ from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import grpc_v2, v2
 from serving.protocol.grpc_v2 import Chunk, Envelope
-from serving.settings import LimitSettings
+from serving.protocol.memory import Claim, Memory
 
 # A request with so much besides raw tensors has typed contents, which take about 30 ns a byte to pack (measured: 5 ms for 150,000 numbers).
 THREAD_ABOVE_BYTES = 32 * 1024
-RETRY_AFTER_S = 1.0  # until others have theirs, as over HTTP; a guess, not measured
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one, as in `upstream.py`
 log = logging.getLogger(__name__)
 
@@ -39,14 +38,13 @@ class GrpcInfer:
         self,
         inference: Inference,
         threads: Threads,
-        limits: LimitSettings,
         streams: Streams,
+        memory: Memory,
     ) -> None:
         self._inference = inference
         self._threads = threads
-        self._limits = limits
         self._streams = streams
-        self._held = 0  # bytes, of all messages that are not answered yet
+        self._memory = memory
 
     def refused(self, error: errors.RequestError) -> None:
         """Counts one whose message nobody has read."""
@@ -72,26 +70,21 @@ class GrpcInfer:
     async def _infer(self, message: bytes, context: Any, *, is_streamed: bool) -> tuple[Exchange, list[Chunk]]:
         """The answer in pieces, and the exchange that is over. Raises RequestError, or CancelledError."""
         exchange = Exchange(self._inference)
-        self._held += len(message)
-        try:
-            with exchange:
-                exchange.authenticate(metadata_in(context.invocation_metadata()))
-                if self._held > self._limits.max_buffered_bytes:
-                    raise errors.Overloaded("too much is held in memory here; try again", retry_after_s=RETRY_AFTER_S)
-                envelope = grpc_v2.opened(message)
-                route = exchange.route = self._route(envelope, exchange)
-                head, blobs, timeout_us = await self._read(envelope, route, is_streamed=is_streamed)
-                left_s = context.time_remaining()
-                longest_s = min(
-                    inf if left_s is None else perf_counter() - exchange.arrived + left_s,
-                    inf if timeout_us is None else timeout_us / 1e6,
-                )
-                inferring = exchange.infer(route, head, _chunks(head, blobs), len(head), longest_s)
-                reply = await _shielded(inferring, exchange, context)
-                body, length = reply.answer.body, reply.answer.header_length
-                return exchange, grpc_v2.answer(body, length, route.name, is_streamed=is_streamed)
-        finally:
-            self._held -= len(message)
+        with self._memory.claim() as claim, exchange:
+            exchange.authenticate(metadata_in(context.invocation_metadata()))
+            claim.take(len(message))
+            envelope = grpc_v2.opened(message)
+            route = exchange.route = self._route(envelope, exchange)
+            head, blobs, timeout_us = await self._read(envelope, route, claim, is_streamed=is_streamed)
+            left_s = context.time_remaining()
+            longest_s = min(
+                inf if left_s is None else perf_counter() - exchange.arrived + left_s,
+                inf if timeout_us is None else timeout_us / 1e6,
+            )
+            inferring = exchange.infer(route, head, _chunks(head, blobs), len(head), longest_s)
+            reply = await _shielded(inferring, exchange, context)
+            body, length = reply.answer.body, reply.answer.header_length
+            return exchange, grpc_v2.answer(body, length, route.name, is_streamed=is_streamed)
 
     def _route(self, envelope: Envelope, exchange: Exchange) -> Route:
         model, version = envelope.model, envelope.version
@@ -102,7 +95,7 @@ class GrpcInfer:
         return self._inference.routes.of(model, version, exchange.headers, exchange.caller)
 
     async def _read(
-        self, envelope: Envelope, route: Route, *, is_streamed: bool
+        self, envelope: Envelope, route: Route, claim: Claim, *, is_streamed: bool
     ) -> tuple[bytes, list[Chunk], int | None]:
         """The JSON part, the tensors behind it, and `timeout` in microseconds. Raises RequestError."""
         if envelope.size > route.max_body_bytes:
@@ -110,6 +103,7 @@ class GrpcInfer:
                 f"the message has {envelope.size} bytes; '{route.name}' takes at most {route.max_body_bytes:.0f}"
             )
         if envelope.described > THREAD_ABOVE_BYTES:
+            claim.take(envelope.described)  # once more, as tensors
             head, blobs = await self._threads.run(lambda: grpc_v2.translated(envelope, is_streamed=is_streamed))
         else:
             head, blobs = grpc_v2.translated(envelope, is_streamed=is_streamed)

@@ -24,6 +24,7 @@ MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and need
 # Who is refused while it still sends gets this long, and may send this much, so that it comes to read why: closed at once, its system
 # would throw the answer away. nginx waits 30 s; the bytes are those of the largest body. Guesses, not measured.
 LINGER_S = 10.0
+REFUSED_S = 1.0  # who has sent nothing yet, and whose connection is one too many
 LINGER_BYTES = 64 * 2**20
 H2C = frozenset({b"h2c"})  # what Java's client offers first; RFC 9110, 7.8: an upgrade may be ignored
 OF_AN_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
@@ -105,9 +106,14 @@ class ClientConnection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(
             self._intake.limits.head_timeout_s, self.timeout_keep_alive_handler
         )
+        self._address = self.client[0] if self.client else ""
+        refusal = self._intake.connections.begin(self._address)
+        if refusal is not None:
+            self._write_error(refusal, REFUSED_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._intake.connections.end(self._address)
         self._unset_keepalive_if_required()
         if self._incoming is not None:
             self._incoming.release()
@@ -298,7 +304,7 @@ class ClientConnection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, b"".join(lines), rest))
 
-    def _write_error(self, error: errors.RequestError) -> None:
+    def _write_error(self, error: errors.RequestError, linger_s: float = LINGER_S) -> None:
         """Writes an error that no app knows of, and ends the connection."""
         if self.transport.is_closing():
             return
@@ -307,15 +313,15 @@ class ClientConnection(HttpToolsProtocol):
         lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
         header_lines = b"".join(b"%b: %b\r\n" % line for line in lines)
         self.transport.write(STATUS_LINE[status] + header_lines + b"\r\n" + body)
-        self.linger()
+        self.linger(linger_s)
 
-    def linger(self) -> None:
+    def linger(self, linger_s: float = LINGER_S) -> None:
         """Ends our side, and the connection once the client has ended its own, or was given long enough to."""
         if self.transport.is_closing() or self._is_lingering:
             return
         self._ignores_input = self._is_lingering = True
         self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(LINGER_S, self.transport.abort)
+        self.timeout_keep_alive_task = self.loop.call_later(linger_s, self.transport.abort)
         self.flow.resume_reading()
         self.transport.write_eof()
 

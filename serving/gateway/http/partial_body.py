@@ -14,23 +14,25 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from serving import errors
+from serving.gateway.http.connections import Connections
 from serving.gateway.http.origin import OriginPolicy
+from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
 
 # Bytes of framing (chunk sizes, extensions, trailers) beside the body: 16 KiB as Node.js allows, and 8 for each byte of the body, since
 # a chunk of one byte has 5.
 MAX_FRAMING_BYTES = 16 * 1024
 MAX_FRAMING_RATIO = 8
-RETRY_AFTER_S = 1.0  # until others have sent theirs; a guess, not measured
 
 
 @dataclass(slots=True)
 class Intake:
-    """What one listener takes in, and from whom. `held`: bytes of the bodies of all its requests that did not come in one read."""
+    """What one listener takes in, and from whom. `memory`: of all listeners."""
 
     limits: LimitSettings
+    memory: Memory
+    connections: Connections
     origin: OriginPolicy | None = None  # None: whoever asks, by whatever name
-    held: int = 0
 
 
 class Connection(Protocol):
@@ -57,7 +59,7 @@ class Incoming:
         self._timer = self._loop.call_at(self._due(), self._check_time)
         self._size = 0  # bytes, with the framing of a body
         self._taken = 0  # bytes of the body that the app has
-        self._held = 0
+        self._claim = intake.memory.claim()
         self.keep_alive = cycle is not None and cycle.keep_alive  # what the client wants, once all is here
         if cycle is not None:
             cycle.receive = self.receive  # type: ignore[method-assign]
@@ -72,16 +74,14 @@ class Incoming:
     @property
     def is_held(self) -> bool:
         """Whether it still counts against the memory of all."""
-        return self._held > 0
+        return self._claim.held > 0
 
     def add(self, size: int) -> None:
         """`size` more bytes have come off the wire."""
         self._last = self._loop.time()
         self._size += size
         if self.cycle is not None:
-            self._held += size
-            self._intake.held += size
-            self._check_body(self._taken + len(self.cycle.body))
+            self._check_body(self._taken + len(self.cycle.body), size)
 
     def complete(self) -> None:
         """Nothing is waited for any more; what is held stays so until the answer."""
@@ -89,8 +89,7 @@ class Incoming:
 
     def release(self) -> None:
         self._timer.cancel()
-        self._intake.held -= self._held
-        self._held = 0
+        self._claim.release()
 
     def stop(self, error: errors.RequestError) -> None:
         """The rest will not be read; the first that is wrong counts."""
@@ -114,7 +113,7 @@ class Incoming:
         self.release()
         self.connection.on_response_complete()
 
-    def _check_body(self, body: int) -> None:
+    def _check_body(self, body: int, more: int) -> None:
         limits = self._intake.limits
         if body > limits.max_body_bytes:
             self.stop(
@@ -122,13 +121,11 @@ class Incoming:
             )
         elif self._size > MAX_FRAMING_BYTES + (1 + MAX_FRAMING_RATIO) * body:
             self.stop(errors.BadRequest("the body has more framing of chunks than bytes"))
-        elif self._intake.held > limits.max_buffered_bytes:
-            self.stop(
-                errors.Overloaded(
-                    "the bodies that arrive at this moment take all the memory there is for them; try again",
-                    retry_after_s=RETRY_AFTER_S,
-                )
-            )
+        elif self.error is None:
+            try:
+                self._claim.take(more)
+            except errors.RequestError as error:
+                self.stop(error)
 
     def _due(self) -> float:
         limits = self._intake.limits

@@ -175,7 +175,7 @@ def test_the_deadline_counts_while_the_body_arrives() -> None:
 
 def held(here: Wire) -> int:
     keywords = here.server.config.http.keywords  # type: ignore[union-attr]
-    size = keywords["intake"].held
+    size = keywords["intake"].memory.held
     assert isinstance(size, int)
     return size
 
