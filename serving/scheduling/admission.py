@@ -152,6 +152,8 @@ class PoolQueue:
         `is_good`: it did the work; otherwise it refused the request (its time says nothing), or, `is_failure`, failed by itself.
         """
         replica, actual_s = _server(ticket), now - ticket.sent
+        if is_good:
+            replica.learn(ticket.service, ticket.rows, actual_s)
         ticket.end(now)
         if now > ticket.deadline:
             self._learn_early(now, ticket, now)

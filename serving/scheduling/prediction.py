@@ -45,13 +45,14 @@ def corrected(old: Correction, predicted_s: float, actual_s: float, by: Correcti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Full:
-    """What a server does when there is enough to do, by its curve: rows of an execution, and rows a second.
+    """What a server does when there is enough to do, by its curve: rows of an execution, rows a second, and what two executions take.
 
     One object for a variant on a pool however it is corrected: what is in flight is counted by it.
     """
 
     batch: int
     rate_rows_per_s: float
+    flight_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +110,4 @@ def _full(curve: Curve, max_batch: int) -> Full:
     enough = NEARLY * curve.rate_rows_per_s(max_batch)
     batch = next((rows for rows in range(1, max_batch) if rows / curve.seconds(rows) >= enough), max_batch)
     seconds = curve.seconds(batch)
-    return Full(batch, batch / seconds)
+    return Full(batch, batch / seconds, 2 * seconds)

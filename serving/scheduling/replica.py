@@ -1,9 +1,10 @@
 """What a gateway knows of one server: what it sent there, when that will be done, and how much more may be sent.
 
-How much: of each variant two executions of every instance, so that the next is full and there when one ends; what waits beyond that waits
-in the gateway. Rules: the bound goes by the bare curve, because by corrected times it would grow with the very queue that it is to prevent;
-it never shrinks, because what is sent late makes the next execution a small one, and everybody later still. And each variant has its own:
-its instances are its own, and the rows of another would fill a bound that they have nothing to do with.
+How much: of each variant two executions of every instance, so that the next is full and there when one ends. Only where others work on the
+server too, and answers take longer than that work can, the bound falls to one execution, so that what waits waits in the gateways. Rules:
+whether others do is known from the server's own count (`compare`) and never guessed from slow answers: a bound that shrinks without them
+makes executions small, and everybody later still. And each variant has its own: its instances are its own, and the rows of another would
+fill a bound that they have nothing to do with.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ from serving.scheduling.executions import Execution, Executions
 from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Full, Service
 
+LATE_TIMES = 1.25  # what full flight takes: above, others' work is before ours; a guess, not measured
+SHRINK, GROW = 0.9, 0.05  # of the bound, for each round of answers that was late or not; a guess, not measured
+LEAST_FILL = 0.5  # one execution on each instance: less would starve a GPU
+OTHERS_RATIO = (
+    0.1  # of what the server did, that it did for others: less may be requests that measure; a guess, not measured
+)
+ENOUGH_TIMES = 4  # what is in flight: so many requests make a comparison, in which that is the error
 FAILED_TIMES = 10.0  # as long as it should have taken: what an answer counts for that is the server's own error; a guess, not measured
 LATENCY_WEIGHT = 0.1  # of the newest answer, for telling slow servers from busy ones; a guess, not measured
 
@@ -30,20 +38,26 @@ class Flight:
 
 
 class Replica:
-    """One server. `free_at`: when all that was sent from here is done."""
+    """One server. `free_at`: when all that was sent from here is done. `fill`: the share of the bounds that is used."""
 
     __slots__ = (
+        "_compared",
+        "_round",
         "epoch",
+        "fill",
         "flights",
         "free_at",
         "health",
         "in_flight",
         "in_flight_s",
+        "is_shared",
         "is_up",
         "late_ratio",
         "name",
+        "num_answered",
         "num_in_flight",
         "num_timed",
+        "pace",
     )
 
     def __init__(self, name: str) -> None:
@@ -56,6 +70,12 @@ class Replica:
         self.in_flight = 0.0  # rows
         self.in_flight_s = 0.0  # their costs
         self.num_in_flight = 0
+        self.fill = 1.0
+        self.pace = 1.0  # what executions really take, as a multiple of their curves
+        self.is_shared = False  # others send requests there, too
+        self.num_answered = 0  # requests
+        self._compared = 0, 0  # requests it had answered for all and for us when that was compared last
+        self._round = 0.0  # of the bounds, answered since `fill` was last looked at
         self.forget_times()
 
     @property
@@ -103,7 +123,7 @@ class Replica:
         if self.health.num_trials_left > 0 and not is_proven:
             return False
         flight = self.flights.get(service.full)
-        return flight is None or flight.rows + rows <= service.bound
+        return flight is None or flight.rows + rows <= self.fill * service.bound
 
     def ended(self, now: float, service: Service, rows: float, cost_s: float, execution: Execution) -> None:
         """Answered or lost: what is left begins now."""
@@ -165,3 +185,26 @@ class Replica:
         self.num_timed += 1
         weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
         self.late_ratio += weight * (times - self.late_ratio)
+
+    def compare(self, num_answered_to_all: int, pace: float) -> None:
+        """What the server has answered to all so far by its own count, and what executions took lately as a multiple of their curves."""
+        to_all, to_us = num_answered_to_all - self._compared[0], self.num_answered - self._compared[1]
+        if 0 <= to_all < ENOUGH_TIMES * max(1, self.num_in_flight):
+            return
+        self._compared = num_answered_to_all, self.num_answered
+        if to_all > 0:  # otherwise it began anew
+            self.is_shared = to_all - to_us - self.num_in_flight > OTHERS_RATIO * to_all
+            self.pace = max(1.0, pace)
+
+    def learn(self, service: Service, rows: float, actual_s: float) -> None:
+        """From an answer, before it has `ended`."""
+        self.num_answered += 1
+        self._round += rows / service.bound
+        if self._round < 1.0:
+            return
+        self._round = 0.0
+        flight_s = max(sum(full.flight_s for full in self.flights), service.curve.seconds(rows))
+        if self.is_shared and actual_s > LATE_TIMES * self.pace * flight_s:
+            self.fill = max(LEAST_FILL, self.fill * SHRINK)
+        else:
+            self.fill = min(1.0, self.fill + GROW)

@@ -230,6 +230,39 @@ def test_a_correction_that_went_wrong_cannot_close_a_pool_that_rests() -> None:
     assert queue.finish(0.0, mistaken, 1, 0.3) is None
 
 
+def share_left(times: float, *, is_shared: bool, pace: float = 1.0) -> float:
+    """After answers that take so many times as long as full flight should: the share of the bound that is left."""
+    queue, now = pool(), 0.0
+    for number in range(1, 401):
+        ticket = queue.admit(None, GPU, 1, inf)
+        assert queue.take(now) is ticket
+        now += times * 2 * GPU.curve.seconds(8)
+        queue.answered(now, ticket)
+        queue.replicas[0].compare(number * (2 if is_shared else 1), pace)
+    return queue.replicas[0].fill
+
+
+def test_a_server_on_which_others_work_too_gets_one_execution_for_each_instance_and_no_less() -> None:
+    assert share_left(2.0, is_shared=True) == 0.5
+
+
+def test_a_server_that_keeps_its_time_or_is_only_slow_gets_two() -> None:
+    assert share_left(1.0, is_shared=True) == 1.0
+    assert share_left(9.0, is_shared=False) == 1.0
+    assert share_left(2.0, is_shared=True, pace=2.0) == 1.0
+
+
+def test_a_server_that_began_anew_says_nothing_of_others() -> None:
+    replica = pool().replicas[0]
+    replica.compare(1000, 1.0)
+    assert replica.is_shared
+    replica.num_answered = 50
+    replica.compare(60, 1.0)
+    replica.num_answered = 100
+    replica.compare(110, 1.0)
+    assert not replica.is_shared
+
+
 # -- servers that fail ------------------------------------------------------------------------------------------------
 
 

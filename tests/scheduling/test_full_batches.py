@@ -28,6 +28,7 @@ LASTING_S = 6.0
 LEARNT_S = (
     1.5  # from then on answers late count: at first nothing is known of the others and of what executions really take
 )
+POLL_S = 0.5  # how often a gateway asks a server what it has done
 MESSAGE_S = 0.001  # one way, half of it to one and a half times
 ADMIT_S, REFUSE_S, ANSWER_S = 0.0004, 0.0001, 0.0001  # of an event loop
 
@@ -63,13 +64,16 @@ class Story:
         default_factory=lambda: dict.fromkeys(("asked", "good", "late", "refused", "expired"), 0)
     )
     rows: list[int] = field(default_factory=list)
+    took_s: float = 0.0  # all executions
+    expected_s: float = 0.0  # by the curve
+    waits_s: list[float] = field(default_factory=list)  # in Triton
 
     def __post_init__(self) -> None:
         self.chance, self.number = random.Random(1), count()
         self.curve = Curve(((1, self.execution_s * (1 - self.row_cost_ratio)), (BATCH, self.execution_s)))
         services = [Service(self.curve, 1, BATCH) for _ in range(self.num_variants)]
         self.gateways = [Gateway(services) for _ in range(self.num_gateways)]
-        self.queued: list[deque[Ticket]] = [deque() for _ in services]
+        self.queued: list[deque[tuple[float, Ticket]]] = [deque() for _ in services]
         self.running: list[Execution] = []
         self.advanced_at, self.version = 0.0, 0
         slower = self.stretch * (self.num_variants if self.competes else 1)
@@ -81,6 +85,8 @@ class Story:
         while (at := at + self.chance.expovariate(self.times * self.capacity_rps)) < LASTING_S:
             gateway = self.gateways[self.chance.randrange(self.num_gateways)]
             self.later(at, self.loop, gateway, REFUSE_S, self.arrive, (self.chance.randrange(self.num_variants),))
+        for poll in range(int(LASTING_S / POLL_S)):
+            self.later(poll * POLL_S, self.compare)
         while self.events:
             now, _, what, arguments = heapq.heappop(self.events)
             what(now, *arguments)
@@ -98,6 +104,13 @@ class Story:
         else:
             gateway.busy_until = now + cost_s
             what(now, gateway, *arguments)
+
+    def compare(self, _: float) -> None:
+        """Gateways ask the server what it has done."""
+        pace = self.took_s / self.expected_s if self.expected_s else 1.0
+        self.took_s = self.expected_s = 0.0
+        for gateway in self.gateways:
+            gateway.queue.replicas[0].compare(sum(self.rows), pace)
 
     def arrive(self, now: float, gateway: Gateway, variant: int) -> None:
         self.num["asked"] += 1
@@ -126,7 +139,7 @@ class Story:
         return MESSAGE_S * self.chance.uniform(0.5, 1.5)
 
     def received(self, now: float, ticket: Ticket) -> None:
-        self.queued[ticket.request[1]].append(ticket)
+        self.queued[ticket.request[1]].append((now, ticket))
         self.begin(now)
 
     def begin(self, now: float) -> None:
@@ -135,8 +148,11 @@ class Story:
             if queued and not any(execution.variant == variant for execution in self.running):
                 batch = [queued.popleft() for _ in range(min(BATCH, len(queued)))]
                 self.rows.append(len(batch))
+                self.waits_s += [now - came for came, _ in batch if now > LEARNT_S]
                 seconds = self.curve.seconds(len(batch)) * self.stretch * self.chance.uniform(0.9, 1.1)
-                self.running.append(Execution(seconds, variant, batch))
+                self.took_s += seconds
+                self.expected_s += self.curve.seconds(len(batch))
+                self.running.append(Execution(seconds, variant, [ticket for _, ticket in batch]))
         self.plan(now)
 
     def advance(self, now: float) -> None:
@@ -211,6 +227,14 @@ def test_what_rows_cost_and_how_many_gateways_there_are_changes_little(num_gatew
         story = Story(0.011, times, 5.0, 1.1, num_gateways, row_cost_ratio=0.5).run()
         assert story.goodput_ratio >= 0.9
         assert story.late_ratio <= 0.005
+
+
+@pytest.mark.parametrize("num_gateways", [2, 3])
+def test_what_waits_waits_in_the_gateways_and_not_in_triton(num_gateways: int) -> None:
+    story = Story(0.011, 2.0, 10.0, 1.3, num_gateways).run()
+    in_executions = sum(story.waits_s) / len(story.waits_s) / (story.execution_s * story.stretch)
+    assert in_executions <= {2: 1.5, 3: 2.0}[num_gateways]
+    assert story.mean_rows >= 0.95 * BATCH
 
 
 @pytest.mark.parametrize("competes", [False, True], ids=["alone on their cores", "on one device"])

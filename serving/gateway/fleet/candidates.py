@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain, repeat
 from time import perf_counter, time
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from serving.decisions.prices import EQUAL_PER_HOUR
 from serving.gateway.fleet import curves
@@ -21,6 +22,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.cold_pools import LEAST_S
 from serving.gateway.fleet.curves import Facts
 from serving.gateway.fleet.server import Server
+from serving.gateway.fleet.work import Work
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
@@ -66,6 +68,7 @@ class Candidates:
             name: None for name, pool in settings.pools.items() if comes_and_goes(name, pool)
         }
         self.servers: dict[Replica, Server] = {}
+        self._work: WeakKeyDictionary[Server, Work] = WeakKeyDictionary()  # as it was last compared
         self._known: dict[tuple[str, str], _Known] = {}  # by pool and Triton's model name
         self._measuring: set[asyncio.Task[None]] = set()
         self.num_measuring = 0  # for the first time
@@ -134,10 +137,26 @@ class Candidates:
         """How much of the traffic may go to the pools that come and go; to be asked a few times a second."""
         for pool in self.bridges:
             self._look(pool, now)
+        for pool, servers in self._catalogue.pools.items():
+            for server in servers:
+                self._compare(pool, server)
         self._doubt(now)
         for pool, (before, _) in self._since.items():
             if (state := self.state(pool)) != before:
                 self._since[pool] = (state, time())
+
+    def _compare(self, pool: str, server: Server) -> None:
+        """Whether others send to a server, and how fast it is, by what it told of its work since the last time."""
+        work, before = server.work, self._work.get(server)
+        if work is None or work is before:
+            return
+        self._work[server] = work
+
+        def seconds(name: str, rows: int) -> float | None:
+            known = self._known.get((pool, name))
+            return known.candidate.service.curve.seconds(rows) if known else None
+
+        server.replica.compare(work.num_requests, 1.0 if before is None else work.pace(before, seconds))
 
     def _look(self, pool: str, now: float) -> None:
         old, num_answering = self.bridges[pool], self.num_answering(pool)

@@ -83,7 +83,9 @@ class Facts:
         if self.curve is not None or self._shows_batching(used):
             return Service(used, self.num_instances, self.max_rows)
         seconds = used.seconds(self.max_rows)
-        return Service(used, self.num_instances, self.max_rows, known=Full(self.max_rows, self.max_rows / seconds))
+        return Service(
+            used, self.num_instances, self.max_rows, known=Full(self.max_rows, self.max_rows / seconds, 2 * seconds)
+        )
 
     def _shows_batching(self, curve: Curve) -> bool:
         """Up to the largest batch, or to one that was left out because it would take long."""

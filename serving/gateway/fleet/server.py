@@ -17,6 +17,7 @@ from serving.gateway.fleet.curves import Facts, read_facts
 from serving.gateway.fleet.liveness import Liveness
 from serving.gateway.fleet.upstream import Answer, Target
 from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant
+from serving.gateway.fleet.work import Work, read_work
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import LoadFailure, Variant
 
@@ -40,7 +41,7 @@ class ServerSnapshot:
     listed: frozenset[str] = frozenset()  # that its repository has, in whatever state
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Server:
     """Times are by perf_counter, names Triton's."""
 
@@ -62,6 +63,7 @@ class Server:
     polls: int = 0
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
+    work: Work | None = None  # as it told when it was last polled while requests were under way
     liveness: Liveness = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +91,8 @@ class Server:
         index = orjson.loads((await self.fetch(b"POST", "/v2/repository/index")).body)
         if not self.alive:
             self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
+        if self.replica.num_in_flight:
+            self.work = read_work(orjson.loads((await self.fetch(b"GET", "/v2/models/stats")).body))
         now = perf_counter()
         self.suspended = {name: until for name, until in self.suspended.items() if until > now}
         snapshot = await self._look(index, device)
