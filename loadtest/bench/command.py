@@ -1,6 +1,6 @@
 """What every bench does around its measuring: options, the machine and the command first, verdicts last, `--json FILE` and the exit code.
 
-Exit code 1 only for a value beyond twice its aim, 3 where something could not be measured, 130 interrupted. A bench hands back `Findings`;
+Exit code 1 only for a value beyond twice its aim, 3 where something could not be measured, 130 interrupted. A bench hands back a `BenchReport`;
 how it measures is its own module's. Rule: where a result could not be written is known before anything is measured.
 """
 
@@ -22,7 +22,7 @@ from serving.measure.machine import head, this_machine
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class BenchReport:
     """`conditions`: lines below the machine; `parts`: tables and sentences before the verdicts; `facts`: for --json, beside them.
 
     `is_incomplete`: something could not be measured, which one of the parts says.
@@ -55,7 +55,7 @@ def result_file(text: str) -> Path:
 
 
 def run_bench(
-    module: str, arguments: Sequence[str], json_file: Path | None, measure: Callable[[], Findings], *, is_quick: bool
+    module: str, arguments: Sequence[str], json_file: Path | None, measure: Callable[[], BenchReport], *, is_quick: bool
 ) -> int:
     """The exit code. `module`: as `python -m` takes it."""
     machine, began = this_machine(), Moment.now()

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtest.bench import wrk
-from loadtest.bench.command import Findings, bench_parser, run_bench
+from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.compute import Compute, compare, resnet50
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict, ends_text, spread_text, table
 from loadtest.errors import CannotMeasure
@@ -90,14 +90,14 @@ class Result:
         made.append(Verdict(f"served ÷ in process, {self.compute.net.model}", compute.median, aim, ends_text(compute)))
         return made
 
-    def findings(self) -> Findings:
+    def report(self) -> BenchReport:
         conditions = (
             f"{self.served}, one real digit per request, {self.plan.num_rounds} alternating rounds of {self.plan.busy_s} s; "
             "generator wrk on the same cores; median (min..max)"
         )
         direct = [f"gateway ÷ direct throughput, {b}: {spread_text(self.rate_ratio('gateway', b), 2)}" for b in BODIES]
         parts = [_target_table(self.measured), "\n".join([*direct, self.compute.describe()])]
-        return Findings([conditions], parts, self.verdicts, self._facts())
+        return BenchReport([conditions], parts, self.verdicts, self._facts())
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -119,7 +119,7 @@ class Result:
 def main(arguments: Sequence[str]) -> int:
     options = bench_parser(MODULE, __doc__, "one short round of each").parse_args(arguments)
     plan = QUICK if options.quick else Plan()
-    return run_bench(MODULE, arguments, options.json, lambda: run(plan).findings(), is_quick=options.quick)
+    return run_bench(MODULE, arguments, options.json, lambda: run(plan).report(), is_quick=options.quick)
 
 
 def run(plan: Plan) -> Result:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.arrivals import schedule
-from loadtest.bench.command import Findings, bench_parser, run_bench
+from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.verdicts import Reach, Verdict, table
 from loadtest.errors import CannotMeasure
 from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{', real-time priority for both processes' if options.undisturbed else ''}"
     )
 
-    def search() -> Findings:
+    def search() -> BenchReport:
         runs = list[Run]()
         with tempfile.TemporaryDirectory(prefix="tandem-generator-") as folder:
             for run in measure(Path(folder), duration_s, is_undisturbed=options.undisturbed):
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(" | ".join(run.cells()), file=sys.stderr)
         found = table([("requests/s", "lag p99 ms", "p50 ms", "CPU", "outcome"), *(run.cells() for run in runs)])
         facts = {"objective_s": OBJECTIVE_S, "runs": [asdict(run) for run in runs]}
-        return Findings([conditions], [found], [verdict(runs, len(os.sched_getaffinity(0)))], facts)
+        return BenchReport([conditions], [found], [verdict(runs, len(os.sched_getaffinity(0)))], facts)
 
     return run_bench(MODULE, arguments, options.json, search, is_quick=options.quick)
 

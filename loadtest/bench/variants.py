@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from loadtest.bench.command import Findings, bench_parser, run_bench
+from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.compute import NUM_OUTSTANDING
 from loadtest.bench.verdicts import Reach, Verdict, spread_text, table
 from loadtest.errors import CannotMeasure
@@ -75,7 +75,7 @@ class Result:
             made.append(Verdict("best variant and engine ÷ that FP32", best, Reach(BEST_WITH_AMX, "times")))
         return tuple(made)
 
-    def findings(self) -> Findings:
+    def report(self) -> BenchReport:
         conditions = (
             f"{self.plan.net} (random weights: speed only), batch {self.plan.batch_size}, through gateway and Triton, "
             f"{self.plan.num_rounds} alternating rounds of {self.plan.round_s} s; median (min..max)"
@@ -92,7 +92,7 @@ class Result:
             "images_per_s": {f"{v} on {engine}": list(rates) for (v, engine), rates in self.images_per_s.items()},
             "not_made": dict(self.not_made),
         }
-        return Findings([conditions], [table(rows), *left_out], self.verdicts, facts)
+        return BenchReport([conditions], [table(rows), *left_out], self.verdicts, facts)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--export-s", type=float, default=0.3, help="of timing per batch size, to choose the engine")
     options = parser.parse_args(arguments)
     plan = Plan(options.net, options.batch_size, options.rounds, options.round_s, options.export_s)
-    return run_bench(MODULE, arguments, options.json, lambda: run(plan).findings(), is_quick=False)
+    return run_bench(MODULE, arguments, options.json, lambda: run(plan).report(), is_quick=False)
 
 
 def run(plan: Plan) -> Result:

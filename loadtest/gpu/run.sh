@@ -123,7 +123,7 @@ engine_python() { # engine: its environment's, if that is made
 if ! $dry && [ -n "${TANDEM_WHEELS:-}" ]; then "${tandem[@]}" environment openvino >/dev/null 2>"$work/openvino.log" || missing "OpenVINO: $(tail -n 1 "$work/openvino.log")"; fi
 cpu=$(engine_python cpu) openvino=$(engine_python openvino) cuda=""
 if $has_card; then cuda=${CUDA_PYTHON:-$(engine_python gpu)}; cuda=${cuda:-$python}; fi
-timing=(); if $dry; then timing=(--seconds 0.1 --rounds 2 --batch-size 1); fi
+timing=(); if $dry; then timing=(--seconds 0.1 --rounds 3 --batch-size 1); fi
 engines=("--python=cpu=${cpu:-$python}" ${openvino:+"--python=openvino=$openvino"} ${cuda:+"--python=cuda=$cuda"})
 say "timing ${nets[*]} in process"
 if "$python" -m serving.export.speed_nets.compare "$work/nets" "${engines[@]}" "${timing[@]}" --output "$output/nets.json" 2>"$work/table.log"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.bench.command import Findings, bench_parser, run_bench
+from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.generator import rates
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.crossover import crossovers
@@ -77,12 +77,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
     options = parser.parse_args(arguments)
 
-    def measure() -> Findings:
+    def measure() -> BenchReport:
         verdicts, asides = list[Verdict](), Asides()
         for verdict in prove(options.only or list(PARTS), asides):
             verdicts.append(verdict)
             print(" | ".join(verdict.cells()), file=sys.stderr)
-        return Findings(
+        return BenchReport(
             [*CONDITIONS, asides.line()],
             [f"not measured: {failure}" for failure in asides.not_measured],
             verdicts,

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from loadtest.bench.command import Findings, bench_parser, run_bench
+from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image, peer
 from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
 from loadtest.errors import CannotMeasure
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     reach_loopback_directly()
 
-    def measure() -> Findings:
+    def measure() -> BenchReport:
         parts = run(options.only, QUICK if options.quick else Plan(), options.models)
-        return Findings(
+        return BenchReport(
             ["generators on the same cores; median (min..max)"],
             [part.describe() for part in parts],
             [verdict for part in parts for verdict in part.verdicts],

@@ -46,7 +46,7 @@ def test_aims_hold_where_the_processor_has_the_instructions_that_they_are_about(
 
 
 def test_the_report_shows_variants_that_lost_and_says_that_the_weights_are_random() -> None:
-    found = result("avx512_vnni", int8=8.0).findings()
+    found = result("avx512_vnni", int8=8.0).report()
     assert "speed only" in found.conditions[0]
     assert "0.80 (0.80..0.80)" in found.parts[0]
     assert [verdict.outcome for verdict in found.verdicts] == [Outcome.FAILED]
