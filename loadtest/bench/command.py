@@ -1,7 +1,7 @@
 """What every bench does around its measuring: options, the machine and the command first, verdicts last, `--json FILE` and the exit code.
 
-Exit code 1 only for a value beyond twice its aim, 3 where something could not be measured, 130 interrupted. A bench returns a `BenchReport`; how
-it measures is its own module's. Rule: where a result could not be written is known before anything is measured.
+Exit code 1 for a value beyond twice its aim, 3 where something could not be measured, 130 interrupted. A bench returns a `BenchReport`;
+how it measures is its own module's. Rule: where a result could not be written is known before anything is measured.
 """
 
 from __future__ import annotations
