@@ -122,23 +122,23 @@ def welcome(
     not_loaded: Iterable[str] = (),
 ) -> list[str]:
     """`grpc`: where it is spoken, or why it is not. `page`: the address of the page. `not_loaded`: a line for each."""
-    said = [
+    lines = [
         f"ready in {took_s:.1f} s: {url}" if is_ready else f"not ready: {url}",
         *(f"  {line}" for line in not_loaded),
     ]
-    said += (
+    lines += (
         []
         if is_ready
         else ["  the others are served; export what is missing again, or be ready without it: --allow-missing"]
     )
-    said += [f"  {grpc}"] if grpc else []
-    said += [f"  page: {page}"] if page else []
-    said += [f"  {name} pool: {what}" for name, what in pools]
-    said += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
-    said.append(f"  {curl_command(url, variants, wants_key=wants_key)}")
+    lines += [f"  {grpc}"] if grpc else []
+    lines += [f"  page: {page}"] if page else []
+    lines += [f"  {name} pool: {what}" for name, what in pools]
+    lines += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
+    lines.append(f"  {curl_command(url, variants, wants_key=wants_key)}")
     if right := expected_answer(variants):
-        said += [f"  ({right})"]
-    return [*said, "", f"logs: {logs}", "Ctrl-C stops it"]
+        lines += [f"  ({right})"]
+    return [*lines, "", f"logs: {logs}", "Ctrl-C stops it"]
 
 
 # -- what changes later -------------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ class NotLoaded:
 def not_loaded(status: Mapping[str, Any]) -> list[NotLoaded]:
     """Each once, however many pools it failed in."""
     found = {
-        failure["name"]: NotLoaded(failure["name"], model, failure["reason"], told["public"] is None)
-        for model, told in status["models"].items()
-        for failure in told["not_loaded"]
+        failure["name"]: NotLoaded(failure["name"], model, failure["reason"], of_model["public"] is None)
+        for model, of_model in status["models"].items()
+        for failure in of_model["not_loaded"]
     }
     return list(found.values())
 
@@ -180,15 +180,15 @@ class PoolChanges:
         """From a gateway's status. Nothing is said at the first look."""
         pools: Mapping[str, Any] = status["pools"]
         states = {name: str(pool["state"]) for name, pool in pools.items()}
-        said = [f"{name}: {state}" for name, state in states.items() if self._states.get(name, state) != state]
+        changes = [f"{name}: {state}" for name, state in states.items() if self._states.get(name, state) != state]
         self._states = states
-        said += self._of_models(status)
+        changes += self._of_models(status)
         if self._pair is None:
-            return said
+            return changes
         demands = {name: _demand(pool) for name, pool in pools.items()}
         old = self._wanted
         self._wanted = target_for(old, now, self._pair, demands)
-        return said if old is None else said + sentences(old, self._wanted, self._pair, demands)
+        return changes if old is None else changes + sentences(old, self._wanted, self._pair, demands)
 
     def _of_models(self, status: Mapping[str, Any]) -> list[str]:
         """Variants that came in another version or with other files, and those that could not be loaded."""

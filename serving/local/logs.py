@@ -152,10 +152,13 @@ class Output:
     def __init__(self, write: Say, *, at_end: Callable[[], None] = lambda: None) -> None:
         self._write, self._at_end = write, at_end
         self._reading, self.end = os.pipe()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):  # the latter where this is not Linux
             fcntl.fcntl(self.end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         # For ourselves, who must not wait at a full pipe as children may.
-        self._own_end = os.open(f"/proc/self/fd/{self.end}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._own_end = os.open(f"/proc/self/fd/{self.end}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self._own_end = os.dup(self.end)
         self._last: deque[str] = deque(maxlen=NUM_LAST)
         self._settled = threading.Event()
         self._closed = False

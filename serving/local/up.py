@@ -86,7 +86,7 @@ class Grpc:
     """Where gRPC is spoken, or why it is not."""
 
     port: int | None
-    said: str  # in the welcome
+    line: str  # in the welcome
 
     @staticmethod
     def of(options: UpOptions) -> Grpc:
@@ -109,10 +109,10 @@ def run(options: UpOptions) -> int:
     raise_file_limit()
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
-        told = UpConfig(options.config)
-        values = told.values(options.pools, options.emulate)
+        config = UpConfig(options.config)
+        values = config.values(options.pools, options.emulate)
         pools = read_pools(values, has_gpu=gpu_name() is not None, emulate=options.emulate)
-        settings = told.settings(pools)
+        settings = config.settings(pools)
         if options.keys is not None:
             read(options.keys)  # what is wrong with it is told before anything is started
         require_free(options.host, options.port, "--port")
@@ -128,7 +128,7 @@ def run(options: UpOptions) -> int:
                     emulate=pool.curves,
                     overrides=overrides_of(settings, pool.name),
                 )
-        session = Session(options, grpc, told, pools, repository, console, progress, began_s)
+        session = Session(options, grpc, config, pools, repository, console, progress, began_s)
         return asyncio.run(session.run())
 
 
@@ -139,7 +139,7 @@ class Session:
         self,
         options: UpOptions,
         grpc: Grpc,
-        told: UpConfig,
+        config: UpConfig,
         pools: list[Pool],
         repository: Path,
         console: Console,
@@ -148,7 +148,7 @@ class Session:
     ) -> None:
         self._options = options
         self._grpc = grpc
-        self._told = told
+        self._config = config
         self._pools = pools
         self._repository = repository
         self._console = console
@@ -220,7 +220,7 @@ class Session:
 
     def _start(self) -> None:
         started: dict[str, str] = {}
-        settings = self._told.settings(self._pools)
+        settings = self._config.settings(self._pools)
         for pool in self._pools:
             if pool.is_local:
                 http, grpc, metrics = free_ports(3)
@@ -239,7 +239,7 @@ class Session:
                     )
                 )
         self._started = list(started.values())
-        self._settings = for_gateway(self._told.settings(self._pools, started))
+        self._settings = for_gateway(self._config.settings(self._pools, started))
         if self._options.allow_missing:
             self._settings = self._settings.model_copy(update={"allow_missing": True})
         if self._options.triton_words:
@@ -277,7 +277,7 @@ class Session:
                 loaded_s = loaded_s or time.monotonic()
             if loaded_s is not None and await self._all_served():
                 self._is_ready = await http_status(f"{self._url}/health/ready") == 200
-                self._not_loaded = await asyncio.to_thread(self._seen_failures)
+                self._not_loaded = await asyncio.to_thread(self._failures_seen_by_gateway)
                 if self._not_loaded is not None and (self._is_ready or any(f.is_missed for f in self._not_loaded)):
                     return
             now_s = time.monotonic()
@@ -326,19 +326,19 @@ class Session:
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
         return all([await http_status(url, key=self._key) == 200 for url in urls])
 
-    def _seen_failures(self) -> list[NotLoaded] | None:
+    def _failures_seen_by_gateway(self) -> list[NotLoaded] | None:
         """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
         try:
-            told = read_status(self._admin_url, key=self._key)
+            status = read_status(self._admin_url, key=self._key)
             for url in self._started:
-                seen = [s for pool in told["pools"].values() for s in pool["servers"] if s["url"] == url]
-                if not seen or read_failures(read_index(url)).keys() != seen[0]["not_loaded"].keys():
+                servers = [s for pool in status["pools"].values() for s in pool["servers"] if s["url"] == url]
+                if not servers or read_failures(read_index(url)).keys() != servers[0]["not_loaded"].keys():
                     return None
         except (OSError, ValueError):
             return None
-        self._served = {v["name"] for model in told["models"].values() for v in model["variants"]}
-        is_any_served = any(model["public"] for model in told["models"].values())
-        return not_loaded(told) if is_any_served else None
+        self._served = {v["name"] for model in status["models"].values() for v in model["variants"]}
+        is_any_served = any(model["public"] for model in status["models"].values())
+        return not_loaded(status) if is_any_served else None
 
     def _welcome(self) -> list[str]:
         described = [(pool.name, self._describe(pool)) for pool in self._pools]
@@ -349,7 +349,7 @@ class Session:
             self._variants(),
             self._folder,
             took_s,
-            grpc=self._grpc.said,
+            grpc=self._grpc.line,
             page=f"{self._admin_url}/",
             wants_key=self._key is not None,
             is_ready=self._is_ready,
