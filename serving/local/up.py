@@ -54,7 +54,10 @@ TRITON_EXIT_TIMEOUT_S = 5  # the gateway has left by then, so that nothing is in
 STOP_S = (
     15.0  # that, or the gateway's limits.drain_s of 10 s, the kill after it, and a busy machine (guess, not measured)
 )
-SEEN_S = 10.0  # the gateway asks a Triton twice a second, and sees one that serves at once (guess, not measured)
+REMOTE_SEEN_S = 10.0  # the gateway asks a Triton twice a second, and sees one that serves at once (guess, not measured)
+SEEN_S = (
+    60.0  # of one that was started just now, by a gateway that starts beside it on a busy machine (guess, not measured)
+)
 LOAD_S = 1800.0  # the largest models take minutes to be proven and loaded; what takes longer stands still (guess, not measured)
 
 
@@ -278,10 +281,11 @@ class Session:
             if loaded_s is not None and await self._all_served():
                 self._is_ready = await http_status(f"{self._url}/health/ready") == 200
                 self._not_loaded = await asyncio.to_thread(self._failures_seen_by_gateway)
-                if self._not_loaded is not None and (self._is_ready or any(f.is_missed for f in self._not_loaded)):
+                misses = not self._settings.allow_missing and any(f.is_missed for f in self._not_loaded or ())
+                if self._not_loaded is not None and (self._is_ready or misses):
                     return
             now_s = time.monotonic()
-            if loaded_s is not None and now_s - loaded_s > SEEN_S:
+            if loaded_s is not None and now_s - loaded_s > (SEEN_S if self._started else REMOTE_SEEN_S):
                 raise await asyncio.to_thread(self._nothing_routable)
             if now_s - self._began_s > LOAD_S:
                 raise self._not_loading()
