@@ -62,7 +62,7 @@ models: .venv-export/.export ## Build and gate the trained models into model_rep
 	.venv-export/bin/python -m scripts.models $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
-	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(call IN,tests/export tests/gateway tests/loadtest tests/preprocessing) $(ARGS)
+	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(call IN,tests/export tests/gateway/classify tests/gateway/openai tests/loadtest/bench tests/preprocessing) $(ARGS)
 
 # KServe's SDK and tritonclient describe the same messages, so that one process can import only one of the two.
 test-clients: .venv/.dev .venv-clients/.installed .venv-clients-older/.installed ## Run tritonclient, KServe's SDK, openai and curl, unchanged, against the gateway
