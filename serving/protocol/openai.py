@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving import errors
 from serving.documents.nearest import nearest
-from serving.protocol.budget import require_few_values
+from serving.protocol.budget import HEAD_BYTES, TOKEN_BYTES, require_few_values
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
@@ -67,6 +67,12 @@ class EmbeddingsRequest:
 
 def read_embeddings(body: bytes, max_texts: int, max_tokens: int) -> EmbeddingsRequest:
     """The body of `POST /v1/embeddings`. Raises BadRequest with the field in `param`."""
+    most_bytes = HEAD_BYTES.most + TOKEN_BYTES.most * max_tokens
+    if len(body) > most_bytes:
+        raise errors.TooLarge(
+            f"the body has {len(body)} bytes; at most {most_bytes} are taken, {TOKEN_BYTES.most} for each of {max_tokens} tokens and 1 MiB",
+            param="input",
+        )
     most = max_tokens + VALUES_PER_TEXT * max_texts + OTHER_VALUES
     require_few_values(body, most, f"send {max_texts} texts and {max_tokens} tokens at most")
     try:

@@ -7,7 +7,6 @@ longer than a small body's parsing is done on the event loop.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,10 +74,12 @@ class Classify(Surface):
     async def _read(self, exchange: HttpExchange, classifier: Classifier, name: str, claim: Claim) -> classify.Request:
         limits, headers = self._limits, exchange.headers
         chunks = await read_body(headers, exchange.receive, limits.max_body_bytes, self._threads, claim)
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         query = exchange.scope.get("query_string", b"")
-        read = partial(classify.read, body, headers.get(b"content-type"), query, limits.max_images)
-        request = read() if len(body) <= READ_HERE_BYTES else await self._threads.run(read)
+
+        def read() -> classify.Request:
+            return classify.read(b"".join(chunks), headers.get(b"content-type"), query, limits.max_images)
+
+        request = read() if sum(map(len, chunks)) <= READ_HERE_BYTES else await self._threads.run(read)
         if request.top_k is not None and request.top_k > classifier.num_classes:
             raise errors.BadRequest(f"top_k is {request.top_k}, and '{name}' has {classifier.num_classes} classes")
         return request

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,9 +81,10 @@ class Embeddings(Surface):
     # -- before the model ---------------------------------------------------------------------------------------------
 
     async def _request(self, chunks: Chunks) -> EmbeddingsRequest:
-        body = b"".join(chunks)
-        read = partial(read_embeddings, body, self._limits.max_texts, self._limits.max_tokens)
-        return read() if len(body) <= SMALL_BODY_BYTES else await self._threads.run(read)
+        def read() -> EmbeddingsRequest:
+            return read_embeddings(b"".join(chunks), self._limits.max_texts, self._limits.max_tokens)
+
+        return read() if sum(map(len, chunks)) <= SMALL_BODY_BYTES else await self._threads.run(read)
 
     def _route(self, request: EmbeddingsRequest, exchange: HttpExchange) -> Route:
         name = request.model
