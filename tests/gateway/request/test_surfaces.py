@@ -289,6 +289,7 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
             assert (told.status, told.headers.get("tandem-error", "")) == (expected, row.kind)
             assert (told.headers.keys() & RECEIPT == RECEIPT) is row.has_receipt
             assert ("retry-after" in told.headers) is (row.name in ("too much to do", "server died"))
+            await until(lambda: here.outcomes() - before, "it is counted")
             assert here.outcomes() - before == Counter([row.outcome])
             assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
             await until(lambda: here.is_idle, "all is released")
