@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from serving.decisions.simulate.bursts import Bursts
+from serving.decisions.simulate.arrivals import Bursts
 
 Kind = Literal["constant", "poisson", "bursts", "trace"]
 

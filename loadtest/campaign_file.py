@@ -16,7 +16,7 @@ from loadtest.errors import CampaignFileError
 from loadtest.file_fields import Name, OneOrMore, Text, between
 from loadtest.records import Load, Payload
 from loadtest.sending.payload_file import DEFAULT_PAYLOAD, PayloadForm, payload
-from serving.decisions.files.traces import read_trace
+from serving.decisions.traces import read_trace
 from serving.documents.nearest import nearest
 from serving.documents.reader import Document, parse_document, read_document
 from serving.errors import UserError

@@ -184,8 +184,8 @@ def test_no_two_folders_beside_each_other_import_each_other() -> None:
 
 PORTS = {"serving.ports", "serving.ports.free_ports"}
 MESSAGES = {"serving.errors", "serving.errors.UserError", "serving.installation", "serving.installation.how_to_add"}
-TRACES = {"serving.decisions.files.traces", "serving.decisions.files.traces.read_trace"}
-BURSTS = {"serving.decisions.simulate.bursts", "serving.decisions.simulate.bursts.Bursts"}
+TRACES = {"serving.decisions.traces", "serving.decisions.traces.read_trace"}
+BURSTS = {"serving.decisions.simulate.arrivals", "serving.decisions.simulate.arrivals.Bursts"}
 DOCUMENTS = "serving.documents"  # the reader of files, pages and figures are everybody's
 
 

@@ -24,9 +24,7 @@ from loadtest.processes import TANDEM, run_command
 from loadtest.profile.selection import linked
 from loadtest.stack import stack
 from serving.decisions.engines import POOL, EnginePython
-from serving.decisions.files.prices import read_prices
-from serving.decisions.plan.matching import Match, match
-from serving.decisions.prices import PriceList
+from serving.decisions.prices import Match, PriceList, match, read_prices
 from serving.decisions.profile import Profile, ServerProfile, Settings
 from serving.export.scratch import scratch
 from serving.measure.machine import Machine

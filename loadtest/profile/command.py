@@ -17,8 +17,7 @@ from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions, emulation, shapes, times_s, whole_numbers
 from loadtest.profile.wording import table
 from loadtest.progress import Progress
-from serving.decisions.files.profile import write_profile
-from serving.decisions.profile import Profile
+from serving.decisions.profile import Profile, write_profile
 from serving.errors import UserError
 
 __all__ = ["CampaignError", "ProfileOptions", "emulation", "run", "shapes", "times_s", "whole_numbers"]

@@ -18,8 +18,8 @@ from loadtest.errors import PayloadError
 from loadtest.profile.options import ProfileOptions
 from loadtest.sending.bodies import Arrays, Signature, signature
 from loadtest.sending.inputs import Inputs, fitted, named, without_padding
+from serving.decisions.curves import read_curves
 from serving.decisions.engines import BASELINE, POOL
-from serving.decisions.files.curves import read_curves
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.repository.layout import GATE_DATA_FILE, Repository, Variant, default_repository

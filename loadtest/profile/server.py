@@ -13,7 +13,7 @@ from loadtest.profile.options import ProfileOptions
 from loadtest.profile.selection import EMULATED, accuracy
 from loadtest.sending.bodies import Body
 from loadtest.target import Gateway
-from serving.decisions.files.curves import read_curves
+from serving.decisions.curves import read_curves
 from serving.decisions.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Settings, Timing
 from serving.repository.layout import Variant
 

@@ -14,8 +14,7 @@ from loadtest.verdict.report import (
     SourceReport,
     VerdictReport,
 )
-from serving.decisions.cost import cheapest_alone, cost_point
-from serving.decisions.fleet import usable_rps
+from serving.decisions.fleet import cheapest_alone, cost_point, usable_rps
 from serving.decisions.plan.result import CostPoint, Objective, Plan, PricedServer
 from serving.decisions.prices import PriceList, per_million
 from serving.decisions.profile import ServerProfile

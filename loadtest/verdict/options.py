@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.report.fail_if import Condition, parse
-from serving.decisions.plan.options import LoadOptions
+from serving.decisions.plan.command import LoadOptions
 from serving.decisions.plan.result import Objective
 from serving.decisions.prices import PriceList
 

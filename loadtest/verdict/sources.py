@@ -15,10 +15,9 @@ from loadtest.profile.selection import variants_of
 from loadtest.progress import Progress
 from loadtest.verdict.options import VerdictOptions
 from loadtest.verdict.report import Source
-from serving.decisions.files.profile import SHIPPED, read_profile, write_profile
-from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Objective
-from serving.decisions.profile import Profile
+from serving.decisions.prices import pool_of
+from serving.decisions.profile import SHIPPED, Profile, read_profile, write_profile
 from serving.errors import UserError
 from serving.measure.machine import Machine, this_machine
 

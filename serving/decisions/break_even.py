@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from serving.decisions.cost import cheapest_alone
 from serving.decisions.fleet import (
     ENDS,
     EPSILON,
@@ -19,6 +18,7 @@ from serving.decisions.fleet import (
     Supply,
     at_end,
     cheapest,
+    cheapest_alone,
     usable_rps,
 )
 from serving.decisions.plan.result import Objective, PricedServer

@@ -1,23 +1,22 @@
-"""How many servers of each pool would pay now, going by what gateways publish, and what is said of it?
+"""Sums the demand of all gateways for each pool, also when some are silent or gone.
 
-Takes demands summed over gateways and what the settings say can be had; `wake.next_target` decides. `tandem up` shows it, and whoever
-starts and stops servers asks the same function. Rule: values in, values out; the time is an argument.
+Each publishes the demand of its own traffic alone; demands add up. When a gateway dies its clients go to the others, whose demand rises as
+its own would have faded (`scheduling/bridge.Demand`). So until that is done its last word only fills up to what all of them said when all
+were last heard: neither a hole nor a hump. Rule: values in, values out; what is missing never counts as nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import exp, inf
 
-from serving.decisions.break_even import break_even_load
-from serving.decisions.fleet import EPSILON, Load, Supply, cheapest, with_gpus
-from serving.decisions.prices import EQUAL_PER_HOUR
-from serving.decisions.wake import WAKE_RULES, Target, WakeRules, next_target
-from serving.settings import PoolSettings, comes_and_goes
+from serving.scheduling.bridge import WINDOW_S
 
-GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
-COLD_START_S = 40.0  # an image that is there, and a model; a guess, not measured
+FRESH_S = 5.0  # a gateway is asked every second: one answer in five may be late; a guess, not measured
+# Named by DNS, and silent: a node that died leaves the endpoints after 50 s (default of node-monitor-grace-period), DNS is cached for 30 s.
+SILENT_S = 80.0
+GONE_S = 3 * WINDOW_S  # after so long 5 % of a demand have not shown up elsewhere yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,110 +32,126 @@ class Demand:
     unseen_replicas: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The pool that is always there and the one that comes and goes, and what can be had of each."""
-
-    steady: str
-    coming: str
-    supply: Supply
-    coming_supply: Supply
-
-
-def pair_of(pools: Mapping[str, PoolSettings]) -> Pair | None:
-    """The first of each kind. None where one kind is missing: then there is nothing to weigh."""
-    steady = next((name for name, pool in pools.items() if not comes_and_goes(name, pool)), None)
-    coming = next((name for name, pool in pools.items() if comes_and_goes(name, pool)), None)
-    if steady is None or coming is None:
-        return None
-    return Pair(steady, coming, supply_of(steady, pools[steady]), supply_of(coming, pools[coming]))
-
-
-def supply_of(name: str, pool: PoolSettings) -> Supply:
-    is_coming = comes_and_goes(name, pool)
-    least = pool.min_replicas
-    if least is None:
-        least = 0 if is_coming else min(1, pool.max_replicas or 1)
-    most = pool.max_replicas
-    if most is None:
-        most = max(least, len(pool.urls))
-    cold_start_s = pool.cold_start_s
-    if cold_start_s is None:
-        cold_start_s = GPU_COLD_START_S if is_coming else COLD_START_S
-    price = pool.price_per_hour or EQUAL_PER_HOUR
-    return Supply(price, min(least, most), most, cold_start_s, pool.min_billing_s or 0.0)
-
-
-def target_for(
-    old: Target | None, now: float, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
-) -> Target:
-    """To be asked every second or so; `old` None at the first time, when what is there is taken for wanted."""
-    steady, coming = demands[pair.steady], demands[pair.coming]
-    if old is None:
-        return Target(steady.num_ready, coming.num_ready, now)
-    return next_target(old, now, load_of(pair, demands), pair.supply, pair.coming_supply, coming.num_ready, rules)
-
-
-def load_of(pair: Pair, demands: Mapping[str, Demand]) -> Load:
-    steady, coming = demands[pair.steady], demands[pair.coming]
-    return Load(steady.replicas, coming.replicas, coming.only_replicas, steady.only_replicas, coming.unseen_replicas)
-
-
-Reason = Literal["short", "pays", "might_pay", "does_not_pay", "idle"]
+Demands = Mapping[str, Demand]  # by pool
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Another number of servers is wanted of a pool. `reason`: what `next_target` went by, in a word."""
+class Gateway:
+    """`said` None: it has never answered. `read_at`: when it said that, or else when it was first named."""
 
-    pool: str
-    before: int
-    after: int
-    reason: Reason
-    sentence: str
+    said: Demands | None
+    read_at: float
+    left_at: float | None = None  # when DNS named it no more
 
+    def is_heard(self, now: float) -> bool:
+        """At this very look."""
+        return self.said is not None and self.left_at is None and self.read_at >= now
 
-def changes(
-    old: Target, new: Target, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
-) -> list[Change]:
-    """One for each pool of which another number is wanted."""
-    found = []
-    if new.gpu != old.gpu:
-        all_of_it = load_of(pair, demands)
-        pays_from = break_even_load(all_of_it, pair.supply, pair.coming_supply, rules.max_load_ratio)
-        even = "" if pays_from is None else f", break-even {pays_from:.2g}"
-        reason = _reason(old, new, all_of_it, pair, rules)
-        demand = _demand(demands[pair.coming])
-        sentence = f"{pair.coming}: {_servers(new.gpu)} would pay ({demand}{even})"
-        if reason == "might_pay":
-            sentence = f"{pair.coming}: {_servers(new.gpu)} might pay, which shows when it is there ({demand} at most)"
-        found.append(Change(pair.coming, old.gpu, new.gpu, reason, sentence))
-    if new.cpu != old.cpu:
-        sentence = f"{pair.steady}: {_servers(new.cpu)} would do ({_demand(demands[pair.steady])})"
-        found.append(Change(pair.steady, old.cpu, new.cpu, "short" if new.cpu > old.cpu else "idle", sentence))
-    return found
+    def is_fresh(self, now: float) -> bool:
+        return self.said is not None and self.left_at is None and now - self.read_at <= FRESH_S
 
+    def is_missed(self, now: float) -> bool:
+        """Not heard, and still to be reckoned with."""
+        if self.left_at is not None:
+            return now - self.left_at < GONE_S
+        return not self.is_fresh(now) and now - self.read_at < SILENT_S
 
-def _reason(old: Target, new: Target, all_of_it: Load, pair: Pair, rules: WakeRules) -> Reason:
-    """Of another number of GPUs."""
-    if new.gpu < old.gpu:
-        return "does_not_pay"
-    if with_gpus(old.gpu, all_of_it, pair.supply, pair.coming_supply, rules.max_load_ratio).short > EPSILON:
-        return "short"
-    is_known = cheapest(all_of_it, pair.supply, pair.coming_supply, rules.max_load_ratio).num_gpu >= new.gpu
-    return "pays" if is_known else "might_pay"
+    def counts(self, now: float) -> bool:
+        """Not given up."""
+        return self.is_fresh(now) or self.is_missed(now)
+
+    def remains(self, now: float) -> float:
+        """Share of its last demand that has not had time to show up at the others."""
+        if self.left_at is None:
+            return 1.0
+        return exp(-max(0.0, now - self.read_at) / WINDOW_S)
 
 
-def sentences(
-    old: Target, new: Target, pair: Pair, demands: Mapping[str, Demand], rules: WakeRules = WAKE_RULES
-) -> list[str]:
-    """A line for each pool of which another number is wanted."""
-    return [it.sentence for it in changes(old, new, pair, demands, rules)]
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """All that are known, by address. `whole`: their sum when each was last heard at once; `heard_since`: since when some always are."""
+
+    known: Mapping[str, Gateway] = field(default_factory=dict)
+    whole: Demands = field(default_factory=dict)
+    heard_since: float | None = None
+    are_named: bool = False  # the names could be looked up this time
 
 
-def _servers(number: int) -> str:
-    return "no server" if number == 0 else f"{number} server" if number == 1 else f"{number} servers"
+@dataclass(frozen=True, slots=True)
+class Total:
+    """`demands` None: nobody answers. `missed`: addresses of gateways because of which nothing may be let go."""
+
+    demands: Demands | None
+    missed: tuple[str, ...]
+    may_lower: bool
 
 
-def _demand(demand: Demand) -> str:
-    return f"demand {demand.replicas:.2g} servers"
+def update(
+    old: Gateways, now: float, addresses: Collection[str], heard: Mapping[str, Demands], are_named: bool = True
+) -> Gateways:
+    """To be asked at every look. `addresses`: what names mean now, or last meant if not `are_named`; `heard`: who answered."""
+    known: dict[str, Gateway] = {}
+    for address in addresses:
+        before = old.known.get(address)
+        if address in heard:
+            known[address] = Gateway(heard[address], now)
+        elif before is None:
+            known[address] = Gateway(None, now)
+        else:
+            known[address] = replace(before, left_at=None)
+    for address, before in old.known.items():
+        if address not in known and before.said is not None:
+            left = before if before.left_at is not None else replace(before, left_at=now)
+            if left.is_missed(now):
+                known[address] = left
+    counting = [it for it in known.values() if it.counts(now)]
+    is_whole = bool(counting) and all(it.is_heard(now) for it in counting)
+    whole = _sum(counting, now) if is_whole else old.whole
+    since = None
+    if any(it.is_fresh(now) for it in known.values()):
+        since = now if old.heard_since is None else old.heard_since
+    return Gateways(known, whole, since, are_named)
+
+
+def total_of(of: Gateways, now: float) -> Total:
+    missed = tuple(sorted(address for address, it in of.known.items() if it.is_missed(now)))
+    fresh = [it for it in of.known.values() if it.is_fresh(now)]
+    if not fresh:
+        return Total(None, missed, may_lower=False)
+    heard = _sum([it for it in fresh if it.is_heard(now)], now)
+    rest = [it for it in of.known.values() if it.counts(now) and not it.is_heard(now)]
+    silent, servers = _sum(rest, now), _sum(fresh, now)
+    demands = {}
+    for pool, seen in servers.items():
+        demand, more, most = heard.get(pool, NO_DEMAND), silent.get(pool, NO_DEMAND), of.whole.get(pool, ANY_DEMAND)
+        demands[pool] = Demand(
+            _filled(demand.replicas, more.replicas, most.replicas),
+            _filled(demand.only_replicas, more.only_replicas, most.only_replicas),
+            seen.num_ready,
+            _filled(demand.unseen_replicas, more.unseen_replicas, most.unseen_replicas),
+        )
+    return Total(demands, missed, may_lower=of.are_named and not missed)
+
+
+NO_DEMAND = Demand(0.0, 0.0, 0)
+ANY_DEMAND = Demand(inf, inf, 0, inf)
+
+
+def _filled(heard: float, missing: float, whole: float) -> float:
+    return max(heard, min(heard + missing, whole))
+
+
+def _sum(gateways: Iterable[Gateway], now: float) -> dict[str, Demand]:
+    """Servers are the same for all gateways: one that has just started sees fewer of them, so the most counts."""
+    total: dict[str, Demand] = {}
+    for it in gateways:
+        share = it.remains(now)
+        for pool, said in (it.said or {}).items():
+            so_far = total.get(pool, NO_DEMAND)
+            total[pool] = Demand(
+                so_far.replicas + share * said.replicas,
+                so_far.only_replicas + share * said.only_replicas,
+                max(so_far.num_ready, said.num_ready),
+                so_far.unseen_replicas + share * said.unseen_replicas,
+            )
+    return total

@@ -6,9 +6,12 @@ it but what can be read off: the most a server carries in time. Rule: what was n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
+from serving.documents.reader import read_document
 from serving.measure.machine import Machine
 
 # To whoever reads one from a file: an unknown word is an error, and so is a number that is none.
@@ -189,3 +192,23 @@ class Profile:
             raise ValueError(f"others_ratio: other work took {self.others_ratio} of the cores")
         if self.version != 1 or isinstance(self.version, bool):
             raise ValueError(f"version {self.version!r} is not known here; this reads version 1")
+
+
+SHIPPED = (
+    Path(__file__).parents[1] / "shipped" / "profiles"
+)  # others' published figures, by which a what-if can be told
+
+
+def read_profile(path: Path) -> Profile:
+    """Raises UserError with the file, the place in it and what is wrong there."""
+    document = read_document(path, "the profile")
+    document.version(1, "a profile", "`tandem profile` writes one")
+    return document.values(Profile)
+
+
+def write_profile(path: Path, profile: Profile) -> None:
+    """Replaces the file in one step."""
+    text = json.dumps(asdict(profile), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    fresh = path.with_name(path.name + ".part")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

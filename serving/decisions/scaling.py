@@ -11,11 +11,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from serving.decisions.demand import Change, Demand, Pair, changes, load_of, supply_of, target_for
+from serving.decisions.demand import NO_DEMAND, Demand, Demands, Gateways, Total, total_of, update
 from serving.decisions.fleet import Supply
 from serving.decisions.prices import EQUAL_PER_HOUR
-from serving.decisions.total_demand import NO_DEMAND, Demands, Gateways, Total, total_of, update
-from serving.decisions.wake import WAKE_RULES, Target, WakeRules, advised
+from serving.decisions.wake import (
+    WAKE_RULES,
+    Change,
+    Pair,
+    Target,
+    WakeRules,
+    advised,
+    changes,
+    load_of,
+    supply_of,
+    target_for,
+)
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings, comes_and_goes
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from serving.decisions.break_even import break_even_rps
-from serving.decisions.cost import cheapest_alone, cost_point
-from serving.decisions.fleet import EPSILON, choice
+from serving.decisions.fleet import EPSILON, cheapest_alone, choice, cost_point
 from serving.decisions.plan.result import Objective, PricedServer
 
 # `…_price`: `at` is the ratio to today's. `…_rate`: requests per second of the cheapest server of the kind, at an end of what was measured.

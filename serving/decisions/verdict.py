@@ -13,8 +13,8 @@ from typing import Literal
 
 from serving.decisions.break_even import break_evens
 from serving.decisions.fleet import CheapestFleets, PricedFleet, choices, is_stricter
-from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Objective, Plan, PricedServer
+from serving.decisions.prices import pool_of
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
 from serving.decisions.sensitivity import Flip, flips
 

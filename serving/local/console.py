@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.status import Status
 
 from serving import http_client
-from serving.decisions.demand import Demand, pair_of, sentences, target_for
-from serving.decisions.wake import Target
+from serving.decisions.demand import Demand
+from serving.decisions.wake import Target, pair_of, sentences, target_for
 from serving.repository import Variant
 from serving.settings import GatewaySettings
 

@@ -1,6 +1,6 @@
 """What does an emulated pool serve? A test tool that is in no wheel and in no image, for proofs without a GPU.
 
-Its variants compute on the processor and answer when the file of curves says (`serving/decisions/files/curves.py`); what holds the
+Its variants compute on the processor and answer when the file of curves says (`serving/decisions/curves.py`); what holds the
 answers back is `backends/emulated/model.py`. Digests and gates count as on any pool. Keep: every configuration names the backend
 `emulated`, so that no Triton but one that was started for it can load it, and says `tandem_emulated`, so that no gateway takes it for a
 device.
@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from serving.decisions.curves import Curves
 from serving.decisions.engines import BASELINE, EnginePython
-from serving.decisions.files.curves import Curves
 from serving.errors import UserError
 from serving.local.devices import processor_name
 from serving.local.environments import Say

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython
-from serving.decisions.fastest_engine import here
+from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython, here
 from serving.local.devices import gpu_name
 from serving.local.environments import Say
 from serving.local.folders import cache_dir

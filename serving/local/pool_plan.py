@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.cores import usable_cores
-from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython
-from serving.decisions.fastest_engine import best_engine, clear_ratio, gains
+from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython, best_engine, clear_ratio, gains
 from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name, of_pool

@@ -133,7 +133,7 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
     require_emulated(pool, f"--pool {pool}")
     if importlib.util.find_spec("serving.local.emulated") is None:  # left out of the wheel, see pyproject.toml
         raise UserError("--emulate is for proofs from a checkout of Tandem: it is in no package and in no image")
-    from serving.decisions.files.curves import read_curves
+    from serving.decisions.curves import read_curves
     from serving.local import emulated
 
     if overrides.instances is not None or overrides.threads is not None:

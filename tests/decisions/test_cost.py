@@ -8,8 +8,7 @@ import random
 import pytest
 
 from serving.decisions.break_even import break_even_rps
-from serving.decisions.cost import cost_point, curve
-from serving.decisions.fleet import replicas
+from serving.decisions.fleet import cost_point, curve, replicas
 from serving.decisions.prices import per_million
 from tests.decisions.plan.figures import objective, priced
 

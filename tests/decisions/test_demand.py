@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from serving.decisions.demand import (
+from serving.decisions.demand import Demand
+from serving.decisions.wake import (
     COLD_START_S,
     GPU_COLD_START_S,
-    Demand,
     Pair,
+    Supply,
+    Target,
+    WakeRules,
     pair_of,
     sentences,
     supply_of,
     target_for,
 )
-from serving.decisions.wake import Supply, Target, WakeRules
 from serving.settings import PoolSettings
 
 RULES = WakeRules(max_load_ratio=1.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)

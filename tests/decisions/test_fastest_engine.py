@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.decisions.fastest_engine import best_at, best_engine, clear_ratio, gains, here
+from serving.decisions.engines import best_at, best_engine, clear_ratio, gains, here
 from serving.repository import Speed
 
 KEY = "x86_64-avx512_vnni"

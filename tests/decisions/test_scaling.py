@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving.decisions.demand import Demand
+from serving.decisions.demand import FRESH_S, GONE_S, Demand
 from serving.decisions.scaling import PoolGroup, Scaling, ScalingInput, pool_groups, step
-from serving.decisions.total_demand import FRESH_S, GONE_S
 from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings

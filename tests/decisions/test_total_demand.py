@@ -6,8 +6,7 @@ from math import exp
 
 import pytest
 
-from serving.decisions.demand import Demand
-from serving.decisions.total_demand import FRESH_S, GONE_S, SILENT_S, Gateways, Total, total_of, update
+from serving.decisions.demand import FRESH_S, GONE_S, SILENT_S, Demand, Gateways, Total, total_of, update
 from serving.scheduling.bridge import WINDOW_S
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.state import ColdStartTotals, Result
+from serving.decisions.demand import Gateway, Gateways
 from serving.decisions.scaling import Scaling
-from serving.decisions.total_demand import Gateway, Gateways
 from serving.keys import changes
 from tests.gateway.conftest import gateway_before
 from tests.local import models

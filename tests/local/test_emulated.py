@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from serving.decisions.curves import read_curves
 from serving.decisions.engines import EnginePython
-from serving.decisions.files.curves import read_curves
 from serving.errors import UserError
 from serving.local import emulated
 from serving.local.emulated import plan_emulated

@@ -24,9 +24,9 @@ from loadtest.profile.selection import inputs_for
 from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.stack import stack
-from serving.decisions.files.prices import read_prices
 from serving.decisions.plan.result import Objective, PricedServer
 from serving.decisions.plan.search import make_plan
+from serving.decisions.prices import read_prices
 from serving.decisions.profile import LoadPoint
 from serving.repository import Repository
 

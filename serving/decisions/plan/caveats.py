@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
-from serving.decisions.plan.matching import Match, match, may_be_served, pool_of
 from serving.decisions.plan.result import Objective, PricedServer
-from serving.decisions.prices import Offer, PriceList
+from serving.decisions.prices import Match, Offer, PriceList, match, may_be_served, pool_of
 from serving.decisions.profile import Profile, ServerProfile
 
 MAX_AGE_DAYS = 180  # of prices: lists change a few times a year; a guess

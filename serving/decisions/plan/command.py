@@ -5,22 +5,135 @@ Exit code 0 there is a plan, 1 there is none (it says what binds), 2 a wrong opt
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from serving.decisions.files.profile import read_profile
-from serving.decisions.plan.options import LoadOptions
 from serving.decisions.plan.outputs import Origin, as_json, write
-from serving.decisions.plan.result import Plan
+from serving.decisions.plan.result import Objective, Plan
 from serving.decisions.plan.search import make_plan
 from serving.decisions.plan.wording import paragraph, table
-from serving.decisions.prices import PriceList
-from serving.decisions.profile import Profile
+from serving.decisions.prices import PriceList, read_price_lists
+from serving.decisions.profile import Profile, read_profile
 from serving.documents.nearest import nearest
 from serving.errors import UserError
+
+SHIPPED_WORD = "shipped"  # among --prices: the list that comes with Tandem
+
+_TIME = re.compile(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?")
+_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
+MAX_S = 3600.0  # what takes longer is no request
+DAY_HOURS = 24.0
+MAX_RATE_RPS = 1e7  # more than any one model gets; beyond, numbers of servers mean nothing
+ROUNDING_HOURS = 0.01  # 24 thirds of an hour with two digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """`rate_rps` or `rates`; `instances` are POOL=NAME."""
+
+    p99: str
+    rate_rps: float | None = None
+    rates: Path | None = None
+    prices: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    max_price_per_hour: float | None = None
+    min_replicas: int = 1
+    max_replicas: int | None = None
+    headroom_ratio: float = 0.7
+    batch_size: int = 1
+
+    def objective(self, minimise: str = "price") -> Objective:
+        """Raises UserError for a time, a rate or limits that cannot be."""
+        if (self.rate_rps is None) == (self.rates is None):
+            raise UserError("say one of --rate (requests per second) and --rates FILE (lines of hours a day,rate)")
+        if self.max_replicas is not None and self.max_replicas < self.min_replicas:
+            raise UserError(f"--max-replicas {self.max_replicas} is less than --min-replicas {self.min_replicas}")
+        return Objective(
+            latency_p99_s=seconds(self.p99, "--p99"),
+            rates=read_rates(self.rates) if self.rates is not None else ((DAY_HOURS, self.rate_rps or 0.0),),
+            max_price_per_hour=self.max_price_per_hour,
+            minimise=minimise,
+            min_replicas=self.min_replicas,
+            max_replicas=self.max_replicas,
+            headroom_ratio=self.headroom_ratio,
+            batch_size=self.batch_size,
+        )
+
+    def priced(self) -> tuple[PriceList, Mapping[str, str]]:
+        """The price list, and the offer that stands for a pool's machines, by pool. Raises UserError."""
+        prices = read_price_lists([None if name == SHIPPED_WORD else Path(name) for name in self.prices])
+        return prices, _instances(self.instances, prices)
+
+
+def seconds(text: str, option: str) -> float:
+    """`20ms`, `0.02s` and `0.02` are the same."""
+    match = _TIME.fullmatch(text.strip())
+    value = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 0 < value <= MAX_S:
+        raise UserError(f"{option} {text}: not a time above 0 and up to an hour; write 20ms, 0.02s or 0.02")
+    return value
+
+
+def read_rates(path: Path) -> tuple[tuple[float, float], ...]:
+    """Lines of `hours,rate`: how many hours a day, and requests per second in them. A first line of words and lines with # do not count."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the rates {path}: {getattr(error, 'strerror', None) or error}") from None
+    pairs = []
+    for number, cells in enumerate(csv.reader(text.splitlines()), 1):
+        if not cells or cells[0].lstrip().startswith("#") or (number == 1 and _is_heading(cells)):
+            continue
+        pairs.append(_pair(cells, f"{path}, line {number}"))
+    if not pairs or not any(rate for _, rate in pairs):
+        raise UserError(f"{path}: no rate above 0; write lines of hours a day and requests per second, such as 8,200")
+    total = sum(hours for hours, _ in pairs)
+    if abs(total - DAY_HOURS) > ROUNDING_HOURS:
+        way_out = (
+            f"add the rest at no load: {DAY_HOURS - total:g},0" if total < DAY_HOURS else "take away what is too much"
+        )
+        raise UserError(f"{path}: the hours add up to {total:g}, a day has 24; {way_out}")
+    return tuple(pairs)
+
+
+def _is_heading(cells: list[str]) -> bool:
+    return [cell.strip().lower() for cell in cells[:2]] in (["hours", "rate"], ["hours", "rate_rps"])
+
+
+def _pair(cells: list[str], where: str) -> tuple[float, float]:
+    try:
+        hours, rate = (float(cell) for cell in cells)
+    except ValueError:
+        raise UserError(f"{where}: '{','.join(cells)}' is not hours,rate such as 8,200") from None
+    if not (0 < hours <= DAY_HOURS and 0.0 <= rate <= MAX_RATE_RPS):
+        raise UserError(
+            f"{where}: hours are above 0 and at most 24, a rate is 0 or more and at most {MAX_RATE_RPS:,.0f}, not '{','.join(cells)}'"
+        )
+    return hours, rate
+
+
+def _instances(values: tuple[str, ...], prices: PriceList) -> Mapping[str, str]:
+    """POOL=NAME: which offer of the list stands for a pool's machines. Raises UserError for one that cannot."""
+    chosen: dict[str, str] = {}
+    for value in values:
+        pool, _, name = value.partition("=")
+        if pool not in ("cpu", "gpu") or not name:
+            raise UserError(f"--instance {value}: not of the form cpu=NAME or gpu=NAME")
+        offer = prices.offer(name)
+        if offer is None:
+            of_pool = [offer.name for offer in prices.offers if offer.device == pool]
+            raise UserError(f"--instance {value}: no such machine in {prices.name}{nearest(name, of_pool)}")
+        if offer.device != pool:
+            raise UserError(f"--instance {value}: {name} is a {offer.device} machine")
+        if pool in chosen:
+            raise UserError(f"--instance {value}: the pool {pool} has {chosen[pool]} already")
+        chosen[pool] = name
+    return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from serving.decisions.fleet import usable_rps
-from serving.decisions.plan.matching import pool_of
 from serving.decisions.plan.result import Binding, Objective, PricedServer
-from serving.decisions.prices import exact, is_less
+from serving.decisions.prices import exact, is_less, pool_of
 from serving.decisions.profile import Profile, ServerProfile
 
 

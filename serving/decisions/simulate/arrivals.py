@@ -9,11 +9,40 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil, exp, pi, sin
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, exp, isfinite, pi, sin
+from typing import NamedTuple, Protocol
 
-from serving.decisions.simulate.bursts import Bursts
+from serving.scheduling.choice import turn_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """Raises ValueError where bursts would be none, or never end."""
+
+    times: float  # within a burst the rate is so many times what it is outside
+    every_s: float  # from the start of one to the start of the next, on average
+    lasting_s: float  # on average; how long they last and are apart is exponential
+
+    def __post_init__(self) -> None:
+        if not (self.times >= 1 and 0 < self.lasting_s < self.every_s and isfinite(self.times * self.every_s)):
+            raise ValueError("a burst has at least the usual rate, and ends before the next one begins, on average")
+
+    def calm_rps(self, mean_rps: float) -> float:
+        """Outside, where both together have this mean."""
+        share = self.lasting_s / self.every_s
+        return mean_rps / (1 - share + share * self.times)
+
+    def switches(self, generator: Generator) -> Iterator[float]:
+        """When a burst begins, when it ends, when the next begins, and so on for ever."""
+        at = 0.0
+        while True:
+            at += generator.expovariate(1 / (self.every_s - self.lasting_s))
+            yield at
+            at += generator.expovariate(1 / self.lasting_s)
+            yield at
+
 
 Arrival = tuple[float, float]  # when, and rows
 DAY_S = 86_400.0
@@ -153,3 +182,59 @@ def poisson(mean: float, generator: Generator) -> int:
         product *= generator.random()
         count += 1
     return count
+
+
+SETTLE_TIMES = (
+    3.0  # objectives, after a change: whoever came before it is answered or gone after one; a guess, not measured
+)
+CHANGED = 0.05  # of the rate, beyond what chance does, is a change; a guess, not measured
+BY_CHANCE = 5.0  # standard deviations of a Poisson count
+
+
+class Piece(NamedTuple):
+    """A part of a second, in which each request stands for `weight`."""
+
+    begin: float
+    end: float
+    weight: int
+
+
+class Sampling:
+    """`per_second`: requests of a second that are looked at, once nothing changes; None: all, always."""
+
+    def __init__(self, per_second: int | None, objective_s: float) -> None:
+        self._per_second = per_second
+        self._settle_s = SETTLE_TIMES * objective_s
+        self._in_full_until = 0.0
+        self._rate = 0.0
+
+    @property
+    def is_partial(self) -> bool:
+        return self._per_second is not None
+
+    def changed(self, now: float) -> None:
+        """Within a second, the pieces of that one are chosen already: the next is looked at instead."""
+        self._in_full_until = ceil(now) + self._settle_s
+
+    def is_new(self, number: int) -> bool:
+        """Whether so many in a second are another rate than before."""
+        if abs(number - self._rate) <= CHANGED * self._rate + BY_CHANCE * self._rate**0.5:
+            return False
+        self._rate = number
+        return True
+
+    def pieces(self, begin: float, end: float, number: int) -> list[Piece]:
+        """Of a second, or what is left of the last one, in which so many come."""
+        if self._per_second is None:
+            return [Piece(begin, end, 1)]
+        full_end = min(max(self._in_full_until, begin), end)
+        rest_s = end - full_end
+        weight = ceil(number * rest_s / (end - begin) / self._per_second)
+        if weight <= 1:
+            return [Piece(begin, end, 1)]
+        part_s = rest_s / weight
+        at = full_end + turn_of(int(begin)) * (
+            rest_s - part_s
+        )  # not always the same part: a trace may know whole seconds only
+        part = Piece(at, at + part_s, weight)
+        return [Piece(begin, full_end, 1), part] if full_end > begin else [part]

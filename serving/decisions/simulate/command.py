@@ -16,16 +16,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from serving.decisions.files.traces import read_trace
 from serving.decisions.simulate import arrivals as make
-from serving.decisions.simulate.arrivals import Arrivals
-from serving.decisions.simulate.bursts import Bursts
-from serving.decisions.simulate.hindsight import simulate
-from serving.decisions.simulate.outcome import Outcome
-from serving.decisions.simulate.run import Draws
-from serving.decisions.simulate.scenario import read_scenario
-from serving.decisions.simulate.setting import POLICIES, Policy, Setting
-from serving.decisions.simulate.table import as_json, table
+from serving.decisions.simulate.arrivals import Arrivals, Bursts
+from serving.decisions.simulate.outcome import Outcome, as_json, table
+from serving.decisions.simulate.run import Draws, simulate
+from serving.decisions.simulate.scenario import POLICIES, Policy, Setting, read_scenario
+from serving.decisions.traces import read_trace
 from serving.errors import UserError
 
 MANY = 2_000_000  # requests; one by one they would take a minute a policy

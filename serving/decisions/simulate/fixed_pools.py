@@ -13,7 +13,7 @@ from serving.decisions.simulate.arrivals import Arrival
 from serving.decisions.simulate.outcome import Tally
 from serving.decisions.simulate.pool import SimulatedPool
 from serving.decisions.simulate.requests import RequestFlow, Stretch
-from serving.decisions.simulate.setting import ColdStart, PoolSetting
+from serving.decisions.simulate.scenario import ColdStart, PoolSetting
 from serving.scheduling.prediction import Service
 
 

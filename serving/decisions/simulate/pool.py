@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from serving.decisions.simulate.setting import PoolSetting
+from serving.decisions.simulate.scenario import PoolSetting
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
 from serving.scheduling.line import Ticket

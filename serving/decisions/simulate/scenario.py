@@ -6,17 +6,118 @@ is an assumption; nothing of it is taken for measured, so every result is a what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from typing import Literal
 
-from serving.decisions.files.curves import ALL, Points, read_curves
-from serving.decisions.simulate.setting import ColdStart, PoolSetting, Setting
+from serving.decisions.curves import ALL, Points, read_curves
+from serving.decisions.fleet import Supply
 from serving.decisions.wake import WAKE_RULES, WakeRules
 from serving.documents.reader import read_document
 from serving.errors import UserError
+from serving.scheduling.bridge import RULES, Rules
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
+
+MAX_NOISE_RATIO = 10.0  # half of all executions would take less than a tenth of their mean; a guess, not measured
+Scaler = Literal["none", "wake", "always", "demand", "oracle"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """Seconds from asking for a server to its first answer: between `least_s` and `most_s`, most often `usual_s` (triangular)."""
+
+    least_s: float
+    usual_s: float
+    most_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least_s <= self.usual_s <= self.most_s:
+            raise ValueError(
+                f"a cold start goes from least to usual to most, not {self.least_s}, {self.usual_s}, {self.most_s}"
+            )
+
+    @property
+    def mean_s(self) -> float:
+        return (self.least_s + self.usual_s + self.most_s) / 3
+
+    def at(self, share: float) -> float:
+        """The duration that this share of all cold starts does not exceed."""
+        width = self.most_s - self.least_s
+        if width == 0:
+            return self.usual_s
+        rise = (self.usual_s - self.least_s) / width
+        if share < rise:
+            return self.least_s + sqrt(share * width * (self.usual_s - self.least_s))
+        return self.most_s - sqrt((1 - share) * width * (self.most_s - self.usual_s))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSetting:
+    """One pool. `first_replicas` None: as many as the first minute needs, as far as the policy allows."""
+
+    name: str
+    service: Service  # of one server
+    price_per_hour: float
+    min_replicas: int
+    max_replicas: int
+    cold_start: ColdStart
+    first_replicas: int | None = None
+    noise_ratio: float = 0.0  # coefficient of variation of the time that an execution takes, around its curve
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_ratio <= MAX_NOISE_RATIO:
+            raise ValueError(f"noise is a ratio of 0 or more, at most {MAX_NOISE_RATIO:g}, not {self.noise_ratio:g}")
+
+    @property
+    def supply(self) -> Supply:
+        return Supply(self.price_per_hour, self.min_replicas, self.max_replicas, self.cold_start.mean_s)
+
+    def at_most(self, max_replicas: int) -> PoolSetting:
+        return replace(self, min_replicas=min(self.min_replicas, max_replicas), max_replicas=max_replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`scaler`: who says how many GPU servers there are. `holds`: a request waits for a cold pool instead of being refused."""
+
+    name: str
+    has_cpu: bool
+    scaler: Scaler
+    holds: bool = False
+    says: str = ""
+
+
+POLICIES = (
+    Policy("tandem", True, "wake", says="the CPU bridges, the GPU is woken when it pays"),
+    Policy("cpu-only", True, "none", says="as many CPU servers as it takes"),
+    Policy("gpu-always", False, "always", says="GPU servers for the peak, always warm"),
+    Policy("no-bridge", False, "wake", says="the GPU alone, woken when needed; refused while it is cold"),
+    Policy("hold", False, "demand", holds=True, says="the GPU alone, to zero when idle; requests wait for it"),
+    Policy("oracle", True, "oracle", says="both, with the future known"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    cpu: PoolSetting
+    gpu: PoolSetting
+    objective_s: float  # from arrival to answer
+    rows: float = 1.0  # of each request, where arrivals do not say
+    wake: WakeRules = WAKE_RULES
+    bridge: Rules = RULES
+    cooldown_s: float = 300.0  # of `hold`, without a request before the GPU goes: KEDA's default cooldownPeriod
+
+    def __post_init__(self) -> None:
+        if not self.objective_s > 0 or not self.rows > 0:
+            raise ValueError("an objective is more than 0 seconds, and a request at least a part of a row")
+        if not self.cooldown_s >= 0:
+            raise ValueError(f"cooldown_s is 0 or more seconds, not {self.cooldown_s:g}")
+
+    def used_by(self, policy: Policy) -> list[PoolSetting]:
+        """The CPU pool first, where both are."""
+        return [self.cpu] * policy.has_cpu + [self.gpu] * (policy.scaler != "none")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The results of a contest: speeds for the record, which engine is best, and whether a variant is worth having.
 
-Holds the times and computes from them; `decisions/fastest_engine.py` decides, as it does where models are served. Rule: every
+Holds the times and computes from them; `decisions/engines.py` decides, as it does where models are served. Rule: every
 ratio is of two that ran in the same turns, and none is given where the turns were too few for an interval.
 """
 
@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.decisions.engines import BASELINE, PLAIN, POOL
-from serving.decisions.fastest_engine import Gain, best_at, best_engine, clear_ratio, gains, mean_ratio
+from serving.decisions.engines import BASELINE, PLAIN, POOL, Gain, best_at, best_engine, clear_ratio, gains, mean_ratio
 from serving.measure.intervals import paired
 from serving.repository import NOT_USEFUL, PASSED, PoolGate, Speed
 

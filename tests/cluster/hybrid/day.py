@@ -13,11 +13,9 @@ from pathlib import Path
 
 from serving.decisions.prices import HOUR_S
 from serving.decisions.simulate.arrivals import DAY_S, PoissonArrivals, daily
-from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
-from serving.decisions.simulate.run import Draws
-from serving.decisions.simulate.scenario import read_scenario
-from serving.decisions.simulate.setting import POLICIES, ColdStart, Setting
+from serving.decisions.simulate.run import Draws, simulate
+from serving.decisions.simulate.scenario import POLICIES, ColdStart, Setting, read_scenario
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.chart import EMPTY_S
 from tests.cluster.hybrid.moments import CLAIM, NODE_GONE, NONE_WANTED, WANTED

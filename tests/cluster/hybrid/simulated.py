@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from serving.decisions.simulate.arrivals import Arrivals, ListedArrivals
-from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
-from serving.decisions.simulate.run import Draws
-from serving.decisions.simulate.setting import POLICIES, ColdStart, PoolSetting, Setting
+from serving.decisions.simulate.run import Draws, simulate
+from serving.decisions.simulate.scenario import POLICIES, ColdStart, PoolSetting, Setting
 from serving.scheduling.bridge import RULES
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service

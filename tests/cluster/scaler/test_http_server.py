@@ -20,9 +20,9 @@ from serving.cluster.scaler import http_server
 from serving.cluster.scaler.http_server import STUCK_S, HttpServer
 from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.cold_start import ColdStart, Server
-from serving.decisions.demand import Change, Demand
+from serving.decisions.demand import Demand, Gateway, Gateways
 from serving.decisions.scaling import Scaling
-from serving.decisions.total_demand import Gateway, Gateways
+from serving.decisions.wake import Change
 from serving.errors import UserError
 from serving.ports import free_ports
 from tests.local.harness import wait_until

@@ -27,7 +27,8 @@ from serving.cluster.scaler.gateways import GatewayNames
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
-from serving.decisions import scaling, total_demand
+from serving.decisions import demand as total_demand
+from serving.decisions import scaling
 from serving.decisions.scaling import pool_groups
 from serving.decisions.wake import WakeRules
 from serving.local.environments import ENGINES, Environment

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.decisions.files.curves import Curves, read_curves
+from serving.decisions.curves import Curves, read_curves
 from serving.errors import UserError
 
 GOOD = 'version: 1\nname: t4\nvariants:\n  "*": [[1, 0.005], [9, 0.013]]\n'

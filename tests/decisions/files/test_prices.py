@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.decisions.files.prices import SHIPPED, read_price_lists, read_prices
+from serving.decisions.prices import SHIPPED, read_price_lists, read_prices
 from serving.errors import UserError
 
 OFFER = {"name": "rack", "per_hour": 0.05, "num_vcpus": 8}

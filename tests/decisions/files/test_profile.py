@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from serving.decisions.files.prices import read_prices
-from serving.decisions.files.profile import SHIPPED, read_profile, write_profile
-from serving.decisions.plan.matching import match
-from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings, Timing
+from serving.decisions.prices import match, read_prices
+from serving.decisions.profile import (
+    SHIPPED,
+    LoadPoint,
+    MaxRate,
+    Phase,
+    Profile,
+    ServerProfile,
+    Settings,
+    Timing,
+    read_profile,
+    write_profile,
+)
 from serving.documents.reader import path
 from serving.errors import UserError
 from serving.measure.machine import Machine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.decisions.files.traces import read_trace
+from serving.decisions.traces import read_trace
 from serving.errors import UserError
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.decisions.files.profile import write_profile
-from serving.decisions.profile import Phase, Settings
+from serving.decisions.profile import Phase, Settings, write_profile
 from serving.measure.machine import Machine
 from tests.decisions.plan.figures import profile, server
 

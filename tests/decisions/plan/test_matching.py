@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.decisions.files.prices import read_prices
-from serving.decisions.plan.matching import Match, match, pool_of
-from serving.decisions.prices import Offer, PriceList
+from serving.decisions.prices import Match, Offer, PriceList, match, pool_of, read_prices
 from serving.measure.machine import Machine
 from tests.decisions.plan.figures import EPYC, PRICES, T4, profile, server
 

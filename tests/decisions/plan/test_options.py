@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.decisions.plan.options import read_rates, seconds
+from serving.decisions.plan.command import read_rates, seconds
 from serving.errors import UserError
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from serving.decisions.plan.matching import may_be_served
 from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.plan.search import make_plan
-from serving.decisions.prices import Offer, PriceList
+from serving.decisions.prices import Offer, PriceList, may_be_served
 from serving.decisions.profile import LoadPoint, MaxRate, Profile, ServerProfile, Settings
 from tests.decisions.plan.figures import EPYC, OBJECTIVE_S, PRICES, both, objective, profile, server
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from serving.decisions.simulate.arrivals import Arrivals, ListedArrivals, PoissonArrivals, steady
-from serving.decisions.simulate.hindsight import simulate
 from serving.decisions.simulate.outcome import Outcome
-from serving.decisions.simulate.run import Draws
-from serving.decisions.simulate.setting import POLICIES, ColdStart, Policy, PoolSetting, Setting
+from serving.decisions.simulate.run import Draws, simulate
+from serving.decisions.simulate.scenario import POLICIES, ColdStart, Policy, PoolSetting, Setting
 from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import Rules
 from serving.scheduling.curve import Curve

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.decisions.simulate.setting import Policy
+from serving.decisions.simulate.scenario import Policy
 from serving.decisions.wake import WakeRules
 from tests.decisions.simulate.settings import cpu, evenly, gpu, made, run, setting
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from serving.cli import cli
 from serving.cli.decisions import SIMULATED
 from serving.decisions.simulate.command import OF_MADE, SimulateOptions, draws
-from serving.decisions.simulate.setting import POLICIES
+from serving.decisions.simulate.scenario import POLICIES
 from serving.errors import UserError
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.decisions.simulate.setting import POLICIES, ColdStart
+from serving.decisions.simulate.scenario import POLICIES, ColdStart
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.decisions.simulate.settings import cpu, evenly, gpu, run, setting

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.decisions.simulate.arrivals import ListedArrivals, bursts, copies, daily, poisson, share_of
-from serving.decisions.simulate.bursts import Bursts
+from serving.decisions.simulate.arrivals import Bursts, ListedArrivals, bursts, copies, daily, poisson, share_of
 from serving.decisions.simulate.outcome import Latencies
 from serving.decisions.simulate.requests import Backlog
-from serving.decisions.simulate.setting import POLICIES, ColdStart, PoolSetting
+from serving.decisions.simulate.scenario import POLICIES, ColdStart, PoolSetting
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.decisions.simulate import settings as small

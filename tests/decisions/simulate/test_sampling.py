@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.decisions.simulate.arrivals import Arrivals, bursts
-from serving.decisions.simulate.bursts import Bursts
+from serving.decisions.simulate.arrivals import Arrivals, Bursts, Sampling, bursts
 from serving.decisions.simulate.outcome import Outcome
-from serving.decisions.simulate.sampling import Sampling
-from serving.decisions.simulate.setting import ColdStart, Setting
+from serving.decisions.simulate.scenario import ColdStart, Setting
 from tests.decisions.simulate.settings import cpu, gpu, made, run, setting
 
 PER_SECOND = 25

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtest.claims.experiments import prices
-from serving.decisions.files.prices import read_prices
-from serving.decisions.prices import Offer, PriceList
+from serving.decisions.prices import Offer, PriceList, read_prices
 from serving.measure.machine import Machine
 
 SETS = ("avx512_vnni", "avx512_bf16")

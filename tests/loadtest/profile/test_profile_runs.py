@@ -17,8 +17,7 @@ from loadtest.profile import command
 from loadtest.profile.options import ProfileOptions
 from serving.cli import main
 from serving.cli.lazy import lacking
-from serving.decisions.files.profile import read_profile
-from serving.decisions.profile import RUNGS, Profile
+from serving.decisions.profile import RUNGS, Profile, read_profile
 from serving.measure.machine import this_machine
 
 pytestmark = [

@@ -15,9 +15,8 @@ from loadtest.verdict import sources as gathering
 from loadtest.verdict.command import arm_numbers, run
 from loadtest.verdict.options import VerdictOptions, read_question
 from loadtest.verdict.report import Source
-from serving.decisions.files.profile import write_profile
 from serving.decisions.plan.result import Objective
-from serving.decisions.profile import Profile
+from serving.decisions.profile import Profile, write_profile
 from serving.errors import UserError
 from serving.measure.machine import this_machine
 from serving.repository.layout import default_repository

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from serving import cli
-from serving.decisions.files.profile import write_profile
+from serving.decisions.profile import write_profile
 from tests.loadtest.verdict.made import cpu_profile, gpu_profile, rate, server
 
 PRICES = {

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.processes import family, still_there
-from serving.decisions.files.profile import write_profile
-from serving.decisions.profile import MaxRate, Settings
+from serving.decisions.profile import MaxRate, Settings, write_profile
 from serving.measure.machine import this_machine
 from tests.loadtest.verdict.made import cpu_profile, gpu_profile, server
 from tests.local.harness import black_hole

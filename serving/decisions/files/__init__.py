@@ -1,1 +1,0 @@
-"""Readers of the files that decisions are made from: price lists, profiles, curves and traces."""
