@@ -89,7 +89,7 @@ class PriceList:
         return next((offer for offer in self.offers if offer.name == name), None)
 
 
-SHIPPED = Path(__file__).parents[1] / "shipped" / "prices" / "aws-us-east-1-2026-07-20.yaml"
+SHIPPED = Path(__file__).parent / "shipped" / "prices" / "aws-us-east-1-2026-07-20.yaml"
 
 
 def read_prices(path: Path | None) -> PriceList:

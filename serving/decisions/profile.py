@@ -194,9 +194,7 @@ class Profile:
             raise ValueError(f"version {self.version!r} is not known here; this reads version 1")
 
 
-SHIPPED = (
-    Path(__file__).parents[1] / "shipped" / "profiles"
-)  # others' published figures, by which a what-if can be told
+SHIPPED = Path(__file__).parent / "shipped" / "profiles"  # others' published figures, by which a what-if can be told
 
 
 def read_profile(path: Path) -> Profile:
