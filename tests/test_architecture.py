@@ -113,8 +113,8 @@ def place(path: Path) -> str:
         return path.relative_to(ROOT).as_posix()
     if parts[1] == "measure":
         return "/".join(parts[1:])
-    if parts[1] == "decisions" and (parts[2] == "files" or parts[-1] == "command"):
-        return "decisions/files"
+    if parts[1] == "decisions" and parts[-1] == "command":  # a verb reads files and shows its progress
+        return "decisions/command"
     return "local/backends" if parts[1:3] == ("local", "backends") else parts[1]
 
 

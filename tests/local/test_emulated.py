@@ -1,4 +1,4 @@
-"""What an emulated pool serves, and that nobody gets one unasked. Its file: tests/decisions/files/test_curves.py."""
+"""What an emulated pool serves, and that nobody gets one unasked. Its file: tests/decisions/test_curves.py."""
 
 from __future__ import annotations
 
