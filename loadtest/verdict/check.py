@@ -18,9 +18,9 @@ from loadtest.profile.server import as_profiled
 from loadtest.progress import Progress
 from loadtest.records import RUNS, Row, read_rows
 from loadtest.stack import stack
-from loadtest.verdict.amounts import rate
 from loadtest.verdict.report import Check, Number, Source
 from serving.decisions.plan.result import Plan, PricedServer
+from serving.decisions.wording import rate
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import curve
 

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from loadtest.profile.parts import HasLadder, PartName, Split, batch_sizes, split
 from loadtest.profile.wording import ms, rows
 from loadtest.report.summaries import milliseconds
-from loadtest.verdict.amounts import money, rate
 from loadtest.verdict.report import ServerReport, VerdictReport
-from loadtest.verdict.wording import assumption
 from serving.decisions.plan.result import CostPoint
 from serving.decisions.profile import LoadPoint
 from serving.decisions.sensitivity import Sensitivity
+from serving.decisions.wording import assumption, money, rate
 from serving.documents.figures import (
     BAR,
     BOTTOM,

@@ -13,11 +13,11 @@ from loadtest.profile.wording import where_time_goes, why_slower
 from loadtest.report.figures import distribution
 from loadtest.report.summaries import milliseconds, number
 from loadtest.verdict import figures, wording
-from loadtest.verdict.amounts import day, money, rate, times
 from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictReport
 from serving.decisions.profile import LoadPoint, MaxRate
 from serving.decisions.sensitivity import Sensitivity
 from serving.decisions.verdict import AtRate, Side
+from serving.decisions.wording import assumption, day, flip, money, objective, rate, reason, times, within
 from serving.documents.figures import Figure
 from serving.documents.pages import Pages
 from serving.documents.tables import Cell, Table, Value
@@ -45,13 +45,11 @@ def render(report: VerdictReport) -> str:
         "verdict.html",
         report=report,
         headline=headline,
-        objective=wording.objective(report.objective),
+        objective=objective(report.objective),
         paragraph=rest[:1].upper() + rest[1:],
         figures_at_once=_figures_at_once(report),
-        reasons=_sentences(
-            wording.reason(one, report.model, report.objective.batch_size) for one in report.verdict.reasons
-        ),
-        flips=_sentences(wording.flip(one, report.currency) for one in report.verdict.flips),
+        reasons=_sentences(reason(one, report.model, report.objective.batch_size) for one in report.verdict.reasons),
+        flips=_sentences(flip(one, report.currency) for one in report.verdict.flips),
         bindings=_sentences(one.says for one in report.bindings),
         caveats=_sentences(report.caveats),
         latency=figures.latency(ranked, report.objective.latency_p99_s),
@@ -168,13 +166,13 @@ def _rate_or_never(break_even_rps: float | None) -> str:
 
 
 def _p99(report: VerdictReport) -> tuple[Value, str]:
-    p99, objective = report.numbers.get("p99_s"), f"objective {times(report.objective.latency_p99_s)}"
+    p99, limit = report.numbers.get("p99_s"), f"objective {times(report.objective.latency_p99_s)}"
     if p99 is None:
         check = report.check
         reason = "not run" if check is None else "void" if check.void is not None else "too few answers"
-        return Cell(reason, kind="missing"), report.check_not_run or objective
-    within = f"{times(p99.low)} to {times(p99.high)} over {len(p99.runs)} runs; " if p99.low and p99.high else ""
-    return times(p99.value), f"{within}{objective}"
+        return Cell(reason, kind="missing"), report.check_not_run or limit
+    interval = f"{times(p99.low)} to {times(p99.high)} over {len(p99.runs)} runs; " if p99.low and p99.high else ""
+    return times(p99.value), f"{interval}{limit}"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -226,7 +224,7 @@ def _servers(report: VerdictReport) -> Table:
         "What was measured, the cheapest first",
         ("Server", "Highest rate", "Per million at it", "An hour", "Accuracy", "Joules each"),
         tuple(_server(s, report.sources[s.source], report.currency) for s in report.servers),
-        f"Highest rate: with p99 within {times(report.objective.latency_p99_s)}.",
+        f"Highest rate: with {within(report.objective.latency_p99_s)}.",
     )
 
 
@@ -270,7 +268,7 @@ def _accuracy(server: ServerReport) -> str:
 def _sensitivity(answers: Sequence[Sensitivity], currency: str) -> Table:
     rows: list[tuple[Value, ...]] = [
         (
-            wording.assumption(one),
+            assumption(one),
             money(one.cpu_per_day, currency),
             money(one.gpu_per_day, currency),
             {"cpu": "CPU", "gpu": "GPU", None: "neither"}[one.cheaper],

@@ -194,6 +194,11 @@ class Profile:
             raise ValueError(f"version {self.version!r} is not known here; this reads version 1")
 
 
+def provenance_of(profile: Profile, server: ServerProfile) -> Provenance:
+    """Whose figures a server's are: those of an emulated one are a file's, whoever measured the rest."""
+    return "emulated" if server.device.startswith("emulated") else profile.provenance
+
+
 SHIPPED = Path(__file__).parent / "shipped" / "profiles"  # others' published figures, by which a what-if can be told
 
 

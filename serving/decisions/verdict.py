@@ -1,6 +1,6 @@
 """Does the GPU pay, for this model at this load and objective? `pays`, `does_not_pay`, `depends`, or `inconclusive` and why.
 
-Pure: a plan and the profiles that it was made from, in; a verdict in numbers, out. How it is said is `loadtest/verdict/wording.py`'s.
+Pure: a plan and the profiles that it was made from, in; a verdict in numbers, out. How it is said is `wording.py`'s.
 Rule: an answer is told only if it holds at both ends of what was measured; where somebody's file or too few runs stand behind a number that
 decides, there is none.
 """
@@ -15,7 +15,7 @@ from serving.decisions.break_even import break_evens
 from serving.decisions.fleet import CheapestFleets, PricedFleet, choices, is_stricter
 from serving.decisions.plan.result import Objective, Plan, PricedServer
 from serving.decisions.prices import pool_of
-from serving.decisions.profile import MaxRate, Profile, ServerProfile
+from serving.decisions.profile import MaxRate, Profile, ServerProfile, provenance_of
 from serving.decisions.sensitivity import Flip, flips
 
 Word = Literal["pays", "does_not_pay", "depends", "inconclusive"]
@@ -108,9 +108,9 @@ def judge(plan: Plan, profiles: Sequence[Profile]) -> Verdict:
     answer, why = _too_dear(plan) or _answer(at_rates, deciding, objective)
     doubts = absent + _doubts(deciding)
     told_by_file = [
-        Reason("what_if", p.pool, detail=_how_told(p.profile, p.server))
+        Reason("what_if", p.pool, detail=provenance_of(p.profile, p.server))
         for p in deciding
-        if _is_told(p.profile, p.server)
+        if provenance_of(p.profile, p.server) != "measured"
     ] + _slow_by_file(plan, profiles)
     word: Word
     what_if: Word | None
@@ -221,7 +221,7 @@ def _doubts(deciding: Sequence[PricedServer]) -> list[Reason]:
     """Of what was measured by ourselves; what a file tells has no runs."""
     doubts = []
     for priced in deciding:
-        if _is_told(priced.profile, priced.server):
+        if provenance_of(priced.profile, priced.server) != "measured":
             continue
         num_runs = len(priced.max_rate.runs)
         if num_runs < MIN_RUNS or priced.max_rate.low_rps is None or priced.max_rate.high_rps is None:
@@ -249,24 +249,15 @@ def _num_behind(priced: PricedServer) -> int | None:
     return sum(behind) if behind else None
 
 
-def _is_told(profile: Profile, server: ServerProfile) -> bool:
-    return profile.provenance != "measured" or server.device.startswith("emulated")
-
-
-def _how_told(profile: Profile, server: ServerProfile) -> str:
-    """By which kind of file."""
-    return "emulated" if server.device.startswith("emulated") else profile.provenance
-
-
 def _slow_by_file(plan: Plan, profiles: Sequence[Profile]) -> list[Reason]:
     """Of kinds of which nothing could be weighed: that they are too slow is what a file tells."""
     return [
-        Reason("what_if", pool, detail=_how_told(profile, server))
+        Reason("what_if", pool, detail=provenance_of(profile, server))
         for pool in POOLS
         if not any(priced.pool == pool for priced in plan.considered)
         for profile in profiles
         for server in profile.servers
-        if pool_of(server) == pool and _is_told(profile, server)
+        if pool_of(server) == pool and provenance_of(profile, server) != "measured"
     ]
 
 
@@ -287,7 +278,7 @@ def _absent(pool: str, plan: Plan, profiles: Sequence[Profile]) -> Reason | None
     if unseen := [server for server, measured in tried if measured.is_bounded_by_generator]:
         voids = [point.void for server in unseen for point in server.load if point.void is not None]
         return Reason("void", pool, len(voids), detail=voids[0] if voids else "the generator was too slow")
-    told = {id(server) for profile, server in every if _is_told(profile, server)}
+    told = {id(server) for profile, server in every if provenance_of(profile, server) != "measured"}
     unsure = [(s, m) for s, m in tried if id(s) not in told and not _is_alone_too_slow(s, m)]
     fewest = min(((_num_missed(s, m), s.label) for s, m in unsure), default=None)
     if fewest is not None and fewest[0] < MIN_RUNS:

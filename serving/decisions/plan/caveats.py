@@ -1,6 +1,7 @@
-"""What a reader must know before a plan's numbers are believed: whose figures, whose machine, whose price, how old.
+"""What must be known beside a plan's numbers: whose figures, machines and prices they are, what was left out, and why there is no plan.
 
-Only of servers that a number stands on, and of those that were left out. Rule: nothing here changes a number.
+Caveats are told only of servers that a number stands on, and of those that were left out. Each binding says what is wanted, what is
+possible and the way out. Rule: nothing here changes a number, and what follows from another fact alone is not told.
 """
 
 from __future__ import annotations
@@ -9,9 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
-from serving.decisions.plan.result import Objective, PricedServer
-from serving.decisions.prices import Match, Offer, PriceList, match, may_be_served, pool_of
-from serving.decisions.profile import Profile, ServerProfile
+from serving.decisions.fleet import usable_rps
+from serving.decisions.plan.result import Binding, Objective, PricedServer
+from serving.decisions.prices import Match, Offer, PriceList, exact, is_less, match, may_be_served, pool_of
+from serving.decisions.profile import Profile, ServerProfile, provenance_of
+from serving.decisions.wording import (
+    WHOSE_FIGURES,
+    asked_rate,
+    device,
+    exact_money,
+    profile_command,
+    rate,
+    times,
+    within,
+)
 
 MAX_AGE_DAYS = 180  # of prices: lists change a few times a year; a guess
 MUCH_OTHER_WORK = 0.1  # of the cores: a tenth of the speed is more than repeats differ by; a guess
@@ -40,12 +52,9 @@ def caveats(
 
 def _of_figures(priced: PricedServer) -> Iterator[str]:
     profile, server = priced.profile, priced.server
-    if profile.provenance == "published":
-        note = f" ({profile.note.rstrip('.')})" if profile.note else ""
-        yield f"what-if: {server.device_name} by published figures, not measured by Tandem{note}"
-    elif profile.provenance == "emulated" or server.device.startswith("emulated"):
-        name = server.device if server.device.startswith("emulated") else server.device_name
-        yield f"what-if: {name} is emulated; its times are those of a file"
+    if (whose := provenance_of(profile, server)) != "measured":
+        note = f" ({profile.note.rstrip('.')})" if profile.note and whose == "published" else ""
+        yield f"what-if: {device(server)}: {WHOSE_FIGURES[whose]}{note}"
     if profile.others_ratio is not None and profile.others_ratio > MUCH_OTHER_WORK:
         yield f"other work took {profile.others_ratio:.0%} of the cores while {server.label} was measured"
     if server.is_untrained:
@@ -57,12 +66,12 @@ def _of_figures(priced: PricedServer) -> Iterator[str]:
 
 
 def _of_rate(priced: PricedServer, objective: Objective) -> Iterator[str]:
-    rate, label = priced.max_rate, priced.server.label
-    if rate.objective_s < objective.latency_p99_s * (1 - 1e-9):
-        wanted, measured = objective.latency_p99_s * 1e3, rate.objective_s * 1e3
-        yield f"{label} was measured for p99 ≤ {measured:g} ms, so that it may carry more at {wanted:g} ms"
-    if rate.is_bounded_by_generator:
-        yield f"{label}: the load generator ended at {rate.rate_rps:.4g}/s; the server could perhaps carry more"
+    found, label = priced.max_rate, priced.server.label
+    if found.objective_s < objective.latency_p99_s * (1 - 1e-9):
+        measured, wanted = within(found.objective_s), times(objective.latency_p99_s)
+        yield f"{label} was measured for {measured}, so that it may carry more at {wanted}"
+    if found.is_bounded_by_generator:
+        yield f"{label}: the load generator ended at {rate(found.rate_rps)}; the server could perhaps carry more"
 
 
 def _of_price(priced: PricedServer, matched: Match) -> Iterator[str]:
@@ -127,14 +136,14 @@ def _left_out(
 def _why_left_out(
     profile: Profile, server: ServerProfile, objective: Objective, prices: PriceList, instances: Mapping[str, str]
 ) -> str | None:
-    pool, wanted = pool_of(server), f"p99 ≤ {objective.latency_p99_s * 1e3:g} ms"
-    rate = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
+    pool, wanted = pool_of(server), within(objective.latency_p99_s)
+    found = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
     if not may_be_served(server):
         return f"no {pool} pool loads that"
-    if rate is None:
-        return f"its highest rate at {wanted} was never measured"
-    if rate.rate_rps <= 0:
-        return f"it is not in time at {wanted}, at no rate that was tried"
+    if found is None:
+        return f"its highest rate with {wanted} was never measured"
+    if found.rate_rps <= 0:
+        return f"no rate that was tried has {wanted}"
     if match(profile, server, prices, instances) is None:
         return f"no machine of the price list has '{server.device_name}'; name one by --instance {pool}=NAME or in a price file"
     if objective.minimise == "energy" and server.joules_per_request is None:
@@ -154,3 +163,92 @@ def _day(text: str) -> date | None:
         return date.fromisoformat(text[:10])
     except ValueError:
         return None
+
+
+# -- why there is no plan ----------------------------------------------------------------------------------------------
+
+
+def why_not(
+    model: str,
+    objective: Objective,
+    profiles: Sequence[Profile],
+    considered: Sequence[PricedServer],
+    prices_at_peak: Sequence[float],
+    gateway_per_hour: float,
+    currency: str,
+) -> tuple[Binding, ...]:
+    """`prices_at_peak`: of all ways that carry the rates, whatever they cost."""
+    servers = [server for profile in profiles for server in profile.servers]
+    if not servers:
+        command = profile_command(model, objective.batch_size, objective.latency_p99_s)
+        says = f"nothing was measured of {model}: {command}"
+        return (Binding("profile", None, None, says),)
+    if not considered:
+        return tuple(_not_one(model, objective, servers))
+    if not prices_at_peak:
+        return (_too_few(objective, considered),)
+    return tuple(_too_dear(objective, considered, min(prices_at_peak) + gateway_per_hour, currency))
+
+
+def _not_one(model: str, objective: Objective, servers: Sequence[ServerProfile]) -> Iterator[Binding]:
+    wanted_s, rows = objective.latency_p99_s, objective.batch_size
+    tried = [server for server in servers if server.max_rate_rps(wanted_s, rows) is not None]
+    if not tried:
+        known = sorted({m.objective_s for server in servers for m in server.max_rates if m.batch_size == rows})
+        have = f", but for {', '.join(map(times, known))}" if known else ""
+        of_rows = f" and {rows} rows a request" if rows > 1 else ""
+        says = (
+            f"the highest rate with {within(wanted_s)}{of_rows} was never measured{have}: "
+            f"{profile_command(model, rows, wanted_s)}"
+        )
+        yield Binding("profile", wanted_s, min(known, default=None), says)
+        return
+    in_time = [s for s in tried if (m := s.max_rate_rps(wanted_s, rows)) is not None and m.rate_rps > 0]
+    if not in_time:
+        best_s = min(_seen_s(tried, rows), default=None)
+        seen = f"the best p99 that was seen is {times(best_s)}" if best_s is not None else "no p99 is known"
+        says = f"no server answers within {times(wanted_s)} at p99, not even at the lowest rate that was tried; {seen}"
+        yield Binding("latency", wanted_s, best_s, says)
+        return
+    for pool in sorted({pool_of(server) for server in in_time}):
+        name = next(s.device_name for s in in_time if pool_of(s) == pool)
+        says = (
+            f"no machine in the price list is one with '{name}', or none may serve what was measured there: "
+            f"name one with --instance {pool}=NAME, or add yours to a price file"
+        )
+        yield Binding("offer", None, None, says)
+
+
+def _seen_s(servers: Sequence[ServerProfile], rows: int) -> Iterator[float]:
+    """Under load, else one request at a time through the gateway."""
+    for server in servers:
+        yield from (p.latency_p99_s for p in server.load if p.batch_size == rows and p.latency_p99_s is not None)
+        through = (t for t in server.ladder if t.rung.startswith("gateway") and t.batch_size == rows)
+        yield from (t.latency_p99_s for t in through if t.latency_p99_s is not None)
+
+
+def _too_few(objective: Objective, considered: Sequence[PricedServer]) -> Binding:
+    most = objective.max_replicas or 0
+    possible = most * sum(
+        max((usable_rps(p, objective) for p in considered if p.pool == pool), default=0.0) for pool in ("cpu", "gpu")
+    )
+    says = f"with at most {most} servers of a kind {rate(possible)} are carried, {asked_rate(objective.peak_rps)} are wanted"
+    return Binding("rate", objective.peak_rps, possible, says)
+
+
+def _too_dear(
+    objective: Objective, considered: Sequence[PricedServer], cheapest_per_hour: float, currency: str
+) -> Iterator[Binding]:
+    cap = objective.max_price_per_hour
+    if cap is not None and is_less(exact(cap), exact(cheapest_per_hour)):
+        least = f"{asked_rate(objective.peak_rps)} cost {exact_money(cheapest_per_hour, currency)} an hour at the least"
+        says = f"{least}, and may cost {currency}{cap:g}"
+        yield Binding("price", cap, cheapest_per_hour, says)
+    if objective.minimise == "energy":
+        if all(priced.server.joules_per_request is None for priced in considered):
+            says = "no joules were measured of any server: on most virtual machines they cannot be read; plan by --minimise price"
+            yield Binding("energy", None, None, says)
+        elif cap is not None and cheapest_per_hour <= cap:
+            price = f"{currency}{cap:g} an hour"
+            says = f"no server whose joules were measured carries it for {price}; raise --max-price, or leave --minimise energy"
+            yield Binding("energy", cap, None, says)

@@ -16,9 +16,9 @@ from pathlib import Path
 from serving.decisions.plan.outputs import Origin, as_json, write
 from serving.decisions.plan.result import Objective, Plan
 from serving.decisions.plan.search import make_plan
-from serving.decisions.plan.wording import paragraph, table
 from serving.decisions.prices import PriceList, read_price_lists
 from serving.decisions.profile import Profile, read_profile
+from serving.decisions.wording import paragraph, table
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from serving.decisions.plan.result import Plan, PoolPlan, PricedServer
-from serving.decisions.plan.wording import device, offered
 from serving.decisions.profile import Settings
+from serving.decisions.wording import machine
 from serving.errors import UserError
 
 TANDEM_YAML, VALUES_YAML, PLAN_JSON = "tandem.yaml", "values.yaml", "plan.json"
@@ -159,8 +159,7 @@ def _head(plan: Plan, origin: Origin) -> Iterator[str]:
     for pool in plan.pools:
         profile = pool.chosen.profile
         yield (
-            f"{pool.name}: {pool.chosen.server.label}, {device(pool.chosen)} ({offered(pool.chosen)}), "
-            f"{profile.provenance} {profile.date[:10]}"
+            f"{pool.name}: {pool.chosen.server.label}, {machine(pool.chosen)}, {profile.provenance} {profile.date[:10]}"
         )
     for caveat in plan.caveats:
         yield f"Mind: {caveat}"

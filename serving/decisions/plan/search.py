@@ -13,8 +13,7 @@ from itertools import product
 
 from serving.decisions.break_even import break_even_rps
 from serving.decisions.fleet import Fleet, carrying, cheapest_alone, curve
-from serving.decisions.plan.caveats import caveats
-from serving.decisions.plan.obstacles import why_not
+from serving.decisions.plan.caveats import caveats, why_not
 from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer, Step
 from serving.decisions.prices import HOUR_S, PriceList, exact, is_less, match, may_be_served, per_million
 from serving.decisions.profile import Profile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,17 @@ def plan(monkeypatch: pytest.MonkeyPatch, files: Files, capsys: pytest.CaptureFi
 def test_a_plan_is_a_table_and_one_plain_paragraph(plan: Any) -> None:
     code, out, _ = plan()
     assert code == 0
-    assert (
-        "200 requests per second at p99 ≤ 20 ms: 1 server with INT8 on AMD EPYC 9R14 (0.5 of a c7a.xlarge), 900/s each at most. That "
-        "costs $0.1026 an hour, $0.143 per million requests; the gateway not in it. From 3,150/s on, cards alone are cheaper than "
-        "CPUs alone." in out
+    facts = (
+        "200/s",
+        "20 ms",
+        "1 server with INT8 on AMD EPYC 9R14 (0.5 of a c7a.xlarge)",
+        "900/s each",
+        "$0.10 an hour",
     )
+    for fact in (*facts, "$0.14 per million", "from 3,150/s on"):
+        assert fact in out
     assert "published Tesla T4 (g4dn.xlarge)" in out
-    assert "Mind: what-if: Tesla T4 by published figures, not measured by Tandem (a paper)." in out
+    assert re.search(r"Mind: what-if: .*Tesla T4.*published figures, not measured by Tandem \(a paper\)", out)
     assert "Prices: AWS us-east-1, 2026-07-20." in out
 
 

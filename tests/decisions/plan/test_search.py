@@ -195,19 +195,19 @@ IMPOSSIBLE = {
         {},
         "profile",
         0.1,
-        "never measured, but at 100ms",
+        "but for 100 ms",
     ),
-    "other rows": ([profile(server("cpu", 50))], {"batch_size": 8}, "profile", None, "with 8 rows a request was never"),
-    "too slow": ([profile(SLOW)], {}, "latency", 0.045, "no server answers within 20ms at p99"),
+    "other rows": ([profile(server("cpu", 50))], {"batch_size": 8}, "profile", None, "8 rows a request"),
+    "too slow": ([profile(SLOW)], {}, "latency", 0.045, "45 ms"),
     "no such card": ([ELSEWHERE], {}, "offer", None, "no machine in the price list is one with 'NVIDIA H800'"),
     "too dear": (
         both(150, 1500),
         {"max_price_per_hour": 0.3},
         "price",
         0.4,
-        "200 requests per second cost $0.4 an hour at the least, and may cost $0.3",
+        "$0.4 an hour at the least",
     ),
-    "too few": (both(15, 30), {"max_replicas": 2}, "rate", 90.0, "with at most 2 servers of a kind 90 requests"),
+    "too few": (both(15, 30), {"max_replicas": 2}, "rate", 90.0, "90/s are carried"),
     "no joules": (both(150, 1500), {"minimise": "energy"}, "energy", None, "no joules were measured"),
     "joules too dear": (
         [profile(server("cpu", 150)), profile(server("gpu", 1500, joules_per_request=0.1))],
@@ -235,8 +235,8 @@ def test_what_keeps_a_plan_from_being_possible_is_told_in_numbers_with_the_way_o
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"provenance": "published", "note": "a paper of 2021"}, "by published figures, not measured by Tandem (a paper of 2021)"),
-        ({"provenance": "emulated"}, "is emulated; its times are those of a file"),
+        ({"provenance": "published", "note": "a paper of 2021"}, "published figures, not measured by Tandem (a paper of 2021)"),
+        ({"provenance": "emulated"}, "its times follow a file"),
         ({"others_ratio": 0.4}, "other work took 40% of the cores"),
         ({"servers": (server("cpu", 150, is_untrained=True),)}, "random weights"),
         ({"date": "2027-03-01T00:00:00+00:00"}, "prices are 224 days old (list, 2026-07-20)"),
@@ -285,7 +285,7 @@ def test_a_variant_that_answers_less_well_is_not_chosen_in_silence() -> None:
 def test_a_rate_of_a_stricter_objective_or_of_a_tired_generator_is_told_as_a_lower_bound() -> None:
     stricter = profile(server("cpu", 150, max_rates=(MaxRate(0.01, 1, 150, None, None, (), True),)))
     caveats = " ".join(plan([stricter], objective(100)).caveats)
-    assert "was measured for p99 ≤ 10 ms" in caveats
+    assert "was measured for p99 within 10 ms" in caveats
     assert "the load generator ended at 150/s" in caveats
 
 
@@ -298,8 +298,8 @@ def test_what_no_number_stands_on_is_not_told() -> None:
     ("left_out", "says"),
     [
         (server("cpu", 500, variant="fp16"), "not weighed: fp16 on cpu, 1 × 4: no cpu pool loads that"),
-        (server("cpu", None, variant="fp32"), "its highest rate at p99 ≤ 20 ms was never measured"),
-        (server("cpu", 0, variant="fp32"), "it is not in time at p99 ≤ 20 ms"),
+        (server("cpu", None, variant="fp32"), "was never measured"),
+        (server("cpu", 0, variant="fp32"), "no rate that was tried has p99 within 20 ms"),
         (server("gpu", 900, device_name="NVIDIA H800"), "no machine of the price list has 'NVIDIA H800'; name one by --instance gpu"),
     ],
 )  # fmt: skip

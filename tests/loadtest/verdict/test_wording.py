@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
-from loadtest.verdict import amounts, page, wording
+from loadtest.verdict import page
 from loadtest.verdict.report import Source
 from serving.decisions.prices import Offer
 from serving.decisions.profile import LoadPoint, MaxRate
-from serving.decisions.verdict import Reason, ReasonKind
 from tests.loadtest.verdict.made import (
     HERE,
     OBJECTIVE_S,
@@ -114,11 +112,6 @@ def test_a_missing_card_says_how_to_get_its_profile() -> None:
     )
 
 
-def test_the_command_that_measures_what_is_missing_has_the_rows_of_a_request() -> None:
-    said = wording.missing(Reason("missing", "gpu"), "digits", 8)
-    assert "`tandem profile digits --batch-size 8` on a machine with a card" in said
-
-
 def test_a_profile_for_another_objective_says_which_one_is_missing() -> None:
     other = replace(rate(6000), objective_s=0.1)
     card = gpu_profile(servers=(server("fp16", "cuda", "gpu", other, 0.002),))
@@ -167,49 +160,10 @@ def test_a_day_that_lies_on_both_sides_of_the_break_even_depends_and_says_on_wha
     assert "It depends on the rate: the GPU is cheaper at 3,000/s" in report.paragraph
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("NVIDIA T4", "a T4"),
-        ("Tesla T4", "a T4"),
-        ("NVIDIA H200", "an H200"),
-        ("NVIDIA L4", "an L4"),
-        ("NVIDIA A100-SXM4-80GB", "an A100-SXM4-80GB"),
-        ("NVIDIA GeForce RTX 4090", "a GeForce RTX 4090"),
-        ("NVIDIA RTX 4090", "an RTX 4090"),
-    ],
-)
-def test_a_card_is_called_as_people_call_it(name: str, said: str) -> None:
-    assert amounts.card(name) == said
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [(0.1785, "$0.18"), (0.0042, "$0.0042"), (1234.5, "$1,234"), (0, "$0.00"), (2.5, "$2.50")]
-)
-def test_money_has_two_digits_that_say_something(value: float, said: str) -> None:
-    assert amounts.money(value, "$") == said
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [(820.4, "820/s"), (0.25, "0.25/s"), (12345, "12,300/s"), (999.6, "1,000/s"), (1000, "1,000/s")]
-)
-def test_rates_have_three_digits(value: float, said: str) -> None:
-    assert amounts.rate(value) == said
-
-
 def test_random_weights_and_shares_of_a_machine_are_caveats() -> None:
     untrained = cpu_profile(servers=(server("int8", "cpu", "cpu", rate(600), 0.003, is_untrained=True),))
     said = " ".join(made(Source(untrained, "here")).caveats)
     assert "random weights" in said.lower() or "weights are random" in said.lower()
-
-
-@pytest.mark.parametrize("kind", get_args(ReasonKind))
-@pytest.mark.parametrize("pool", ["cpu", "gpu", None])
-def test_every_reason_is_a_sentence_that_lacks_nothing(kind: ReasonKind, pool: str | None) -> None:
-    said = wording.reason(Reason(kind, pool, 3.0, 0.02, "a detail"), "digits")
-    assert said[0].isupper()
-    assert "None" not in said
-    assert not said.endswith(".")
 
 
 def test_a_card_without_a_price_says_how_to_give_one() -> None:
