@@ -152,7 +152,15 @@ def count(body: bytes, array: Array) -> int:
     read = np.frombuffer(body, np.uint8)[array.begin : array.end]
     pieces = (read[start : start + FIND_BYTES] for start in range(0, len(read), FIND_BYTES))
     num_commas = sum(int(np.count_nonzero(piece == ord(","))) for piece in pieces)
-    return num_commas + 1 if num_commas or body[array.begin : array.end].strip(b"[]" + SPACES) else 0
+    return num_commas + 1 if num_commas or not is_empty(body, array) else 0
+
+
+def is_empty(body: bytes, array: Array) -> bool:
+    """Whether it has no element, though there may be lists in it."""
+    starts = range(array.begin, array.end, PIECE_BYTES)
+    return not any(
+        body[start : min(array.end, start + PIECE_BYTES)].translate(None, b"[]," + SPACES) for start in starts
+    )
 
 
 class _Brackets:
@@ -180,16 +188,21 @@ class _Brackets:
             raise Unreadable(b"")
 
 
+def require_empty(body: bytes, array: Array) -> None:
+    """Of an array that is: that its lists are lists. Raises Unreadable."""
+    brackets = _Brackets()
+    for start in range(array.begin, array.end, PIECE_BYTES):
+        brackets.feed(body[start : min(array.end, start + PIECE_BYTES)])
+    brackets.finish()
+
+
 def numbers(body: bytes, array: Array, kind: Kind, *, are_truths: bool = False) -> Iterator[NDArray[Any]]:
     """The elements of nested lists, row by row, in simdjson's `kind`: `d`, `i` or `u`, of 64 bits. Raises Unreadable."""
-    if not count(body, array):
-        _require_empty(body, array)
-        return
     parser = simdjson.Parser()
     brackets = None if _find(body, b"[", array.begin, array.end) < 0 else _Brackets()
     for piece in _pieces(body, array):
         if are_truths:
-            piece = piece.replace(b"true", b"1").replace(b"false", b"0")
+            piece = piece.replace(b"true", b" 1 ").replace(b"false", b" 0 ")  # not `-false`, which would be -0
         plain = piece
         if brackets is not None:
             brackets.feed(piece + b",")
@@ -198,8 +211,8 @@ def numbers(body: bytes, array: Array, kind: Kind, *, are_truths: bool = False) 
             document: Any = parser.parse(b"[%b]" % plain)
             values = np.frombuffer(document.as_buffer(of_type=kind), f"{kind.replace('d', 'f')}8")
         except (ValueError, TypeError, RuntimeError):
-            raise Unreadable(plain) from None
-        del document  # a parser reads nothing while anything of its last document is alive
+            values = _wide(plain, kind)
+        document = None  # a parser reads nothing while anything of its last document is alive
         if len(values) != plain.count(b",") + 1:
             raise Unreadable(plain)
         yield values
@@ -208,10 +221,16 @@ def numbers(body: bytes, array: Array, kind: Kind, *, are_truths: bool = False) 
         brackets.finish()
 
 
-def _require_empty(body: bytes, array: Array) -> None:
-    brackets = _Brackets()
-    brackets.feed(body[array.begin : array.end])
-    brackets.finish()
+def _wide(plain: bytes, kind: Kind) -> NDArray[Any]:
+    """Of a piece that has whole numbers of more than 64 bits, which simdjson does not read as floats. Raises Unreadable."""
+    if kind == "d":
+        try:
+            values = orjson.loads(b"[%b]" % plain)
+        except orjson.JSONDecodeError:
+            raise Unreadable(plain) from None
+        if set(map(type, values)) <= {int, float}:
+            return np.array(values, np.float64)
+    raise Unreadable(plain)
 
 
 def _pieces(body: bytes, array: Array) -> Iterator[bytes]:
@@ -255,6 +274,17 @@ def texts(body: bytes, array: Array) -> Iterator[list[Text]]:
 
 
 def _short(piece: bytes, brackets: _Brackets) -> list[Text]:
+    inner = piece.strip(SPACES)
+    begins, ends = inner[:1] == b",", len(inner) > 1 and inner[-1:] == b","
+    try:  # nearly all are texts alone, without lists
+        found: list[Text] = list(map(str.encode, orjson.loads(b"[%b]" % inner[begins : len(inner) - ends])))
+    except (orjson.JSONDecodeError, TypeError):
+        return _short_in_lists(piece, brackets)
+    brackets.feed(b"," * begins + (TEXT if found else b"") + b"," * ends)
+    return found
+
+
+def _short_in_lists(piece: bytes, brackets: _Brackets) -> list[Text]:
     outside = STRINGS.sub(TEXT, piece)
     if outside.translate(None, TEXT + b"[]," + SPACES):
         raise Unreadable(without_brackets(piece))

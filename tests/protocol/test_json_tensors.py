@@ -102,6 +102,22 @@ def test_truth_values_become_bytes() -> None:
     assert tensors == [b"\1\0\1\0"]
 
 
+@pytest.mark.parametrize("text", ["18446744073709551616", "-9223372036854775809", "100000000000000000000"])
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+def test_floats_may_be_written_as_whole_numbers_of_any_size(text: str, datatype: str) -> None:
+    """JavaScript and Go write 1e20 so."""
+    _, tensors = converted(
+        b'{"inputs":[{"name":"x","shape":[2],"datatype":"%b","data":[%b,1.5]}]}' % (datatype.encode(), text.encode())
+    )
+    assert tensors == [np.array([float(text), 1.5], DTYPES[datatype]).tobytes()]
+
+
+@pytest.mark.parametrize("datatype", [*DTYPES, "BOOL", "BYTES"])
+@pytest.mark.parametrize(("shape", "data"), [([0], []), ([2, 0], [[], []]), ([0, 3], [])])
+def test_tensors_may_have_no_elements(datatype: str, shape: list[int], data: list[Any]) -> None:
+    assert converted(request(datatype=datatype, shape=shape, data=data))[1] == [b""]
+
+
 def test_tensors_that_came_in_binary_keep_their_place() -> None:
     there = {"name": "b", "shape": [1], "datatype": "FP16", "parameters": {"binary_data_size": 2}}
     body = {"inputs": [there, *request()["inputs"], there | {"name": "c"}]}
@@ -129,6 +145,10 @@ ENTRY = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":%b}]}'
         ENTRY % b"[1,]",
         ENTRY % b"[,1]",
         ENTRY % b"[[1]",
+        ENTRY % (b" " * 100 + b"[1]"),
+        (ENTRY % b"[1]").replace(b'"data"', b'"d\\u0061ta"'),
+        (ENTRY % b"[-false]").replace(b"FP32", b"BOOL"),
+        (ENTRY % b"[[]").replace(b"[1]", b"[0]"),
         ENTRY % b"[1",
         ENTRY % b'["a"',
         ENTRY % b'["a',

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -26,11 +27,12 @@ SHAPE = re.compile(
 
 
 # What `_is_usual` knows, and how many inputs, outputs and dimensions it looks at.
-TOP_KEYS = frozenset({"inputs", "outputs", "parameters", "id"})
+TOP_KEYS = frozenset({"inputs", "outputs", "parameters", "id", "model_name"})  # the last is in what KServe's SDK sends
 INPUT_KEYS = frozenset({"name", "shape", "datatype", "data", "parameters"})
 OUTPUT_KEYS = frozenset({"name", "parameters"})
 SCALARS = frozenset({int, float, bool, str})
 INTEGERS = {int}
+LISTS = {list}
 FEW = 16
 
 
@@ -105,9 +107,9 @@ def _is_usual(request: dict[str, Any], head: bytes, size: int) -> bool:
         return False
     num_members = len(request)
     if own is not None:
-        if type(own) is not dict or len(own) > 1 or type(own.get("binary_data_output")) is not bool:
+        if type(own) is not dict or (own and (len(own) > 1 or type(own.get("binary_data_output")) is not bool)):
             return False
-        num_members += 1
+        num_members += len(own)
     names = set()
     for entry in inputs:
         if type(entry) is not dict or not entry.keys() <= INPUT_KEYS:
@@ -135,6 +137,11 @@ def _is_usual(request: dict[str, Any], head: bytes, size: int) -> bool:
             if type(data) is not list:
                 return False
             kinds = set(map(type, data))
+            for _ in shape:
+                if kinds != LISTS:
+                    break
+                data = list(chain.from_iterable(data))
+                kinds = set(map(type, data))
             if not kinds <= SCALARS or (
                 between and (kinds != INTEGERS or min(data) < between[0] or max(data) > between[1])
             ):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ ELEMENTS = {"FP32": "<f4", "FP64": "<f8", "BOOL": "<i1"} | {
 }
 RANGES = INTEGER_RANGES | {"BOOL": (0, 1)}
 Chunks = list[Text]
+LENGTH = Struct("<I").pack  # of a text, before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,10 @@ def _binary_size(entry: Any, index: int, body_size: int) -> int:
     mistake = mistake_in({"inputs": [entry]}, binary=True, size=body_size)
     if mistake is not None:
         raise BadRequest(str(mistake).replace("inputs[0]", f"inputs[{index}]", 1))
+    if "data" in entry:
+        raise BadRequest(
+            f"inputs[{index}]: the key 'data' must stand as it is, without escapes, right before its array"
+        )
     size = entry["parameters"]["binary_data_size"]
     assert type(size) is int
     return size
@@ -112,6 +119,9 @@ class _Tensor:
 
     def _numbers(self, body: bytes, array: Array) -> Iterator[bytes]:
         datatype = self._datatype
+        if 0 in self._shape and json_arrays.is_empty(body, array):
+            json_arrays.require_empty(body, array)
+            return
         number = json_arrays.count(body, array)
         if number != prod(self._shape):
             raise self._mistake_first(body, array) or wrong_count(self._where, self._shape, number)
@@ -134,10 +144,10 @@ class _Tensor:
             if number > prod(self._shape):
                 raise wrong_count(self._where, self._shape, f"{number} or more")
             if len(several) == 1:
-                yield len(several[0]).to_bytes(4, "little")
+                yield LENGTH(len(several[0]))
                 yield several[0]
             else:
-                yield b"".join(part for text in several for part in (len(text).to_bytes(4, "little"), text))
+                yield b"".join(chain.from_iterable(zip(map(LENGTH, map(len, several)), several, strict=True)))
         if number != prod(self._shape):
             raise wrong_count(self._where, self._shape, number)
 
