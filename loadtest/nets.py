@@ -6,6 +6,7 @@ takes both in turns, in one round (`serving/measure/rounds.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ class Net:
         return self.repository / self.served_name / "1" / "model.onnx"
 
 
-def request_to(net: Net, gateway: Server) -> bytes:
+def request_to(net: Net, gateway: Server, headers: Mapping[str, str] | None = None) -> bytes:
     """Raises CannotMeasure."""
     metadata = Gateway(gateway.url).metadata(net.served_name)
     if metadata is None:
@@ -52,7 +53,9 @@ def request_to(net: Net, gateway: Server) -> bytes:
     repeats = -(-net.batch_size // some.num_inputs)
     batch = {name: values.repeat(repeats, axis=0)[: net.batch_size] for name, values in some.arrays.items()}
     body = encode_binary(given, batch, ())
-    return request_bytes("POST", gateway.url, f"/v2/models/{net.served_name}/infer", body.headers, body.data)
+    return request_bytes(
+        "POST", gateway.url, f"/v2/models/{net.served_name}/infer", {**body.headers, **(headers or {})}, body.data
+    )
 
 
 def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding: int) -> float:

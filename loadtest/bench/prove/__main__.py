@@ -17,6 +17,7 @@ from pathlib import Path
 from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.generator import rates
 from loadtest.bench.prove.cold_gpu import handover
+from loadtest.bench.prove.computed import computed
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.emulated import num_too_busy
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
@@ -33,6 +34,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "restarts": restarts,
     "overload": one_gateway,
     "two_gateways": two_gateways,
+    "computed": computed,
     "pool_death": kills,
     "cold_gpu": handover,
     "crossover": crossovers,

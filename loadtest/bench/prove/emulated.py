@@ -101,15 +101,20 @@ class Triton:
 
     def spent(self) -> TritonTotals:
         """What its requests have spent so far, by its own statistics. Raises CannotMeasure."""
-        answer = Gateway(self.url).get_json(f"/v2/models/{VARIANT}/stats")
-        try:
-            (model,) = answer["model_stats"]
-            stats = model["inference_stats"]
-            compute = sum(int(stats[part]["ns"]) for part in ("compute_input", "compute_infer", "compute_output"))
-            requests = int(stats["success"]["count"])
-            return TritonTotals(requests, int(model["execution_count"]), int(stats["queue"]["ns"]) / 1e9, compute / 1e9)
-        except (TypeError, KeyError, ValueError):
-            raise CannotMeasure(f"Triton of {self.pool.name} gives no statistics of {VARIANT}") from None
+        return spent(self.url, VARIANT)
+
+
+def spent(url: str, served_name: str) -> TritonTotals:
+    """By Triton's own statistics. Raises CannotMeasure."""
+    answer = Gateway(url).get_json(f"/v2/models/{served_name}/stats")
+    try:
+        (model,) = answer["model_stats"]
+        stats = model["inference_stats"]
+        compute = sum(int(stats[part]["ns"]) for part in ("compute_input", "compute_infer", "compute_output"))
+        requests = int(stats["success"]["count"])
+        return TritonTotals(requests, int(model["execution_count"]), int(stats["queue"]["ns"]) / 1e9, compute / 1e9)
+    except (TypeError, KeyError, ValueError):
+        raise CannotMeasure(f"Triton at {url} gives no statistics of {served_name}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,10 @@ class TritonTotals:
             self.queue_s - before.queue_s,
             self.compute_s - before.compute_s,
         )
+
+    @property
+    def requests_per_execution(self) -> float:
+        return self.num_requests / self.num_executions if self.num_executions else 0.0
 
     def waited_ratio(self, pool: Pool) -> float:
         """How long a request waited in Triton for its own execution to begin, in executions of the size they had. Raises CannotMeasure."""
