@@ -82,6 +82,8 @@ class OddTriton:
         if path.endswith("/config"):
             await asyncio.sleep(self.config_s)
             return 200, self._config(path.split("/")[3])
+        if path == "/v2/models/stats":
+            return 400, {"error": "unexpected"}
         self.asked += 1
         return await self.infer(body)
 

@@ -92,7 +92,7 @@ class Server:
         if not self.alive:
             self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
-            self.work = read_work(orjson.loads((await self.fetch(b"GET", "/v2/models/stats")).body))
+            self.work = await self._ask_work()
         now = perf_counter()
         self.suspended = {name: until for name, until in self.suspended.items() if until > now}
         snapshot = await self._look(index, device)
@@ -101,6 +101,14 @@ class Server:
         is_news = not self.alive or snapshot != self.snapshot
         self.alive, self.snapshot = True, snapshot
         return is_news
+
+    async def _ask_work(self) -> Work | None:
+        """None where it tells none, which keeps it from nothing: a Triton may be started without statistics."""
+        answer = await self.fetch(b"GET", "/v2/models/stats")
+        try:
+            return read_work(orjson.loads(answer.body)) if answer.status == 200 else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     async def _look(self, index: list[dict[str, Any]], device: str) -> ServerSnapshot:
         """Configurations are asked for where a model is new, and of all at every tenth poll."""
