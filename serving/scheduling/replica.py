@@ -74,7 +74,7 @@ class Replica:
         self.pace = 1.0  # what executions really take, as a multiple of their curves
         self.is_shared = False  # others send requests there, too
         self.num_answered = 0  # requests
-        self._compared = 0, 0  # requests it had answered for all and for us when that was compared last
+        self._compared: tuple[int, int] | None = None  # requests it had answered for all and for us when that was compared last
         self._round = 0.0  # of the bounds, answered since `fill` was last looked at
         self.forget_times()
 
@@ -186,12 +186,18 @@ class Replica:
         weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
         self.late_ratio += weight * (times - self.late_ratio)
 
-    def compare(self, num_answered_to_all: int, pace: float) -> None:
-        """What the server has answered to all so far by its own count, and what executions took lately as a multiple of their curves."""
-        to_all, to_us = num_answered_to_all - self._compared[0], self.num_answered - self._compared[1]
+    def compare(self, num_answered_to_all: int, num_answered_to_us: int, pace: float) -> None:
+        """What the server has answered to all so far by its own count, what of that was ours (`num_answered`) at that moment, and what
+        executions took lately as a multiple of their curves.
+        """
+        before = self._compared
+        if before is None:  # what it did before it was looked at first tells nothing of now
+            self._compared = num_answered_to_all, num_answered_to_us
+            return
+        to_all, to_us = num_answered_to_all - before[0], num_answered_to_us - before[1]
         if 0 <= to_all < ENOUGH_TIMES * max(1, self.num_in_flight):
             return
-        self._compared = num_answered_to_all, self.num_answered
+        self._compared = num_answered_to_all, num_answered_to_us
         if to_all > 0:  # otherwise it began anew
             self.is_shared = to_all - to_us - self.num_in_flight > OTHERS_RATIO * to_all
             self.pace = max(1.0, pace)

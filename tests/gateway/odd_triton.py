@@ -39,6 +39,8 @@ class OddTriton:
     config_s: float = 0.0  # that a configuration takes
     hangs: bool = False  # nothing is answered any more
     max_batch: int = 1
+    statistics: tuple[int, Any] = (400, {"error": "statistics are off"})
+    asked_for_statistics: int = 0
     asked: int = 0
     port: int = 0
 
@@ -79,11 +81,12 @@ class OddTriton:
             rows = [{"name": name, "version": "1", "state": "READY"} for name in self.models]
             failed = {"version": "1", "state": "UNAVAILABLE"}
             return 200, rows + [{"name": name, **failed, "reason": reason} for name, reason in self.failures.items()]
+        if path == "/v2/models/stats":
+            self.asked_for_statistics += 1
+            return self.statistics
         if path.endswith("/config"):
             await asyncio.sleep(self.config_s)
             return 200, self._config(path.split("/")[3])
-        if path == "/v2/models/stats":
-            return 400, {"error": "unexpected"}
         self.asked += 1
         return await self.infer(body)
 

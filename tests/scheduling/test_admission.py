@@ -238,7 +238,7 @@ def share_left(times: float, *, is_shared: bool, pace: float = 1.0) -> float:
         assert queue.take(now) is ticket
         now += times * 2 * GPU.curve.seconds(8)
         queue.answered(now, ticket)
-        queue.replicas[0].compare(number * (2 if is_shared else 1), pace)
+        queue.replicas[0].compare(number * (2 if is_shared else 1), number, pace)
     return queue.replicas[0].fill
 
 
@@ -254,12 +254,19 @@ def test_a_server_that_keeps_its_time_or_is_only_slow_gets_two() -> None:
 
 def test_a_server_that_began_anew_says_nothing_of_others() -> None:
     replica = pool().replicas[0]
-    replica.compare(1000, 1.0)
+    replica.compare(0, 0, 1.0)
+    replica.compare(1000, 0, 1.0)
     assert replica.is_shared
-    replica.num_answered = 50
-    replica.compare(60, 1.0)
-    replica.num_answered = 100
-    replica.compare(110, 1.0)
+    replica.compare(60, 50, 1.0)
+    replica.compare(110, 100, 1.0)
+    assert not replica.is_shared
+
+
+def test_what_a_server_did_before_it_was_looked_at_first_is_nobodys() -> None:
+    replica = pool().replicas[0]
+    replica.compare(1_000_000, 0, 1.0)
+    assert not replica.is_shared
+    replica.compare(1_000_100, 100, 1.0)
     assert not replica.is_shared
 
 

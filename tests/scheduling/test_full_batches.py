@@ -110,7 +110,8 @@ class Story:
         pace = self.took_s / self.expected_s if self.expected_s else 1.0
         self.took_s = self.expected_s = 0.0
         for gateway in self.gateways:
-            gateway.queue.replicas[0].compare(sum(self.rows), pace)
+            replica = gateway.queue.replicas[0]
+            replica.compare(sum(self.rows), replica.num_answered, pace)
 
     def arrive(self, now: float, gateway: Gateway, variant: int) -> None:
         self.num["asked"] += 1

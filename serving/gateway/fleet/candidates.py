@@ -156,7 +156,8 @@ class Candidates:
             known = self._known.get((pool, name))
             return known.candidate.service.curve.seconds(rows) if known else None
 
-        server.replica.compare(work.num_requests, 1.0 if before is None else work.pace(before, seconds))
+        pace = 1.0 if before is None else work.pace(before, seconds)
+        server.replica.compare(work.num_requests, work.num_ours, pace)
 
     def _look(self, pool: str, now: float) -> None:
         old, num_answering = self.bridges[pool], self.num_answering(pool)

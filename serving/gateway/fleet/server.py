@@ -106,7 +106,7 @@ class Server:
         """None where it tells none, which keeps it from nothing: a Triton may be started without statistics."""
         answer = await self.fetch(b"GET", "/v2/models/stats")
         try:
-            return read_work(orjson.loads(answer.body)) if answer.status == 200 else None
+            return read_work(orjson.loads(answer.body), self.replica.num_answered) if answer.status == 200 else None
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -12,10 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`executions`: by the model's name and the rows of one, how many there were and their nanoseconds together."""
+    """`executions`: by the model's name and the rows of one, how many there were and their nanoseconds together.
+
+    `num_ours`: of the requests, those that this gateway had answers to when it was told.
+    """
 
     num_requests: int
     executions: Mapping[tuple[str, int], tuple[int, int]]
+    num_ours: int = 0
 
     def pace(self, before: Work, seconds: Callable[[str, int], float | None]) -> float:
         """What executions took since then, as a multiple of what was expected: `seconds` of a model's, None where nobody knows.
@@ -31,8 +35,8 @@ class Work:
         return took_s / expected_s if expected_s else 1.0
 
 
-def read_work(statistics: Mapping[str, Any]) -> Work:
-    """Of the answer to `GET /v2/models/stats`. Raises KeyError and TypeError for what is none."""
+def read_work(statistics: Mapping[str, Any], num_ours: int = 0) -> Work:
+    """Of the answer to `GET /v2/models/stats`. Raises AttributeError, KeyError, TypeError and ValueError for what is none."""
     rows = statistics["model_stats"]
     executions = {
         (row["name"], int(size["batch_size"])): (
@@ -42,4 +46,4 @@ def read_work(statistics: Mapping[str, Any]) -> Work:
         for row in rows
         for size in row.get("batch_stats", ())
     }
-    return Work(sum(int(row["inference_stats"]["success"]["count"]) for row in rows), executions)
+    return Work(sum(int(row["inference_stats"]["success"]["count"]) for row in rows), executions, num_ours)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
+
 from serving.gateway.fleet.work import read_work
+from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
 
 
 def row(name: str, requests: int, *sizes: tuple[int, int, int]) -> dict[str, Any]:
@@ -28,3 +32,34 @@ def test_pace_is_what_executions_took_since_then_over_what_was_expected_of_known
     expected = {("m", 8): 0.010, ("m", 1): 0.005}
     assert after.pace(before, lambda name, rows: expected.get((name, rows))) == 50 / 25
     assert after.pace(after, lambda name, rows: 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [(400, {"error": "statistics are off"}), (403, {}), (200, {}), (200, {"model_stats": [{"name": "m-fp32"}]})],
+)
+def test_a_triton_that_tells_no_statistics_is_as_alive_as_another(statistics: tuple[int, Any]) -> None:
+    async def run() -> None:
+        go_on = asyncio.Event()
+
+        async def infer(body: bytes) -> tuple[int, Any]:
+            if triton.is_slow:
+                await go_on.wait()
+            return 200, GOOD
+
+        triton = SlowTriton(infer, statistics=statistics)
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            triton.is_slow = True
+            [server] = gateway.catalogue.pools["cpu"]
+            asking = asyncio.create_task(ask(gateway))
+            looks = [server.polls]
+            await until(lambda: triton.asked_for_statistics and server.polls > looks[0] + 1, "it was polled meanwhile")
+            assert server.alive
+            go_on.set()
+            assert (await asking).status == 200
+
+    asyncio.run(run())
+
+
+class SlowTriton(OddTriton):
+    is_slow = False
