@@ -26,7 +26,8 @@ class PoolQueue:
     def __init__(self, name: str, replicas: Sequence[Replica] = ()) -> None:
         self.name = name
         self.replicas: list[Replica] = []
-        self._lines: dict[Full, list[Line]] = {}  # of each variant, a line per priority
+        self._lines: dict[Full, list[Line]] = {}  # of each variant for which somebody waits, a line per priority
+        self._empty = _lines(1.0)  # of all others
         self._usable: list[Replica] = []
         self._usable_until = -inf
         self._part = 1.0  # of a cost, that the line takes: one over the number of usable servers
@@ -98,7 +99,10 @@ class PoolQueue:
         cost_s = service.cost_s(rows)
         due = deadline - self._tail_s(service, rows, cost_s, priority)
         ticket = Ticket(request, service, rows, deadline, due, cost_s, priority)
-        self._lines_of(service)[priority - 1].add(ticket)
+        lines = self._lines.get(service.full)
+        if lines is None:
+            lines = self._lines[service.full] = _lines(self._part)
+        lines[priority - 1].add(ticket)
         return ticket
 
     def enter(
@@ -208,7 +212,7 @@ class PoolQueue:
         part = 1.0 / max(1, len(self._usable))
         if part != self._part:
             self._part = part
-            for lines in self._lines.values():
+            for lines in (*self._lines.values(), self._empty):
                 for line in lines:
                     line.reshare(part)
         return self._usable
@@ -221,11 +225,8 @@ class PoolQueue:
         return [replica for replica in up if replica.health.ejected_until <= now] or up or self._servers(now)
 
     def _lines_of(self, service: Service) -> list[Line]:
-        """One per priority."""
-        lines = self._lines.get(service.full)
-        if lines is None:
-            lines = self._lines[service.full] = [Line(self._part) for _ in range(HIGHEST, LOWEST + 1)]
-        return lines
+        """One per priority, to look at."""
+        return self._lines.get(service.full, self._empty)
 
     def _firsts(self) -> Iterator[Ticket]:
         """The next of each variant: instances are a variant's own, so that nobody waits for those of another."""
@@ -334,6 +335,10 @@ class PoolQueue:
     def _may_eject(self, now: float) -> bool:
         up = [replica for replica in self.replicas if replica.is_up]
         return may_eject(sum(replica.health.ejected_until > now for replica in up), len(up))
+
+
+def _lines(share: float) -> list[Line]:
+    return [Line(share) for _ in range(HIGHEST, LOWEST + 1)]
 
 
 def _server(ticket: Ticket) -> Replica:

@@ -16,9 +16,10 @@ from serving.scheduling.prediction import Service
 class Execution:
     """Rows that are computed together. `ends` is a prediction; None: no instance has taken it yet."""
 
-    __slots__ = ("ends", "rows")
+    __slots__ = ("ends", "num", "rows")
 
     def __init__(self, rows: float, ends: float | None) -> None:
+        self.num = 1  # requests
         self.rows = rows
         self.ends = ends
 
@@ -52,6 +53,7 @@ class Executions:
         elif together > rows:
             execution = self._waiting[-1]
             execution.rows = together
+            execution.num += 1
         else:
             execution = Execution(rows, None)
             self._waiting.append(execution)
@@ -61,7 +63,8 @@ class Executions:
         """So many of its rows were answered or lost: it is over, and an instance takes the next."""
         if execution.ends is None:  # computed with those before it, or never
             execution.rows -= rows
-            if execution.rows <= 0.0:
+            execution.num -= 1
+            if execution.num == 0:  # sums of parts of rows may leave a rest
                 self._waiting.remove(execution)
         elif execution in self._running:
             self._running.remove(execution)

@@ -50,6 +50,18 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once() -> None:
     assert queue.finish(0.0, TENTH, 1, 0.6) is not None
 
 
+def test_who_is_refused_leaves_nothing_behind() -> None:
+    """A variant that is measured again is another one to the queue: there may be many in the life of a gateway."""
+    queue = pool()
+    for _ in range(3):
+        again = Service(TENTH.curve)
+        for _ in range(2):
+            queue.enter(0.0, None, again, 1, 9.0)  # all that may be in flight
+        assert queue.finish(0.0, again, 1, 0.15) is None
+        assert queue.opens_at(0.0, again, 1, 0.15) < inf
+    assert not queue._lines
+
+
 def test_a_request_that_would_make_another_late_is_refused() -> None:
     run, _ = fill(5, deadline=0.5)  # the last of them is done when its time is over
     queue = run.queues[0]
