@@ -131,19 +131,23 @@ class Nursery:
         self._reap()
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], *, folder: Path, output: int = 2) -> Child:
-        """Starts a leashed child in `folder` that writes to this descriptor, which is our standard error unless another is given."""
-        before = Path.cwd()
+        """Starts a leashed child in `folder` that writes to this descriptor, which is our standard error unless another is given.
+
+        Raises OSError where there is no memory or number left for a process, or no such folder.
+        """
+        before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)  # which has no name any more where somebody removed it
         actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
             (os.POSIX_SPAWN_DUP2, output, 1),
             (os.POSIX_SPAWN_DUP2, 1, 2),
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         ]
-        os.chdir(folder)
         try:
+            os.chdir(folder)
             argv = leashed(command)
             pid = os.posix_spawn(argv[0], argv, environment, file_actions=actions)
         finally:
-            os.chdir(before)
+            os.fchdir(before)
+            os.close(before)
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ends[pid] = end
         return Child(pid, end)

@@ -80,8 +80,12 @@ class Services:
         return iter(self._services)
 
     def start(self, service: Service) -> None:
+        """Raises EnvironmentFault where this machine starts nothing any more."""
         self._services.append(service)
-        self._start(service)
+        try:
+            self._start(service)
+        except OSError as error:
+            raise EnvironmentFault(f"{service.name}: {_not_started(error)}") from None
 
     def _start(self, service: Service) -> None:
         service.output.forget()
@@ -112,7 +116,16 @@ class Services:
             await asyncio.sleep(self._found_dead(service, service.child))
             if service.is_pool:
                 await self._clear_away(service)
-            self._start(service)
+            await self._start_again(service)
+
+    async def _start_again(self, service: Service) -> None:
+        while True:
+            try:
+                return self._start(service)
+            except OSError as error:
+                why = _not_started(error)
+            service.num_failed += 1
+            await asyncio.sleep(self._failed(service, None, why, why))
 
     def _found_up(self, service: Service, took_s: float) -> None:
         if service.has_served:
@@ -122,20 +135,24 @@ class Services:
 
     def _found_dead(self, service: Service, child: Child) -> float:
         """Seconds until it is to be started again. Raises TandemError where it is given up."""
-        status, lines = child.exit_code or 0, service.output.last()
+        lines = service.output.last()
         service.num_failed = 0 if service.is_up else service.num_failed + 1
         service.is_up = False
+        return self._failed(service, child.exit_code, why_ended(child, lines), f"died ({how_ended(child, lines)})")
+
+    def _failed(self, service: Service, status: int | None, why: str, what: str) -> float:
+        """`status`: its exit code, None where it could not even be started."""
         is_refused = status in REFUSED and not service.has_served
         is_hopeless = service.num_failed >= (MAX_STARTS if service.has_served else MAX_FIRST_STARTS)
         if is_refused or (is_hopeless and not self._has_stand_in(service)):
             times = "" if is_refused else f" (it died at {service.num_failed} starts in a row)"
-            kind = REFUSED.get(status, EnvironmentFault)
-            raise kind(f"{service.name}: {why_ended(child, lines)}{times} (log: {service.log})")
+            kind = EnvironmentFault if status is None else REFUSED.get(status, EnvironmentFault)
+            raise kind(f"{service.name}: {why}{times} (log: {service.log})")
         now_s = time.monotonic()
         service.failures = after_failure(service.failures, now_s)
         delay_s = (service.failures.due_s or now_s) - now_s
         again = f"starting it again in {delay_s:.1f} s" if delay_s else "starting it again"
-        self._say(f"the {service.name} died ({how_ended(child, lines)}); {again}")
+        self._say(f"the {service.name} {what}; {again}")
         return delay_s
 
     def _has_stand_in(self, service: Service) -> bool:
@@ -181,3 +198,7 @@ class Services:
         if not ending.done():
             child.send(signal.SIGKILL)
             await ending
+
+
+def _not_started(error: OSError) -> str:
+    return f"cannot be started ({error.strerror})"

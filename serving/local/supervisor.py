@@ -44,10 +44,13 @@ SERVER = ""  # the server's name in a Recovery: no model has it
 
 
 def start_server(launch: Launch, nursery: Nursery, output: Output) -> tuple[Child, Control]:
-    """A tritonserver that is not live yet."""
+    """A tritonserver that is not live yet. Raises EnvironmentFault where this machine starts nothing any more."""
     output.forget()
     variables = launching.variables(launch, os.environ)
-    server = nursery.start(launching.command(launch), variables, folder=Path("/"), output=output.end)
+    try:
+        server = nursery.start(launching.command(launch), variables, folder=Path("/"), output=output.end)
+    except OSError as error:
+        raise EnvironmentFault(f"tritonserver cannot be started ({error.strerror})") from None
     from serving.local.triton_control import Control  # gRPC takes 0.5 s to import; tritonserver starts meanwhile
 
     return server, Control(f"{launch.host}:{launch.ports.grpc}")

@@ -177,7 +177,7 @@ class Session:
             loop.add_signal_handler(number, self._signalled)
         with Nursery() as nursery:
             self._services = Services(
-                nursery, Path.cwd(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
+                nursery, Path(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
             )
             serving: list[asyncio.Task[None]] = []
             try:
@@ -276,8 +276,7 @@ class Session:
         said_s = time.monotonic()
         loaded_s: float | None = None  # when everything was loaded that can be
         while True:
-            if await self._all_loaded():
-                loaded_s = loaded_s or time.monotonic()
+            loaded_s = (loaded_s or time.monotonic()) if await self._all_loaded() else None
             if loaded_s is not None and await self._all_served():
                 self._is_ready = await http_status(f"{self._url}/health/ready") == 200
                 self._not_loaded = await asyncio.to_thread(self._failures_seen_by_gateway)
@@ -325,8 +324,11 @@ class Session:
 
     async def _all_served(self) -> bool:
         """Whether the gateway has seen all that was loaded."""
-        files = [service.ready_file for service in self._services]
-        names = {name for file in files if file is not None for name in file.read_text().split()}
+        files = [service.ready_file for service in self._services if service.ready_file is not None]
+        try:
+            names = {name for file in files for name in file.read_text().split()}
+        except OSError:  # its pool died after it served, and is being started again
+            return False
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
         return all([await http_status(url, key=self._key) == 200 for url in urls])
 

@@ -74,7 +74,9 @@ class Replica:
         self.pace = 1.0  # what executions really take, as a multiple of their curves
         self.is_shared = False  # others send requests there, too
         self.num_answered = 0  # requests
-        self._compared: tuple[int, int] | None = None  # requests it had answered for all and for us when that was compared last
+        self._compared: tuple[int, int] | None = (
+            None  # requests it had answered for all and for us when that was compared last
+        )
         self._round = 0.0  # of the bounds, answered since `fill` was last looked at
         self.forget_times()
 

@@ -65,10 +65,10 @@ class Run:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Run]:
+async def running(folder: Path, inside: Path | None = None) -> AsyncIterator[Run]:
     said: list[str] = []
     with Nursery() as nursery:
-        run = Run(Services(nursery, folder, said.append, is_served_elsewhere=False), folder, said)
+        run = Run(Services(nursery, inside or folder, said.append, is_served_elsewhere=False), folder, said)
         try:
             yield run
         finally:
@@ -77,9 +77,9 @@ async def running(folder: Path) -> AsyncIterator[Run]:
             await run.services.stop(LIMIT_S, asyncio.Event())
 
 
-def play(folder: Path, story: Callable[[Run], Awaitable[None]]) -> None:
+def play(folder: Path, story: Callable[[Run], Awaitable[None]], inside: Path | None = None) -> None:
     async def whole() -> None:
-        async with running(folder) as run:
+        async with running(folder, inside) as run:
             await story(run)
 
     asyncio.run(whole())
@@ -159,3 +159,36 @@ def test_what_has_served_and_dies_at_every_start_ends_the_run_only_where_nothing
         await run.until(lambda: one.is_up)
 
     play(tmp_path, story)
+
+
+def test_the_folder_in_which_it_was_begun_may_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(run: Run) -> None:
+        one = run.add("one")
+        run.keep()
+        await run.until(lambda: one.is_up)
+        begun_in.rmdir()
+        before = pid(one)
+        os.kill(before, signal.SIGKILL)
+        await run.until(lambda: pid(one) != before and one.is_up)
+
+    (begun_in := tmp_path / "begun").mkdir()
+    monkeypatch.chdir(begun_in)
+    play(tmp_path, story, inside=Path())
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_cannot_be_started_for_a_while_is_tried_again(tmp_path: Path) -> None:
+    async def story(run: Run) -> None:
+        one = run.add("one")
+        run.keep()
+        await run.until(lambda: one.is_up)
+        inside.rename(elsewhere)
+        os.kill(pid(one), signal.SIGKILL)
+        await run.until(lambda: one.num_failed > 1)
+        elsewhere.rename(inside)
+        await run.until(lambda: one.is_up)
+        assert any("cannot be started" in line for line in run.said)
+
+    (inside := tmp_path / "inside").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    play(tmp_path, story, inside=inside)

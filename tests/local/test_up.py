@@ -342,6 +342,17 @@ def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_
     assert segments(family) == []
 
 
+@pytest.mark.triton
+def test_a_pool_that_dies_before_the_gateway_has_seen_it_is_started_again(
+    start: Callable[..., Program], state: Path
+) -> None:
+    program = start("up", *free("up"))
+    wait_until(lambda: list(state.glob("runs/*/*.ready")), "the pool serves")
+    os.kill(member(program, "triton"), signal.SIGKILL)
+    program.wait_for("Ctrl-C stops it")
+    assert program.end() == 0
+
+
 @pytest.mark.thorough
 @pytest.mark.triton
 def test_clients_of_a_healthy_pool_do_not_notice_that_another_is_killed(
