@@ -20,9 +20,8 @@ from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
 from loadtest.evidence.counts import evidence
 from loadtest.evidence.meters import scrape, watching
-from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
-from loadtest.progress import Progress
+from loadtest.progress import INTERRUPTED, Progress, sigterm_as_interrupt
 from loadtest.report import build as report_of
 from loadtest.report import fail_if as conditions
 from loadtest.report import page

@@ -1,25 +1,103 @@
 """What does a campaign file say? Read strictly: an unknown key stops it with its line and the nearest known key.
 
-The file's form is `_CampaignForm` and nothing else; an option that does nothing must not be in it.
+The file's form is `_CampaignForm` and nothing else; an option that does nothing must not be in it. A claims file has the same kinds of
+fields. Not here: whether what is sent fits the model, which only the gateway knows (`sending/prepared.py`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from loadtest.errors import CampaignFileError
-from loadtest.file_fields import Name, OneOrMore, Text, between
 from loadtest.records import Load, Payload
-from loadtest.sending.payload_file import DEFAULT_PAYLOAD, PayloadForm, payload
 from serving.decisions.traces import read_trace
-from serving.documents.nearest import nearest
+from serving.documents.nearest import closest, nearest
 from serving.documents.reader import Document, parse_document, read_document
 from serving.errors import UserError
+
+NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")  # as the gateway's public names; also a directory's and a header's
+
+
+def between(low: float, high: float) -> Any:
+    return Field(ge=low, le=high)
+
+
+def _name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(f"must be a name of letters, digits, '.', '_' and '-', not {value[:40]!r}")
+    return value
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must be text that is not empty")
+    return value
+
+
+def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values or len(set(values)) < len(values):
+        raise ValueError("must be one value or a list of different ones")
+    return values
+
+
+T = TypeVar("T")
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, AfterValidator(_text)]
+OneOrMore = Annotated[
+    tuple[T, ...],
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,)),
+    AfterValidator(_different),
+]
+
+# -- what is sent ------------------------------------------------------------------------------------------------------
+
+DATA = ("digits", "random", "photographs", "texts")
+ARRAYS, TEXTS = ".npz", ".txt"  # a file of arrays by input name, one of a text a line
+
+
+def _data(value: str) -> str:
+    if value in DATA or value.endswith((ARRAYS, TEXTS)):
+        return value
+    near = closest(value, DATA)
+    what = f"must be one of {', '.join(DATA)}, or a file's name that ends in {ARRAYS} or {TEXTS}, not {value[:40]!r}"
+    raise ValueError(f"{what}; did you mean {near!r}?" if near else what)
+
+
+# 32 rows a request is the largest batch `digits` takes; beyond 65,536 a length is a typing mistake (guess).
+@dataclass(frozen=True, slots=True)
+class PayloadForm:
+    data: Annotated[str, AfterValidator(_data)] = "digits"
+    encoding: Literal["json", "binary"] = "json"
+    batch_size: Annotated[int, between(1, 32)] = 1
+    length: Annotated[int, between(1, 65536)] | None = None
+    model_repository: Text | None = None
+
+
+DEFAULT_PAYLOAD = PayloadForm()
+
+
+def payload(document: Document, form: PayloadForm, folder: Path) -> Payload:
+    """What these data cannot use is an error, not a word without effect; so is a file that is not there."""
+    data, repository = form.data, form.model_repository
+    if form.length is not None and data != "random":
+        raise document.wrong(("payload", "length"), f"it does nothing here: it is of random inputs, not of {data}")
+    if repository is not None and (data in ("digits", "random") or data.endswith(ARRAYS)):
+        why = "only texts and photographs are made as the model's files say"
+        raise document.wrong(("payload", "model_repository"), f"it does nothing here: {why}")
+    if data.endswith((ARRAYS, TEXTS)) and not (folder / data).is_file():
+        raise document.wrong(("payload", "data"), f"there is no file {folder / data}")
+    if repository and not (folder / repository).is_dir():
+        raise document.wrong(("payload", "model_repository"), f"there is no directory {folder / repository}")
+    return Payload(**asdict(form))
+
+
+# -- the campaign ------------------------------------------------------------------------------------------------------
 
 OPEN_ONLY = ("rate_rps", "arrivals", "trace", "max_in_flight", "processes")
 BURSTS_ONLY = ("burst_times", "burst_every_s", "burst_lasting_s")

@@ -1,11 +1,18 @@
-"""How far is it? A bar on a terminal, plain lines elsewhere. To stderr, so that stdout holds the result alone."""
+"""Long work on a terminal: a bar, or plain lines, that say how far it is; SIGTERM ends it as Ctrl-C does, so that it keeps what it has.
+
+All of it goes to stderr, so that stdout holds the result alone.
+"""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -56,3 +63,23 @@ class Progress:
         finally:
             if self._bar and task is not None:
                 self._bar.remove_task(task)
+
+
+INTERRUPTED = 130  # the exit code: what a shell reports after Ctrl-C
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt in the block; in another thread than the main one nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

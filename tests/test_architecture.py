@@ -66,10 +66,8 @@ KEEPERS = {
         "settings",
         "gateway",
         "documents",
-        "loadtest/file_fields.py",
         "loadtest/campaign_file.py",
         "loadtest/claims/claims_file.py",
-        "loadtest/sending/payload_file.py",
     },
 }
 PURE = {

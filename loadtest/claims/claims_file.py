@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from loadtest.campaign_file import Name, OneOrMore, Text, between
 from loadtest.errors import CampaignFileError
-from loadtest.file_fields import Name, OneOrMore, Text, between
 from serving.documents.nearest import nearest
 from serving.documents.reader import Document, Place, parse_document, read_document
 from serving.errors import UserError

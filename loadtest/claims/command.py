@@ -20,9 +20,8 @@ from loadtest.claims.claims_file import Claim, Suite, read_suite
 from loadtest.claims.experiments import Experiment, SuiteSetup, experiments
 from loadtest.claims.values import Findings, Report, Result
 from loadtest.errors import CampaignFileError, CannotMeasure
-from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.processes import Moment
-from loadtest.progress import Progress
+from loadtest.progress import INTERRUPTED, Progress, sigterm_as_interrupt
 from serving.decisions.engines import EnginePython
 from serving.errors import TandemError
 from serving.export.scratch import scratch

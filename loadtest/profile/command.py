@@ -12,11 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from loadtest.errors import CampaignError, CannotMeasure
-from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.profile.measure import Interrupted, measure
 from loadtest.profile.options import ProfileOptions, emulation, shapes, times_s, whole_numbers
 from loadtest.profile.wording import table
-from loadtest.progress import Progress
+from loadtest.progress import INTERRUPTED, Progress, sigterm_as_interrupt
 from serving.decisions.profile import Profile, write_profile
 from serving.errors import UserError
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from loadtest.campaign_file import ARRAYS, TEXTS
 from loadtest.errors import PayloadError
 from loadtest.records import Payload
 from loadtest.sending import inputs, real_inputs
 from loadtest.sending.bodies import Body, Signature, encode, signature
 from loadtest.sending.inputs import Inputs
-from loadtest.sending.payload_file import ARRAYS, TEXTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from datetime import datetime
 from pathlib import Path
 
 from loadtest.errors import CampaignError, CannotMeasure
-from loadtest.interrupts import INTERRUPTED, sigterm_as_interrupt
 from loadtest.profile.measure import Interrupted
-from loadtest.progress import Progress
+from loadtest.progress import INTERRUPTED, Progress, sigterm_as_interrupt
 from loadtest.report.fail_if import ArmNumbers, Condition, failures
 from loadtest.verdict import page
 from loadtest.verdict.build import build
