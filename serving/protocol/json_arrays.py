@@ -33,7 +33,7 @@ BRACKETS = re.compile(rb"(" + STRING + rb")|[\[\]]", re.DOTALL)
 TEXT = b"\0"  # stands for one
 END = re.compile(rb"\]\s*+(?:\}|,\s*+" + STRING + rb"\s*+:)", re.DOTALL)  # of an array that is an object's member
 CLASSES = bytes(code if code in b"[]," else ord("d") for code in range(256))
-WRONG_PAIRS = (b"d[", b"]d", b"][", b"[,", b",]", b",,")
+OPENS, CLOSES, COMMA, ELEMENT = b"[],d"  # as they are after CLASSES
 WITHOUT_BRACKETS = bytes(ord(" ") if code in b"[]" else code for code in range(256))
 _TOKEN = secrets.token_hex(8)  # nobody else writes it into a request
 
@@ -155,6 +155,18 @@ def count(body: bytes, array: Array) -> int:
     return num_commas + 1 if num_commas or not is_empty(body, array) else 0
 
 
+def _is_wrong(codes: NDArray[np.uint8], brackets: NDArray[np.intp], new: NDArray[np.intp]) -> bool:
+    """Whether a bracket stands beside what it cannot. `new`: those that are not the first of `codes`."""
+    kinds, before = codes[new], codes[new - 1]
+    if ((kinds == CLOSES) & (before == COMMA)).any():
+        return True
+    if ((kinds == OPENS) & (before != COMMA) & (before != OPENS)).any():
+        return True
+    left = brackets[:-1] if len(brackets) and brackets[-1] == len(codes) - 1 else brackets
+    kinds, behind = codes[left], codes[left + 1]
+    return bool((((kinds == OPENS) & (behind == COMMA)) | ((kinds == CLOSES) & (behind == ELEMENT))).any())
+
+
 def is_empty(body: bytes, array: Array) -> bool:
     """Whether it has no element, though there may be lists in it."""
     starts = range(array.begin, array.end, PIECE_BYTES)
@@ -168,19 +180,23 @@ class _Brackets:
 
     def __init__(self, *, are_texts: bool = False) -> None:
         self._last, self._depth = b"[", 0
-        self._wrong = (*WRONG_PAIRS, b"dd") if are_texts else WRONG_PAIRS
+        self._wrong = (b",,", b"dd") if are_texts else ()  # of numbers, simdjson finds these
 
     def feed(self, piece: bytes) -> None:
         """Raises Unreadable."""
         marks = self._last + piece.translate(CLASSES, SPACES)
-        steps = np.frombuffer(marks, np.uint8)[1:]
-        depths = np.cumsum((steps == ord("[")).astype(np.int8) - (steps == ord("]")).astype(np.int8), dtype=np.int32)
+        codes = np.frombuffer(marks, np.uint8)
+        brackets = np.flatnonzero(codes - OPENS <= CLOSES - OPENS)  # of bytes, where less than 0 is much
+        new = brackets[1:] if len(brackets) and brackets[0] == 0 else brackets
+        depths = np.cumsum(np.where(codes[new] == OPENS, 1, -1))
         if len(depths):
             low, high = self._depth + int(depths.min()), self._depth + int(depths.max())
             NESTING.check(high + 3, way_out="no tensor has so many dimensions")
             self._depth += int(depths[-1])
-            if low < 0 or any(pair in marks for pair in self._wrong):
+            if low < 0:
                 raise Unreadable(piece)
+        if _is_wrong(codes, brackets, new) or any(pair in marks for pair in self._wrong):
+            raise Unreadable(piece)
         self._last = marks[-1:]
 
     def finish(self) -> None:
@@ -190,7 +206,7 @@ class _Brackets:
 
 def require_empty(body: bytes, array: Array) -> None:
     """Of an array that is: that its lists are lists. Raises Unreadable."""
-    brackets = _Brackets()
+    brackets = _Brackets(are_texts=True)
     for start in range(array.begin, array.end, PIECE_BYTES):
         brackets.feed(body[start : min(array.end, start + PIECE_BYTES)])
     brackets.finish()
