@@ -17,7 +17,7 @@ from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictRe
 from serving.decisions.profile import LoadPoint, MaxRate
 from serving.decisions.sensitivity import Sensitivity
 from serving.decisions.verdict import AtRate, Side
-from serving.decisions.wording import assumption, day, flip, money, objective, rate, reason, times, within
+from serving.decisions.wording import assumption, day, flip, money, objective, offered, rate, reason, times, within
 from serving.documents.figures import Figure
 from serving.documents.pages import Pages
 from serving.documents.tables import Cell, Table, Value
@@ -48,7 +48,9 @@ def render(report: VerdictReport) -> str:
         objective=objective(report.objective),
         paragraph=rest[:1].upper() + rest[1:],
         figures_at_once=_figures_at_once(report),
-        reasons=_sentences(reason(one, report.model, report.objective.batch_size) for one in report.verdict.reasons),
+        reasons=_sentences(
+            reason(one, report.model, report.objective.batch_size, report.currency) for one in report.verdict.reasons
+        ),
         flips=_sentences(flip(one, report.currency) for one in report.verdict.flips),
         bindings=_sentences(one.says for one in report.bindings),
         caveats=_sentences(report.caveats),
@@ -229,14 +231,13 @@ def _servers(report: VerdictReport) -> Table:
 
 
 def _server(s: ServerReport, source: SourceReport, currency: str) -> tuple[Value, ...]:
-    share = f", {s.share:.0%} of it" if s.share is not None and s.share < 1 else ""
     where = f"{source.provenance} {'here' if source.origin == 'here' else 'elsewhere'}, {day(source.date)}"
     no_price = Cell("no price", kind="missing")
     return (
         Cell(s.label, (s.device_name, where), kind="strong"),
         _max_rate(s.max_rate),
         "–" if s.per_million is None else money(s.per_million, currency),
-        no_price if s.per_hour is None else Cell(money(s.per_hour, currency), (f"{s.offer}{share}",)),
+        no_price if s.per_hour is None else Cell(money(s.per_hour, currency), (offered(str(s.offer), s.share or 1.0),)),
         _accuracy(s).removeprefix("accuracy "),
         NOT_MEASURED if s.joules_per_request is None else f"{s.joules_per_request:.3g}",
     )

@@ -13,15 +13,15 @@ from loadtest.profile.wording import capitalised
 from loadtest.report.wording import WHAT_IF
 from loadtest.verdict.report import Check, Source
 from serving.decisions.plan.result import Plan, PoolPlan, PricedServer
-from serving.decisions.profile import Profile
+from serving.decisions.profile import Profile, provenance_of
 from serving.decisions.verdict import Verdict, Word
 from serving.decisions.wording import (
     KINDS,
     WHOSE_FIGURES,
+    asked_rate,
     card,
     day,
     from_rate,
-    missing,
     money,
     objective,
     rate,
@@ -30,6 +30,7 @@ from serving.decisions.wording import (
     within,
 )
 
+MAX_DOUBTS = 3  # in the paragraph; the page has all
 HEADLINES: dict[Word, str] = {
     "pays": "The GPU pays",
     "does_not_pay": "The GPU does not pay",
@@ -66,7 +67,6 @@ def paragraph(
     rest = [
         *_if_so(verdict),
         *_why_unsure(verdict, plan),
-        *_missing(verdict, plan.model, plan.objective.batch_size),
         *_unchecked(plan, check, not_run),
     ]
     return " ".join([first, *rest])
@@ -81,9 +81,9 @@ def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
     price = "" if plan.per_hour_at_peak is None else f" for {money(plan.per_hour_at_peak, plan.currency)} an hour"
     if check is None or check.void is not None or check.latency_p99_s is None:
         will = "is planned to serve" if is_one else "are planned to serve"
-        return f"{pools} {will} {rate(asked.peak_rps)} with {within(asked.latency_p99_s)}{price}"
+        return f"{pools} {will} {asked_rate(asked.peak_rps)} with {within(asked.latency_p99_s)}{price}"
     verb = "serves" if is_one else "serve"
-    return f"{pools} {verb} {rate(asked.peak_rps)} at p99 {times(check.latency_p99_s.value)}{price}"
+    return f"{pools} {verb} {asked_rate(asked.peak_rps)} at p99 {times(check.latency_p99_s.value)}{price}"
 
 
 def _pool(pool: PoolPlan, sources: Sequence[Source]) -> str:
@@ -105,13 +105,13 @@ def _where(priced: PricedServer, sources: Sequence[Source]) -> str:
 
 def _from(priced: PricedServer) -> str:
     """Which machine, which day, and whether anybody measured it."""
-    profile = priced.profile
-    if profile.provenance == "measured":
+    profile, provenance = priced.profile, provenance_of(priced.profile, priced.server)
+    if provenance == "measured":
         beside = f" beside {profile.machine.processor}" if priced.pool == "gpu" else ""
         return f"measured{beside} on {day(profile.date)}"
     source = re.split(r"[,.:;]", profile.note or "")[0]  # a note of published figures begins with whose they are
-    whose = f": {source}" if source and profile.provenance == "published" else ""
-    return f"{WHOSE_FIGURES[profile.provenance]}{whose}, {day(profile.date)}"
+    whose = f": {source}" if source and provenance == "published" else ""
+    return f"{WHOSE_FIGURES[provenance]}{whose}, {day(profile.date)}"
 
 
 def _source(profile: Profile, sources: Sequence[Source]) -> Source | None:
@@ -150,35 +150,18 @@ def _between(verdict: Verdict) -> str:
 
 def _if_so(verdict: Verdict) -> list[str]:
     """What would hold were a file's figures so; never the word itself."""
+    if verdict.what_if is None:
+        return []
     answers = {"pays": "the GPU would pay", "does_not_pay": "the GPU would not pay", "depends": "it would depend"}
-    return (
-        []
-        if verdict.what_if is None
-        else [f"If the figures from files hold, {answers.get(verdict.what_if, 'nobody can say')}."]
-    )
+    return [f"If the figures from files hold, {answers.get(verdict.what_if, 'nobody can say')}."]
 
 
 def _why_unsure(verdict: Verdict, plan: Plan) -> list[str]:
-    unsure = (
-        "rate",
-        "measurement",
-        "price",
-        "generator",
-        "stricter",
-        "too_few",
-        "few_requests",
-        "void",
-        "unpriced",
-        "unmet",
-        "only_one",
-    )
-    return [f"{reason(one, plan.model, plan.objective.batch_size)}." for one in verdict.reasons if one.kind in unsure][
-        :3
-    ]
-
-
-def _missing(verdict: Verdict, model: str, batch_size: int) -> list[str]:
-    return [f"{missing(one, model, batch_size)}." for one in verdict.reasons if one.kind == "missing"]
+    """The first reasons for doubt, and every profile that is missing."""
+    sure = ("cheaper", "over_cap", "what_if", "missing")  # said by the word, the first sentence, or below
+    doubts = [one for one in verdict.reasons if one.kind not in sure][:MAX_DOUBTS]
+    lacking = [one for one in verdict.reasons if one.kind == "missing"]
+    return [f"{reason(one, plan.model, plan.objective.batch_size)}." for one in (*doubts, *lacking)]
 
 
 def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str]:
@@ -190,7 +173,7 @@ def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str
         return [f"The check is void: {check.void}."]
     if not check.is_met:
         missed = f"{check.late_or_lost_ratio:.1%} of the answers were late or lost"
-        return [f"The check at {rate(check.rate_rps)} missed the objective: {missed}; 1 % is allowed."]
+        return [f"The check at {asked_rate(check.rate_rps)} missed the objective: {missed}; 1 % is allowed."]
     return []
 
 

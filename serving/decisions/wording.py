@@ -99,8 +99,17 @@ def machine(priced: PricedServer) -> str:
     """`AMD EPYC (0.5 of a c7a.xlarge)`, with whose times they are, where they are not measured."""
     name, whose = device(priced.server), priced.profile.provenance
     prefix = "" if whose == "measured" or name.startswith("emulated") else f"{whose} "
-    share = "" if abs(priced.share - 1) < 1e-9 else f"{priced.share:.3g} of a "
-    return f"{prefix}{name} ({share}{priced.offer.name})"
+    return f"{prefix}{name} ({offered(priced.offer.name, priced.share)})"
+
+
+def offered(name: str, share: float) -> str:
+    """`0.5 of a c7a.xlarge`"""
+    return name if abs(share - 1) < 1e-9 else f"{share:.3g} of a {name}"
+
+
+def no_offer(device_name: str | None, pool: str | None) -> str:
+    instance = f"--instance {pool or 'POOL'}=NAME"
+    return f"no machine of the price list has '{device_name}': name one with {instance}, or give a price file with --prices"
 
 
 def from_rate(break_even_rps: float | None) -> str:
@@ -199,7 +208,7 @@ def missing(one: Reason, model: str, batch_size: int = 1) -> str:
     return f"{lacks}: run {profile_command(model, batch_size, limit_s)} on {where} and give it with --profile"
 
 
-def reason(one: Reason, model: str, batch_size: int = 1) -> str:
+def reason(one: Reason, model: str, batch_size: int = 1, currency: str = "") -> str:
     """One reason in a sentence without its full stop."""
     kind = KINDS.get(one.pool or "", "")
     value, limit = one.value or 0.0, one.limit or 0.0
@@ -207,7 +216,10 @@ def reason(one: Reason, model: str, batch_size: int = 1) -> str:
         "cheaper": f"The {kind} is {value:.0%} cheaper at the rate asked for, over the whole measured interval",
         "only_one": f"Only the {kind} meets p99 {times(limit)}",
         "unmet": f"Neither a CPU nor a GPU that was measured meets p99 {times(limit)}",
-        "over_cap": f"Everything that carries the load costs too much: at least {value:.4g} an hour, where {limit:.4g} is allowed",
+        "over_cap": (
+            f"Everything that carries the load costs too much: at least {exact_money(value, currency)} an hour, where "
+            f"{exact_money(limit, currency)} is allowed"
+        ),
         "rate": f"It depends on the rate: the GPU is cheaper at {rate(value)}, but not at every rate asked for",
         "measurement": f"It depends on how fast the {kind} servers really are: the measurements allow both answers at {rate(value)}",
         "price": f"It depends on the prices: both sides cost the same within {value:.1%}, and under {limit:.0%} nobody can tell",
@@ -223,7 +235,7 @@ def reason(one: Reason, model: str, batch_size: int = 1) -> str:
         ),
         "void": f"All {value:.0f} runs on the {kind} are void: {one.detail}",
         "missing": missing(one, model, batch_size),
-        "unpriced": f"No price in the list fits {one.detail}: give a file with --prices",
+        "unpriced": f"N{no_offer(one.detail, one.pool)[1:]}",
         "what_if": f"The {kind} figures are {one.detail}, not measured",
     }[one.kind]
 

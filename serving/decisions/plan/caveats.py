@@ -19,6 +19,8 @@ from serving.decisions.wording import (
     asked_rate,
     device,
     exact_money,
+    no_offer,
+    offered,
     profile_command,
     rate,
     times,
@@ -89,11 +91,11 @@ def _of_price(priced: PricedServer, matched: Match) -> Iterator[str]:
         yield f"nobody tells with how many cores {priced.server.label} was measured; priced as a whole {offer.name}"
     elif matched.share < 1:
         yield (
-            f"a server has {machine.num_cores:g} cores, {matched.share:.0%} of a {offer.name}, at that share of its price; the machine is "
-            "rented as a whole"
+            f"a server has {machine.num_cores:g} cores, {offered(offer.name, matched.share)}, at that share of its price; the machine "
+            "is rented as a whole"
         )
     elif matched.share > 1:
-        yield f"measured with {machine.num_cores:g} cores, more than {offer.name} has; priced as {matched.share:.3g} of it"
+        yield f"measured with {machine.num_cores:g} cores, more than {offer.name} has; priced as {offered(offer.name, matched.share)}"
     if matched.lacks_cores:
         yield (
             f"{priced.server.label} was measured with {machine.num_cores:g} cores beside the card, more than {offer.name} has for one"
@@ -145,7 +147,7 @@ def _why_left_out(
     if found.rate_rps <= 0:
         return f"no rate that was tried has {wanted}"
     if match(profile, server, prices, instances) is None:
-        return f"no machine of the price list has '{server.device_name}'; name one by --instance {pool}=NAME or in a price file"
+        return no_offer(server.device_name, pool)
     if objective.minimise == "energy" and server.joules_per_request is None:
         return "its joules were never measured"
     return None
@@ -211,11 +213,9 @@ def _not_one(model: str, objective: Objective, servers: Sequence[ServerProfile])
         yield Binding("latency", wanted_s, best_s, says)
         return
     for pool in sorted({pool_of(server) for server in in_time}):
-        name = next(s.device_name for s in in_time if pool_of(s) == pool)
-        says = (
-            f"no machine in the price list is one with '{name}', or none may serve what was measured there: "
-            f"name one with --instance {pool}=NAME, or add yours to a price file"
-        )
+        of_pool = [server for server in in_time if pool_of(server) == pool]
+        served = [server for server in of_pool if may_be_served(server)]
+        says = no_offer(served[0].device_name, pool) if served else f"no {pool} pool loads {of_pool[0].label}"
         yield Binding("offer", None, None, says)
 
 

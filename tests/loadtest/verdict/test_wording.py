@@ -170,7 +170,7 @@ def test_a_card_without_a_price_says_how_to_give_one() -> None:
     without = replace(PRICES, offers=PRICES.offers[:1])
     report = made(prices=without)
     assert report.word == "inconclusive"
-    assert "No price in the list fits NVIDIA T4: give a file with --prices." in report.paragraph
+    assert "'NVIDIA T4': name one with --instance gpu=NAME" in report.paragraph
 
 
 def test_a_slow_model_whose_rate_stands_on_few_requests_is_inconclusive_and_says_so() -> None:
