@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import resource
+import signal
 from collections.abc import Sequence
 
 from serving.errors import UserError
@@ -23,6 +24,7 @@ NO_MEMORY = re.compile(
 )
 NO_ROOM = re.compile(r"No space left on device")
 ERROR = re.compile(r"^\S+ [EF] \d+ |^[EF]\d{4} |^error: |^tandem|Error\b|: error|^error")
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # whatever it said before
 NOISE = ("CudaDriverHelper", "CUDA", "cuda")  # a machine without a card: no cause of anything
 
 
@@ -37,6 +39,8 @@ def why_ended(child: Child, lines: Sequence[str]) -> str:
     status = child.exit_code or 0
     if child.was_killed_for_memory:
         return "killed by the kernel because memory ran out: give it more, or serve fewer models or smaller batches"
+    if -status in FROM_OUTSIDE:
+        return exit_text(status)
     text = "\n".join(lines)
     if found := LIBRARY.search(text):
         return f"the library {found[1]} is missing or broken ({found[2]})"

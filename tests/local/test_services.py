@@ -137,6 +137,19 @@ def test_what_dies_at_every_start_is_given_up_with_the_cause(tmp_path: Path, wor
     play(tmp_path, story)
 
 
+def test_what_somebody_killed_did_not_die_of_what_it_said_before(tmp_path: Path) -> None:
+    async def story(run: Run) -> None:
+        one = run.add("one")
+        run.keep()
+        await run.until(lambda: one.is_up)
+        os.write(one.output.end, b"accept: Too many open files\n")
+        os.kill(pid(one), signal.SIGKILL)
+        await run.until(lambda: bool(run.said))
+        assert "(killed by SIGKILL)" in run.said[0]
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize("has_other", [False, True])
 def test_what_has_served_and_dies_at_every_start_ends_the_run_only_where_nothing_else_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_other: bool
