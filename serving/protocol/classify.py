@@ -23,7 +23,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from serving.documents.nearest import nearest
 from serving.errors import BadRequest
 from serving.preprocessing.containers import BadImage
-from serving.protocol.budget import require_few_values
+from serving.protocol.budget import require_clear, require_few_values
 
 DEFAULT_TOP_K = 5
 IMAGE, TOP_K = "image", "top_k"
@@ -99,6 +99,7 @@ def _json(body: bytes, kind: bytes, max_images: int) -> Request:
         raise BadRequest(f"the body{told} is neither an image nor JSON ({error}); {_WAYS}") from None
     if not isinstance(said, dict):
         raise BadRequest(f"the JSON body is no object; {_WAYS}")
+    require_clear(body, said)
     if unknown := [key for key in said if key not in KEYS]:
         raise BadRequest(f"unknown key {unknown[0][:_MAX_QUOTED]!r}{nearest(unknown[0][:_MAX_QUOTED], KEYS)}")
     images = said.get("images")

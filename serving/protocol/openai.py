@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving import errors
 from serving.documents.nearest import nearest
-from serving.protocol.budget import HEAD_BYTES, TOKEN_BYTES, require_few_values
+from serving.protocol.budget import HEAD_BYTES, TOKEN_BYTES, require_clear, require_few_values
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
@@ -81,6 +81,7 @@ def read_embeddings(body: bytes, max_texts: int, max_tokens: int) -> EmbeddingsR
         raise errors.BadRequest(f"the request is not valid JSON: {error}") from None
     if not isinstance(request, dict):
         raise errors.BadRequest('the request must be a JSON object, such as {"model": "…", "input": "…"}')
+    require_clear(body, request)
     for name in request:
         if name not in FIELDS:
             _refuse(name[:100], f"unknown field '{name[:100]}'{nearest(name[:100], FIELDS)}")

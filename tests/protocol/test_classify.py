@@ -98,6 +98,7 @@ def test_how_many_labels_are_wanted_may_stand_in_the_query() -> None:
         (b"[" * 9_000, JSON, "is neither an image nor JSON"),
         (b"[" * 100_000, JSON, "holds more values than any right request has (10000); send {\"images\""),
         (b"[]", JSON, "the JSON body is no object"),
+        (b'{"images": ["eA=="], "im\\u0061ges": ["eQ=="]}', JSON, "the request has 'images' twice in one object"),
         (b"{}", JSON, "'images' must be an array of one or more files"),
         (b'{"images": []}', JSON, "'images' must be an array of one or more files"),
         (b'{"images": "eA=="}', JSON, "'images' must be an array of one or more files"),

@@ -21,6 +21,7 @@ from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.model_files import Assets, Exported
 from serving.gateway.threads import Threads
+from serving.protocol.budget import require_clear
 from serving.protocol.triton_reason import plain_reason
 
 Action = Literal["load", "unload"]
@@ -117,6 +118,8 @@ def _check(model: str, body: bytes, action: Action) -> None:
         request = orjson.loads(body) if body else {}
     except orjson.JSONDecodeError as error:
         raise errors.BadRequest(f"the request is not valid JSON: {error}") from None
+    if isinstance(request, dict):
+        require_clear(body, request)
     parameters = request.get("parameters", {}) if isinstance(request, dict) else None
     if not isinstance(parameters, dict):
         raise errors.BadRequest("the request must be a JSON object, and 'parameters' another one in it")
