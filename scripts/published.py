@@ -19,9 +19,9 @@ from pathlib import Path
 
 from loadtest.claims import page as claims_page
 from loadtest.claims.values import Report as ClaimsReport
+from loadtest.compare.report_file import FILE, read
 from loadtest.errors import ResultsError
 from loadtest.report import page as campaign_page
-from loadtest.report.stored import FILE, read
 from loadtest.report.summaries import Report, milliseconds, number
 from loadtest.report.wording import caveats, sentence
 from loadtest.verdict import page as verdict_page

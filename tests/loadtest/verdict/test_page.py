@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.report.comparison import compare
-from loadtest.report.stored import from_json
+from loadtest.compare.comparison import compare
+from loadtest.compare.report_file import from_verdict
 from loadtest.verdict import page
 from loadtest.verdict.report import Source, VerdictReport, as_json
 from serving.decisions.profile import MaxRate
@@ -134,7 +134,7 @@ def test_two_reports_of_verdicts_can_be_compared_by_their_numbers() -> None:
         servers=(server("fp32", "cpu", "cpu", rate(420), 0.004), server("int8", "cpu", "cpu", rate(300), 0.004))
     )
     before, after = (
-        from_json(as_json(made(Source(one, "here"), check=a_check(200)))) for one in (cpu_profile(), slower)
+        from_verdict(made(Source(one, "here"), check=a_check(200))) for one in (cpu_profile(), slower)
     )  # fmt: skip
     changes = {value.name: value.outcome for value in compare(before.values, after.values).values}
     assert changes["max_rate_rps/int8-cpu-cpu-2x2"] == "worse"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from loadtest import records
+from loadtest.compare import command as compare_command
+from loadtest.compare.command import CompareOptions, run
+from loadtest.compare.comparison import Quantity, compare
+from loadtest.compare.report_file import from_campaign, from_verdict, read
 from loadtest.errors import ResultsError
 from loadtest.records import Load
 from loadtest.report import build as report
-from loadtest.report import compare as compare_command
-from loadtest.report import stored
-from loadtest.report.compare import CompareOptions, run
-from loadtest.report.comparison import Quantity, compare
+from loadtest.verdict.report import Number, VerdictReport, as_json
 from tests.loadtest import rows as make
+from tests.loadtest.verdict.made import made
 
 
 def seconds(*runs: float, name: str = "p99") -> Quantity:
@@ -184,23 +186,21 @@ def test_void_and_unstable_runs_are_mentioned(tmp_path: Path, capsys: pytest.Cap
     assert "after: 1 void run in it is left out" in said
 
 
-def _verdict(**numbers: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "kind": "verdict", "version": 1, "model": "m", "date": "d", "objective": {}, "price_list": "p", "price_date": "d",
-        "sources": [{"origin": "here", "machine": {"processor": "A"}}], "versions": {}, "numbers": numbers,
-    }  # fmt: skip
+def verdict(**numbers: Number) -> VerdictReport:
+    return replace(made(), numbers=numbers)
 
 
-def _number(value: float, *runs: float, unit: str = "s", better: str | None = "lower") -> dict[str, Any]:
-    return {"value": value, "unit": unit, "better": better, "low": None, "high": None, "runs": list(runs)}
+def written(file: Path, report: VerdictReport) -> Path:
+    file.write_text(json.dumps(as_json(report)))
+    return file
 
 
 def test_searched_rates_that_lie_less_than_a_step_apart_are_not_told_apart() -> None:
     """Repeats of a search agree on a quiet machine, on another rate for each report."""
 
     def found(rps: float, high: float) -> list[Quantity]:
-        number = {"value": rps, "unit": "1/s", "better": "higher", "low": rps, "high": high, "runs": [rps] * 3}
-        return list(stored.from_json(_verdict(max_rate_rps=number)).values)
+        number = Number(rps, "1/s", "higher", rps, high, (rps,) * 3)
+        return list(from_verdict(verdict(max_rate_rps=number)).values)
 
     (near,) = compare(found(1000.0, 1060.0), found(960.0, 1017.6)).values
     assert (near.outcome, near.is_clearly_worse) == ("no_difference_seen", False)
@@ -210,27 +210,27 @@ def test_searched_rates_that_lie_less_than_a_step_apart_are_not_told_apart() -> 
     assert exact.outcome == "worse"
 
 
-@pytest.mark.parametrize("run", [float("nan"), float("inf"), -float("inf"), 1e300])
-def test_a_report_whose_numbers_are_none_is_told_and_not_compared(tmp_path: Path, run: float) -> None:
-    file = tmp_path / "report.json"
-    file.write_text(json.dumps(_verdict(p99_s=_number(0.01, 0.010, run, 0.012))))
-    with pytest.raises(ResultsError, match="is no number that was measured"):
-        stored.read(file)
+@pytest.mark.parametrize("run", ["NaN", "Infinity", "-Infinity", "1e300"])
+def test_a_report_whose_numbers_are_none_is_told_and_not_compared(tmp_path: Path, run: str) -> None:
+    file = written(tmp_path / "report.json", verdict(p99_s=Number(0.01, "s", "lower", runs=(0.010, 4711.0, 0.012))))
+    file.write_text(file.read_text().replace("4711.0", run))
+    with pytest.raises(ResultsError, match=r"report\.json"):
+        read(file)
 
 
 def test_a_file_of_a_hundred_thousand_brackets_is_told_and_no_traceback(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_text("[" * 100_000)
-    with pytest.raises(ResultsError, match="cannot be read"):
-        stored.read(file)
+    with pytest.raises(ResultsError, match="not valid JSON"):
+        read(file)
 
 
 def test_two_verdicts_are_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, after = tmp_path / "a.json", tmp_path / "b.json"
-    price = _number(1.0, unit="USD/h")
-    before.write_text(json.dumps(_verdict(p99_s=_number(0.01, 0.010, 0.011, 0.012), per_hour=price)))
-    after.write_text(json.dumps(_verdict(p99_s=_number(0.05, 0.050, 0.051, 0.052), per_hour=price)))
-    assert run(CompareOptions(before, after)) == 1
+    def report(name: str, *runs: float) -> Path:
+        price = Number(1.0, "USD/h", "lower")
+        return written(tmp_path / name, verdict(p99_s=Number(runs[1], "s", "lower", runs=runs), per_hour=price))
+
+    assert run(CompareOptions(report("a.json", 0.010, 0.011, 0.012), report("b.json", 0.050, 0.051, 0.052))) == 1
     said = capsys.readouterr().out
     assert "clearly slower" in said
     assert "inconclusive" in said  # a price has no runs
@@ -240,13 +240,13 @@ def test_two_verdicts_are_compared_too(tmp_path: Path, capsys: pytest.CaptureFix
     ("content", "why"),
     [
         (None, "is not there; name a results directory, or its report.json"),
-        ("{", "cannot be read"),
-        ("[]", "is no report of a campaign or a verdict"),
-        ("{}", "is no report of a campaign or a verdict"),
-        ('{"manifest": {}, "version": 2}', "has version 2; this Tandem reads version 3; build it again"),
-        ('{"kind": "verdict", "version": 9}', "has version 9; this Tandem reads version 1."),
-        ('{"kind": "verdict", "version": 1}', "is not a report of this Tandem: KeyError"),
-        ('{"manifest": [], "version": 3}', "is not a report of this Tandem"),
+        ("{", "not valid JSON"),
+        ("[]", "no report of a campaign or a verdict"),
+        ("{}", "no report of a campaign or a verdict"),
+        ('{"manifest": {}, "version": 2}', "version 3 (its version is 2); build it again"),
+        ('{"kind": "verdict", "version": 9}', "version 1 (its version is 9)"),
+        ('{"kind": "verdict", "version": 1}', "'model' is missing"),
+        ('{"manifest": [], "version": 3}', "report.json"),
     ],
 )
 def test_what_is_no_report_is_the_users_to_correct(content: str | None, why: str, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_what_is_no_report_is_the_users_to_correct(content: str | None, why: str
     if content is not None:
         file.write_text(content)
     with pytest.raises(ResultsError) as error:
-        stored.read(file)
+        read(file)
     assert why in str(error.value)
     assert error.value.exit_code == 2
 
@@ -262,12 +262,11 @@ def test_what_is_no_report_is_the_users_to_correct(content: str | None, why: str
 def test_a_directory_without_a_report_says_how_to_make_it(tmp_path: Path) -> None:
     directory = make.campaign(tmp_path / "r", *make.two_arms())
     with pytest.raises(ResultsError, match=r"has no report\.json yet; make it with `tandem campaign report"):
-        stored.read(directory)
+        read(directory)
 
 
 def test_reports_of_two_kinds_or_of_nothing_in_common_are_refused(tmp_path: Path) -> None:
-    campaign, file = results(tmp_path / "a"), tmp_path / "v.json"
-    file.write_text(json.dumps(_verdict()))
+    campaign, file = results(tmp_path / "a"), written(tmp_path / "v.json", verdict())
     with pytest.raises(ResultsError, match=r"is of a campaign and .* of a verdict"):
         run(CompareOptions(campaign, file))
     other = results(tmp_path / "b", load=Load(1.0, 2.0, 3, 7, users=(2,)), arms=tuple(replace(arm, name=arm.name + "x") for arm in make.ARMS),
@@ -278,7 +277,8 @@ def test_reports_of_two_kinds_or_of_nothing_in_common_are_refused(tmp_path: Path
 
 def test_again_arms_are_left_out(tmp_path: Path) -> None:
     given, by_run = make.two_arms(repeats=3)
-    raw = json.loads(json.dumps(asdict(report.summarise(given, by_run))))
-    raw["arms"][1]["is_again"] = True
-    assert not any(value.name.startswith("int8") for value in stored.from_json(raw).values)
-    assert compare_command.text(stored.from_json(raw), stored.from_json(raw), compare([], []))
+    built = report.summarise(given, by_run)
+    built = replace(built, arms=(built.arms[0], replace(built.arms[1], is_again=True), *built.arms[2:]))
+    found = from_campaign(built)
+    assert not any(value.name.startswith("int8") for value in found.values)
+    assert compare_command.text(found, found, compare([], []))

@@ -6,10 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from loadtest.compare.comparison import Change, Comparison, compare
+from loadtest.compare.report_file import StoredReport, different_circumstances, read
 from loadtest.errors import ResultsError
-from loadtest.report import stored
-from loadtest.report.comparison import Change, Comparison, compare
-from loadtest.report.stored import StoredReport
 from serving.documents.tables import columns
 from serving.measure.intervals import FALSE_ALARM_RATIO, MIN_REPEATS
 
@@ -29,7 +28,7 @@ class CompareOptions:
 
 def run(options: CompareOptions) -> int:
     """Exit code 1 if something got clearly worse. Raises ResultsError (2)."""
-    before, after = stored.read(options.before), stored.read(options.after)
+    before, after = read(options.before), read(options.after)
     if before.kind != after.kind:
         raise ResultsError(
             f"{options.before} is of a {before.kind} and {options.after} of a {after.kind}; compare two of a kind."
@@ -60,7 +59,7 @@ def text(before: StoredReport, after: StoredReport, comparison: Comparison) -> s
 
 def warnings(before: StoredReport, after: StoredReport) -> list[str]:
     """What may be behind a difference, beside what was changed on purpose."""
-    circumstances = stored.different_circumstances(before, after)
+    circumstances = different_circumstances(before, after)
     return [
         *circumstances,
         "the runs of two reports have no partners: what else the machine did on the two days is in no interval",

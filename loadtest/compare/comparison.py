@@ -3,7 +3,7 @@
 Runs of two reports have no partners, so the interval is Welch's; what the machine did between the two days is in the difference and in
 no interval. A share (unit `ratio`) is compared by its difference, everything else by its ratio. Each interval is one of 95 %;
 `is_clearly_worse` asks for more, so that two equal reports give a false alarm in 5 % of cases at most, whatever they hold (Bonferroni).
-Rule: a value of too few runs is inconclusive. Where the values come from is `stored.py`'s.
+Rule: a value of too few runs is inconclusive. Where the values come from is `report_file.py`'s.
 """
 
 from __future__ import annotations

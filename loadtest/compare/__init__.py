@@ -1,0 +1,1 @@
+"""Whether something got worse between two reports: `tandem compare`."""
