@@ -11,7 +11,7 @@ import click
 from serving.cli.lazy import loadtest, room
 from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, Finite
 
-# The names of the policies in decisions/simulate/setting.py.
+# The names of the policies in decisions/simulate/scenario.py.
 SIMULATED = ("tandem", "cpu-only", "gpu-always", "no-bridge", "hold", "oracle")
 # What `plan` and `verdict` are both told of the load and of what may be rented.
 RATE = click.option(

@@ -3,7 +3,7 @@
 A fleet has CPU servers of one kind and GPU servers of one kind, each within what can be had. Prices are compared exactly, as decimals;
 a count has a tolerance, because loads are sums of measured floats. Of equal prices the fleet with fewer GPUs is taken.
 
-Rule: nobody else searches for a fleet. What a kind costs alone over a range of rates is `cost.py`'s, break-even is `break_even.py`'s.
+Rule: nobody else searches for a fleet. What a kind costs alone over a range of rates is told at the end; break-even is `break_even.py`'s.
 """
 
 from __future__ import annotations

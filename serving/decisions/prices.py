@@ -1,7 +1,8 @@
 """What does a machine cost an hour, by whose list of which day, and a million requests on it?
 
-A price is money in one currency, which stands in the list. Rule: prices are added and compared by `exact`, never rounded. The files are
-`files/prices.py`'s.
+A price is money in one currency, which stands in the list, and a list is a file: ours, or one of yours. Which machine of a list a profile
+was measured on is matched here, too. Rules: prices are added and compared by `exact`, never rounded; a card that does not fit is never
+taken for another.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For a demand there is a cheapest mix of servers. Changing to it costs a cold start, so the change waits until staying has cost as much as
 the change would: the rule for renting skis, which never pays more than twice what knowing the future would have cost. Too little for
 the demand is no matter of price: then it wakes after a few seconds. What a pool takes that nobody has seen is an upper bound: one server
-of it is enough to find out. Rule: flapping is bounded by not sleeping, never by not waking.
+of it is enough to find out. Sentences for those who watch stand at the end. Rule: flapping is bounded by not sleeping, never by not waking.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan says. Values only; the search is `search.py`'s, costs over load `cost.py`'s."""
+"""What a plan says. Values only; the search is `search.py`'s, costs over load `fleet.py`'s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When do requests come, and of how many rows? Poisson, bursts, a day's rise and fall, or a list of times.
+"""When do requests come, of how many rows, and which of them are played? Poisson, bursts, a day's rise and fall, or a list of times.
 
 Arrivals are asked for by time: how many come in a second, and which come in a part of one. So a day of ten thousand a second need not be
 made where a part of each second is looked at. Random numbers come in through a generator (`random.Random` has what it takes). Rule: the

@@ -1,7 +1,8 @@
 """Which servers does a known demand need? A plan for every slot of time, and the peak that always-warm servers are sized for.
 
 Dynamic programming over slots: the first aim is that nothing is short, the second the price, cold starts included. How close to the edge
-servers may be loaded comes in with the demand. Rule: what is known here beforehand is for comparison alone.
+servers may be loaded comes in with the demand. What a policy wants at each moment stands at the end. Rule: what is known here beforehand
+is for comparison alone; it is not proven best.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What came of a simulated run: how many requests were in time, what it cost, how often the GPU was started.
 
 Latencies are kept in a histogram whose buckets are 2 % wide, so that a day at 10,000 requests a second fits. Rule: every request that
-came is counted exactly once: in time, late, refused, or expired.
+came is counted exactly once: in time, late, refused, or expired. The table that is printed is made here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One policy over one run of requests: what happens at which time?
 
 Every second the demand is looked at, as a gateway and a scaler do, and servers are asked for or told to go; in between requests come and
-are answered (`requests.py`), all of them or a part of each second (`sampling.py`). Rule: only a plan is made beforehand.
+are answered (`requests.py`), all of them or a part of each second (`arrivals.py`). Rule: only a plan is made beforehand.
 """
 
 from __future__ import annotations

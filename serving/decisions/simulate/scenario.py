@@ -1,4 +1,4 @@
-"""What is to be simulated, from a file: two pools with curves, prices and cold starts, and an objective.
+"""What is to be simulated, from a file: two pools with curves, prices and cold starts, an objective, and the policies that are compared.
 
 Every name is checked and everything is required that has no harmless default; a number has its unit in its name. Rule: what a scenario says
 is an assumption; nothing of it is taken for measured, so every result is a what-if.

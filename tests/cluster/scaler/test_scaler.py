@@ -27,8 +27,7 @@ from serving.cluster.scaler.gateways import GatewayNames
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
-from serving.decisions import demand as total_demand
-from serving.decisions import scaling
+from serving.decisions import demand, scaling
 from serving.decisions.scaling import pool_groups
 from serving.decisions.wake import WakeRules
 from serving.local.environments import ENGINES, Environment
@@ -130,7 +129,7 @@ def environment() -> Environment:
 def test_load_wakes_a_pool_and_no_loss_of_a_gateway_or_a_scaler_lets_it_sleep(
     environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (total_demand, "FRESH_S", 1.5)):
+    for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (demand, "FRESH_S", 1.5)):
         monkeypatch.setattr(module, name, seconds)
     ports = free_ports(2)
     with ExitStack() as stack:
@@ -181,7 +180,7 @@ def test_a_request_for_what_only_the_gpu_pool_has_wakes_it_through_gateways_that
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second gateway takes the place of the first, as after a restart: it knows the model from the settings alone."""
-    for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (total_demand, "FRESH_S", 1.5)):
+    for module, name, seconds in ((scaling, "WINDOW_S", 1.0), (demand, "FRESH_S", 1.5)):
         monkeypatch.setattr(module, name, seconds)
     nobody = "http://127.0.0.1:9"
     described = _described(nobody, nobody)
