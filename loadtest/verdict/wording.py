@@ -179,19 +179,19 @@ def _unchecked(plan: Plan, check: Check | None, not_run: str | None) -> list[str
 
 def caveats(plan: Plan, sources: Sequence[Source], check: Check | None) -> tuple[str, ...]:
     """What a reader must know before believing the paragraph."""
-    said = [*plan.caveats]
-    told = " ".join(said)
+    found = [*plan.caveats]
+    of_plan = " ".join(found)
     for profile in (source.profile for source in sources):
-        if profile.note and profile.note.rstrip(".") not in told:
+        if profile.note and profile.note.rstrip(".") not in of_plan:
             names = " and ".join(dict.fromkeys(server.device_name for server in profile.servers))
-            said.append(profile.note if profile.provenance == "measured" else f"{names}: {profile.note}")
+            found.append(profile.note if profile.provenance == "measured" else f"{names}: {profile.note}")
     if check is not None:
         how = {
             True: ", with real-time priority, before the server's own work",
             False: ", without real-time priority, so that other work could make it late",
             None: "",
         }[check.is_real_time]
-        said.append(
+        found.append(
             f"In the check the load generator ran on the same cores as the server and took its share of them{how}."
         )
-    return tuple(dict.fromkeys(capitalised(one) for one in said))
+    return tuple(dict.fromkeys(capitalised(one) for one in found))

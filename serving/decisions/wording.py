@@ -47,7 +47,7 @@ def rate(value: float) -> str:
 
 def asked_rate(value: float) -> str:
     """With the digits that were asked for: `10,365/s`."""
-    return f"{value:,.6g}/s"
+    return f"{value:,.0f}/s" if value >= 1000 else f"{value:.6g}/s"
 
 
 def times(value_s: float) -> str:

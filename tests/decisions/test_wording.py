@@ -10,7 +10,7 @@ from serving.decisions.plan.result import Objective
 from serving.decisions.plan.search import make_plan
 from serving.decisions.profile import Profile
 from serving.decisions.verdict import Reason, ReasonKind
-from serving.decisions.wording import card, missing, money, paragraph, rate, reason, table
+from serving.decisions.wording import asked_rate, card, missing, money, paragraph, rate, reason, table
 from tests.decisions.plan.figures import PRICES, both, objective, profile, server
 
 
@@ -103,3 +103,10 @@ def test_every_reason_is_a_sentence_that_lacks_nothing(kind: ReasonKind, pool: s
     assert said[0].isupper()
     assert "None" not in said
     assert not said.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(10365, "10,365/s"), (1e7, "10,000,000/s"), (0.25, "0.25/s"), (200, "200/s")]
+)
+def test_a_rate_that_was_asked_for_keeps_its_digits(value: float, said: str) -> None:
+    assert asked_rate(value) == said
