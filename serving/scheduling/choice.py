@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from serving.scheduling.admission import DEFAULT, PoolQueue
 from serving.scheduling.line import Ticket
-from serving.scheduling.prediction import Correction, Service, corrected
+from serving.scheduling.prediction import Correction, Service, corrected, packed
 
 NOTICEABLE = 0.01  # of a time: smaller corrections change no decision worth its cost; a guess, not measured
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0..1 evenly whatever their number
@@ -54,8 +54,15 @@ class Candidate:
     def learn(self, ticket: Ticket, actual_s: float) -> None:
         """From an answer that took so long at its server. What changes little is collected until it changes something."""
         believed = corrected(self._believed, ticket.predicted_s, actual_s, ticket.service.correction)
+        execution = ticket.execution
+        if execution is not None and execution.ends is not None:
+            has_room = not execution.is_closed and execution.rows + ticket.rows <= self.service.max_batch
+            believed = packed(believed, 1.0 if has_room else self.service.packed_ratio(execution.rows))
         used = self.service.correction
-        if max(abs(believed.factor - used.factor), abs(believed.spread - used.spread)) > NOTICEABLE * used.factor:
+        if (
+            max(abs(believed.factor - used.factor), abs(believed.spread - used.spread)) > NOTICEABLE * used.factor
+            or abs(believed.packed_ratio - used.packed_ratio) > NOTICEABLE
+        ):
             self.service = self.service.corrected_by(believed)
         self._believed = believed
 

@@ -14,11 +14,12 @@ from serving.scheduling.prediction import Service
 
 
 class Execution:
-    """Rows that are computed together. `ends` is a prediction; None: no instance has taken it yet."""
+    """Rows that are computed together. `ends` is a prediction; None: no instance has taken it yet. `is_closed`: the next did not fit."""
 
-    __slots__ = ("ends", "num", "rows")
+    __slots__ = ("ends", "is_closed", "num", "rows")
 
     def __init__(self, rows: float, ends: float | None) -> None:
+        self.is_closed = False
         self.num = 1  # requests
         self.rows = rows
         self.ends = ends
@@ -55,6 +56,8 @@ class Executions:
             execution.rows = together
             execution.num += 1
         else:
+            if self._waiting:
+                self._waiting[-1].is_closed = True
             execution = Execution(rows, None)
             self._waiting.append(execution)
         return execution, ends

@@ -19,10 +19,15 @@ SPREADS = 2.0  # mean absolute deviations kept free before a deadline: about 95 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """`factor`: actual time as a multiple of the curve's; `spread`: the mean absolute deviation of that factor."""
+    """`factor`: actual time as a multiple of the curve's; `spread`: the mean absolute deviation of that factor.
+
+    `packed_ratio`: what executions do, as a share of what full ones would, because requests of several rows leave places that none of
+    them fits into.
+    """
 
     factor: float = 1.0
     spread: float = 0.0
+    packed_ratio: float = 1.0
 
 
 UNCORRECTED = Correction()
@@ -39,8 +44,17 @@ def corrected(old: Correction, predicted_s: float, actual_s: float, by: Correcti
     off = min(max(actual_s / predicted_s, SMALLEST), LARGEST)
     seen = min(max((by or old).factor * off, SMALLEST), LARGEST)
     return Correction(
-        old.factor + WEIGHT * (seen - old.factor), old.spread + WEIGHT * (abs(seen - old.factor) - old.spread)
+        old.factor + WEIGHT * (seen - old.factor),
+        old.spread + WEIGHT * (abs(seen - old.factor) - old.spread),
+        old.packed_ratio,
     )
+
+
+def packed(old: Correction, ratio: float) -> Correction:
+    """What is believed after an answer from an execution that was packed so well."""
+    if ratio == old.packed_ratio:
+        return old
+    return Correction(old.factor, old.spread, old.packed_ratio + WEIGHT * (ratio - old.packed_ratio))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +81,7 @@ class Service:
     full: Full = field(init=False, repr=False, compare=False)
     without: frozenset[str] = frozenset()  # servers of the pool, by name, that do not serve it
     batch: int = field(init=False)  # rows that make an execution full
-    rate_rows_per_s: float = field(init=False)  # of full executions on all instances, as corrected
+    rate_rows_per_s: float = field(init=False)  # of executions as full as they get, on all instances, as corrected
     bound: int = field(init=False)  # rows in flight: full executions run, and the next ones are there
     _factor: float = field(init=False, repr=False)
     _careful: float = field(init=False, repr=False)
@@ -80,7 +94,8 @@ class Service:
         set_ = object.__setattr__
         set_(self, "full", full)
         set_(self, "batch", full.batch)
-        set_(self, "rate_rows_per_s", self.num_instances * full.rate_rows_per_s / factor)
+        rate_rows_per_s = full.rate_rows_per_s * self.correction.packed_ratio
+        set_(self, "rate_rows_per_s", self.num_instances * rate_rows_per_s / factor)
         set_(self, "bound", 2 * full.batch * self.num_instances)
         set_(self, "_factor", factor)
         set_(self, "_careful", factor + SPREADS * self.correction.spread)
@@ -100,6 +115,10 @@ class Service:
     def device_s(self, rows: float) -> float:
         """Seconds of the whole server that it takes by itself: what it is charged for. Not corrected, so that prices stand still."""
         return self.curve.seconds(rows) / self.num_instances
+
+    def packed_ratio(self, rows: float) -> float:
+        """What an execution with so many rows does, as a share of what a full one would."""
+        return min(1.0, rows / self.curve.seconds(rows) / self.full.rate_rows_per_s)
 
     def corrected_by(self, correction: Correction) -> Service:
         return Service(self.curve, self.num_instances, self.max_batch, correction, self.full, self.without)

@@ -58,12 +58,13 @@ class Story:
     num_gateways: int = 1
     num_variants: int = 1
     competes: bool = False
+    request_rows: int = 1  # of each request; those of one go into the same execution
     row_cost_ratio: float = 0.0  # of a full execution: what the rows beyond the first take of it
     events: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = field(default_factory=list)
     num: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("asked", "good", "late", "refused", "expired"), 0)
     )
-    rows: list[int] = field(default_factory=list)
+    executed: list[int] = field(default_factory=list)  # requests of each execution
     took_s: float = 0.0  # all executions
     expected_s: float = 0.0  # by the curve
     waits_s: list[float] = field(default_factory=list)  # in Triton
@@ -77,7 +78,8 @@ class Story:
         self.running: list[Execution] = []
         self.advanced_at, self.version = 0.0, 0
         slower = self.stretch * (self.num_variants if self.competes else 1)
-        self.capacity_rps = self.num_variants * BATCH / (self.execution_s * slower)
+        self.most = BATCH // self.request_rows  # requests of an execution
+        self.capacity_rps = self.num_variants * self.most / (self.execution_s * slower)
         self.deadline_s = self.executions * self.execution_s * slower
 
     def run(self) -> Story:
@@ -111,16 +113,16 @@ class Story:
         self.took_s = self.expected_s = 0.0
         for gateway in self.gateways:
             replica = gateway.queue.replicas[0]
-            replica.compare(sum(self.rows), replica.num_answered, pace)
+            replica.compare(sum(self.executed), replica.num_answered, pace)
 
     def arrive(self, now: float, gateway: Gateway, variant: int) -> None:
         self.num["asked"] += 1
         deadline, candidate = now + self.deadline_s, gateway.candidates[variant]
-        if choose(now, [candidate], 1, deadline) is None:
+        if choose(now, [candidate], self.request_rows, deadline) is None:
             self.num["refused"] += 1
             return
         gateway.busy_until += ADMIT_S
-        ticket = gateway.queue.enter(now, (gateway, variant), candidate.service, 1, deadline)
+        ticket = gateway.queue.enter(now, (gateway, variant), candidate.service, self.request_rows, deadline)
         if ticket.in_line:
             self.send(now, gateway)
         else:
@@ -147,12 +149,13 @@ class Story:
         self.advance(now)
         for variant, queued in enumerate(self.queued):
             if queued and not any(execution.variant == variant for execution in self.running):
-                batch = [queued.popleft() for _ in range(min(BATCH, len(queued)))]
-                self.rows.append(len(batch))
+                batch = [queued.popleft() for _ in range(min(self.most, len(queued)))]
+                self.executed.append(len(batch))
                 self.waits_s += [now - came for came, _ in batch if now > LEARNT_S]
-                seconds = self.curve.seconds(len(batch)) * self.stretch * self.chance.uniform(0.9, 1.1)
+                expected_s = self.curve.seconds(len(batch) * self.request_rows)
+                seconds = expected_s * self.stretch * self.chance.uniform(0.9, 1.1)
                 self.took_s += seconds
-                self.expected_s += self.curve.seconds(len(batch))
+                self.expected_s += expected_s
                 self.running.append(Execution(seconds, variant, [ticket for _, ticket in batch]))
         self.plan(now)
 
@@ -201,7 +204,7 @@ class Story:
 
     @property
     def mean_rows(self) -> float:
-        return sum(self.rows) / len(self.rows)
+        return self.request_rows * sum(self.executed) / len(self.executed)
 
 
 @pytest.mark.parametrize("stretch", [1.0, 1.3, 1.6])
@@ -245,3 +248,15 @@ def test_two_variants_at_once_are_served_as_well_as_one(execution_s: float, comp
         story = Story(execution_s, times, 5.0, 1.1, num_variants=2, competes=competes).run()
         assert story.goodput_ratio >= 0.9
         assert story.late_ratio <= 0.005
+
+
+@pytest.mark.parametrize(("request_rows", "least_rows"), [(3, 6), (5, 5), (7, 7)])
+def test_requests_of_several_rows_are_in_time_where_they_do_not_fill_executions(
+    request_rows: int, least_rows: int
+) -> None:
+    """Two of three rows leave room for two more rows, and for no request: less than what full executions do is let in."""
+    for times in (1.0, 3.0):
+        story = Story(0.011, times, 5.0, 1.1, request_rows=request_rows).run()
+        assert story.goodput_ratio >= 0.9
+        assert story.late_ratio <= 0.005
+    assert story.mean_rows >= 0.95 * least_rows
