@@ -24,17 +24,17 @@ class Threads:
     def __init__(self, num_threads: int | None = None) -> None:
         self.num_threads = num_threads or usable_cores()
         self._threads = ThreadPoolExecutor(self.num_threads, thread_name_prefix="preparing")
-        self._num_waiting = 0
+        self.num_waiting = 0
 
     async def run(self, work: Callable[[], T]) -> T:
         """What `work` returns, on a thread. Raises what it raises, and Overloaded where too much waits already."""
-        if self._num_waiting >= MAX_WAITING_PER_THREAD * self.num_threads:
+        if self.num_waiting >= MAX_WAITING_PER_THREAD * self.num_threads:
             raise errors.Overloaded("too much waits to be prepared here", retry_after_s=RETRY_AFTER_S)
-        self._num_waiting += 1
+        self.num_waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
-            self._num_waiting -= 1
+            self.num_waiting -= 1
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

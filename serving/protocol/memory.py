@@ -61,6 +61,10 @@ class Claim:
             )
         self.held += num_bytes
 
+    def take_over(self, other: Claim) -> None:
+        """What another claim holds of the same memory."""
+        self.held, other.held = self.held + other.held, 0
+
     def release(self) -> None:
         if self.held:
             self._memory.add(-self.held)

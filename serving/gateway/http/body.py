@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from serving import errors
 from serving.gateway.http.compression import content_coding, decompress
+from serving.gateway.http.partial_body import Incoming
 from serving.gateway.http.responses import Receive
 from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.request.request_headers import wait_s
@@ -31,7 +32,7 @@ async def read_body(
     """The body in the pieces it came in, at least one.
 
     `limit`: bytes, of the body as it comes and of what it holds once decompressed. What is compressed and not small is decompressed
-    on a thread of `threads`. `claim`: what it is unpacked to. Raises ClientLeft, TooLarge, BadRequest, Unsupported,
+    on a thread of `threads`. `claim`: what it and that which it is unpacked to hold. Raises ClientLeft, TooLarge, BadRequest, Unsupported,
     DeadlineExpired where `Tandem-Deadline-Ms` is over before its end, or what the connection finds wrong with it.
     """
     declared = headers.get(b"content-length")
@@ -48,6 +49,9 @@ async def read_body(
                 await _read_rest(chunks, receive, limit)
         except TimeoutError:
             raise errors.DeadlineExpired("the deadline passed before the whole request had come") from None
+    incoming = getattr(receive, "__self__", None)
+    if type(incoming) is Incoming:
+        incoming.hand_over(claim)
     declared_coding = headers.get(b"content-encoding")
     if declared_coding is not None and (encoding := content_coding(declared_coding)) is not None:
         inflate = partial(decompress, b"".join(chunks), encoding, limit, claim)

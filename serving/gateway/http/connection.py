@@ -352,6 +352,8 @@ def tell_when_gone(receive: Callable[..., Any], tell: Callable[[], None] | None)
         tell()
 
     connection.on_gone = gone
+    if connection.cycle is cycle:  # uvicorn stops reading behind a large body, and would hear of no end
+        connection.flow.resume_reading()
     if cycle.disconnected:
         tell()
     return True

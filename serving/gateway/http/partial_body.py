@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from serving import errors
 from serving.gateway.http.connections import Connections
 from serving.gateway.http.origin import OriginPolicy
-from serving.protocol.memory import Memory
+from serving.protocol.memory import Claim, Memory
 from serving.settings import LimitSettings
 
 # Bytes of framing (chunk sizes, extensions, trailers) beside the body: 16 KiB as Node.js allows, and 8 for each byte of the body, since
@@ -86,6 +86,10 @@ class Incoming:
     def complete(self) -> None:
         """Nothing is waited for any more; what is held stays so until the answer."""
         self._timer.cancel()
+
+    def hand_over(self, claim: Claim) -> None:
+        """Of a body that is complete: from now on whoever works on it holds it, whether its client stays or leaves."""
+        claim.take_over(self._claim)
 
     def release(self) -> None:
         self._timer.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 from contextlib import suppress
 from time import perf_counter
 
@@ -210,6 +211,30 @@ def test_all_bodies_together_hold_only_so_much() -> None:
             pieces = [request(body, b"Connection: close")[n : n + 50_000] for n in range(0, len(body) + 300, 50_000)]
             assert [one.status for one in await here.say(*pieces, pause_s=0.001)] == [200]
             assert held(here) == 0
+
+    uvloop.run(run())
+
+
+def test_a_body_that_waits_to_be_read_is_held_though_its_client_has_left() -> None:
+    """Or who sends and leaves, again and again, would fill the memory past what all may have."""
+
+    async def run() -> None:
+        async with wire() as here:
+            threads, gate = here.gateway.threads, threading.Event()
+            busy = [asyncio.ensure_future(threads.run(gate.wait)) for _ in range(threads.num_threads)]
+            body = BODY[:-1] + b" " * 500_000 + b"}"
+            whole = request(body)
+            _, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(whole[:-9])
+            await until(lambda: held(here) > 300_000, "it comes")
+            writer.write(whole[-9:])
+            await until(lambda: threads.num_waiting > threads.num_threads, "it waits for a thread")
+            writer.transport.abort()
+            await until(lambda: here.num_connections == 0, "its client has left")
+            assert held(here) >= len(body)
+            gate.set()
+            await asyncio.gather(*busy)
+            await until(lambda: held(here) == 0, "it was read")
 
     uvloop.run(run())
 

@@ -1,4 +1,4 @@
-"""A client that sent several requests at once and left while the first waited for its turn."""
+"""A client that sent several requests at once, or a large one, and left while the first waited for its turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, ask, gateway_of, until
 
 
-def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def request(body: bytes) -> bytes:
+    first = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: localhost\r\n"
+    return first + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+@pytest.mark.parametrize("sent", [2 * request(BODY), request(BODY[:-1] + b" " * 200_000 + b"}")])
+def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
     gate = asyncio.Event()
     gate.set()
 
@@ -35,11 +41,7 @@ def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixt
             before = [asyncio.create_task(ask(gateway)) for _ in range(3)]
             await until(lambda: gateway.dispatcher.num_waiting("cpu") == 1, "the server is busy")
             _, writer = await asyncio.open_connection(*listener.getsockname())
-            request = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (
-                len(BODY),
-                BODY,
-            )
-            writer.write(2 * request)
+            writer.write(sent)
             await until(lambda: gateway.dispatcher.num_waiting("cpu") == 2, "the first of them waits")
             writer.transport.abort()
             await until(lambda: gateway.dispatcher.num_waiting("cpu") == 1, "it is forgotten")
