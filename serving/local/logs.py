@@ -49,7 +49,7 @@ def run_folder() -> Path:
     runs = state_dir() / "runs"
     folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(
             f"cannot write logs to {folder}: {error.strerror}; set TANDEM_STATE to another folder"
@@ -57,8 +57,9 @@ def run_folder() -> Path:
     num_bytes = 0
     for number, old in enumerate(sorted(runs.iterdir(), reverse=True)):
         num_bytes += sum(_size(file) for file in old.glob("*"))
-        pid = old.name.rpartition("-")[2]
-        is_over = not pid.isdigit() or stat(int(pid)) is None
+        pid = old.name.rpartition("-")[2]  # in a container every run has the same
+        is_ours = pid == str(os.getpid())
+        is_over = old != folder and (is_ours or not pid.isdigit() or stat(int(pid)) is None)
         if is_over and (number >= MAX_KEPT_RUNS or num_bytes > MAX_KEPT_BYTES):
             shutil.rmtree(old, ignore_errors=True)
     return folder

@@ -93,7 +93,7 @@ def test_older_runs_are_bounded_in_number_and_bytes_but_for_those_that_go_on(
 ) -> None:
     monkeypatch.setenv("TANDEM_STATE", str(tmp_path))
     monkeypatch.setattr(logs, "MAX_KEPT_BYTES", 5000)
-    going_on = tmp_path / "runs" / f"20190101-000000-{os.getpid()}"
+    going_on = tmp_path / "runs" / f"20190101-000000-{os.getppid()}"
     for folder in (going_on, *(tmp_path / "runs" / f"20200101-00000{number}-999999999" for number in range(9))):
         folder.mkdir(parents=True)
         (folder / "gateway.log").write_bytes(bytes(1000))

@@ -500,10 +500,11 @@ def test_a_sample_that_nobody_labelled_has_no_right_answer() -> None:
     assert not [line for line in lines if "right" in line or "None" in line]
 
 
-def test_only_the_last_runs_are_kept(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pid", [999_999_999, os.getpid()], ids=["of nobody", "ours, as in a container"])
+def test_only_the_last_runs_are_kept(state: Path, monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
     monkeypatch.setenv("TANDEM_STATE", str(state))
     for number in range(MAX_KEPT_RUNS + 3):
-        (state / "runs" / f"20200101-0000{number:02}-999999999").mkdir(parents=True)
+        (state / "runs" / f"20200101-0000{number:02}-{pid}").mkdir(parents=True)
     newest = run_folder()
     kept = sorted(path.name for path in (state / "runs").iterdir())
     assert len(kept) == MAX_KEPT_RUNS
