@@ -108,12 +108,14 @@ class ClientConnection(HttpToolsProtocol):
         )
         self._address = self.client[0] if self.client else ""
         refusal = self._intake.connections.begin(self._address)
+        self._is_counted = refusal is None
         if refusal is not None:
             self._write_error(refusal, REFUSED_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._intake.connections.end(self._address)
+        if self._is_counted:
+            self._intake.connections.end(self._address)
         self._unset_keepalive_if_required()
         if self._incoming is not None:
             self._incoming.release()

@@ -24,21 +24,24 @@ class Connections:
         self._by_client: Counter[str] = Counter()
 
     def begin(self, client: str) -> RequestError | None:
-        """Why this one is not taken, or None. It counts either way until its `end`."""
-        self.number += 1
-        self._by_client[client] += 1
+        """Why this one is not taken, or None: then it counts until its `end`.
+
+        What is refused does not count while it lasts, or one address that tries again and again would keep all others out.
+        """
         most, most_of_client = self._limits.max_connections, self._limits.max_connections_per_client
-        if self.number > most:
+        if self.number >= most:
             self.num_refused["listener"] += 1
             return Overloaded(
                 f"there are {most} connections here already (max_connections); try again", retry_after_s=RETRY_AFTER_S
             )
-        if self._by_client[client] > most_of_client:
+        if self._by_client[client] >= most_of_client:
             self.num_refused["client"] += 1
             return RateLimited(
                 f"your address has {most_of_client} connections here already (max_connections_per_client); use those",
                 retry_after_s=RETRY_AFTER_S,
             )
+        self.number += 1
+        self._by_client[client] += 1
         return None
 
     def end(self, client: str) -> None:

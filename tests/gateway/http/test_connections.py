@@ -7,6 +7,8 @@ import asyncio
 import pytest
 import uvloop
 
+from serving.gateway.http.connections import Connections
+from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import until
 from tests.gateway.wire import wire
 
@@ -48,3 +50,16 @@ def test_one_connection_too_many_is_told_so(limits: dict[str, int], status: int,
                 await writer.wait_closed()
 
     uvloop.run(run())
+
+
+def test_who_is_refused_takes_no_place_of_others() -> None:
+    pools = {"cpu": {"urls": ["http://x:1"], "device": "cpu"}}
+    limits = {"max_connections": 4, "max_connections_per_client": 2}
+    settings = GatewaySettings.model_validate({"version": 1, "pools": pools, "limits": limits})
+    connections = Connections("clients", settings.limits)
+    assert [connections.begin("a") is None for _ in range(6)] == [True, True, False, False, False, False]
+    assert [connections.begin("b") is None for _ in range(3)] == [True, True, False]
+    assert connections.begin("c") is not None
+    assert (connections.number, connections.num_refused) == (4, {"listener": 2, "client": 4})
+    connections.end("a")
+    assert connections.begin("a") is None
