@@ -135,7 +135,8 @@ class Nursery:
 
         Raises OSError where there is no memory or number left for a process, or no such folder.
         """
-        before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)  # which has no name any more where somebody removed it
+        # Ours may have no name any more, because somebody removed it, and need not be ours to read.
+        before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
         actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
             (os.POSIX_SPAWN_DUP2, output, 1),
             (os.POSIX_SPAWN_DUP2, 1, 2),
