@@ -56,8 +56,9 @@ class Candidate:
         believed = corrected(self._believed, ticket.predicted_s, actual_s, ticket.service.correction)
         execution = ticket.execution
         if execution is not None and execution.ends is not None:
-            has_room = not execution.is_closed and execution.rows + ticket.rows <= self.service.max_batch
-            believed = packed(believed, 1.0 if has_room else self.service.packed_ratio(execution.rows))
+            rows = execution.closed_rows or execution.rows
+            has_room = not execution.closed_rows and rows + ticket.rows <= self.service.max_batch
+            believed = packed(believed, 1.0 if has_room else self.service.packed_ratio(rows))
         used = self.service.correction
         if (
             max(abs(believed.factor - used.factor), abs(believed.spread - used.spread)) > NOTICEABLE * used.factor

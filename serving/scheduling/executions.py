@@ -14,12 +14,15 @@ from serving.scheduling.prediction import Service
 
 
 class Execution:
-    """Rows that are computed together. `ends` is a prediction; None: no instance has taken it yet. `is_closed`: the next did not fit."""
+    """Rows that are computed together. `ends` is a prediction; None: no instance has taken it yet.
 
-    __slots__ = ("ends", "is_closed", "num", "rows")
+    `closed_rows`: that it had when the next did not fit, whichever of them left since; 0 where that has not been.
+    """
+
+    __slots__ = ("closed_rows", "ends", "num", "rows")
 
     def __init__(self, rows: float, ends: float | None) -> None:
-        self.is_closed = False
+        self.closed_rows = 0.0
         self.num = 1  # requests
         self.rows = rows
         self.ends = ends
@@ -56,8 +59,8 @@ class Executions:
             execution.rows = together
             execution.num += 1
         else:
-            if self._waiting:
-                self._waiting[-1].is_closed = True
+            if self._waiting and not self._waiting[-1].closed_rows:
+                self._waiting[-1].closed_rows = self._waiting[-1].rows
             execution = Execution(rows, None)
             self._waiting.append(execution)
         return execution, ends

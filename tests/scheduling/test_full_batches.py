@@ -260,3 +260,10 @@ def test_requests_of_several_rows_are_in_time_where_they_do_not_fill_executions(
         assert story.goodput_ratio >= 0.9
         assert story.late_ratio <= 0.005
     assert story.mean_rows >= 0.95 * least_rows
+
+
+@pytest.mark.parametrize("times", [1.0, 3.0])
+def test_requests_of_one_row_leave_no_places_whatever_order_they_are_answered_in(times: float) -> None:
+    story = Story(0.011, times, 5.0, 1.3, 3).run()
+    candidates = [candidate for gateway in story.gateways for candidate in gateway.candidates]
+    assert [candidate.service.correction.packed_ratio for candidate in candidates] == [1.0] * 3
