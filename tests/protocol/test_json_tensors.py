@@ -118,6 +118,10 @@ def test_tensors_may_have_no_elements(datatype: str, shape: list[int], data: lis
     assert converted(request(datatype=datatype, shape=shape, data=data))[1] == [b""]
 
 
+def test_an_array_may_stand_far_from_its_key() -> None:
+    assert converted(ENTRY % (b"\n" + b" " * 200 + b"[1]"))[1] == [np.array([1], "<f4").tobytes()]
+
+
 def test_tensors_that_came_in_binary_keep_their_place() -> None:
     there = {"name": "b", "shape": [1], "datatype": "FP16", "parameters": {"binary_data_size": 2}}
     body = {"inputs": [there, *request()["inputs"], there | {"name": "c"}]}
@@ -145,7 +149,7 @@ ENTRY = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":%b}]}'
         ENTRY % b"[1,]",
         ENTRY % b"[,1]",
         ENTRY % b"[[1]",
-        ENTRY % (b" " * 100 + b"[1]"),
+        ENTRY % (b" " * 5000 + b"[1]"),
         (ENTRY % b"[1]").replace(b'"data"', b'"d\\u0061ta"'),
         (ENTRY % b"[-false]").replace(b"FP32", b"BOOL"),
         (ENTRY % b"[[]").replace(b"[1]", b"[0]"),
