@@ -29,9 +29,7 @@ class Page:
             url = json.load(answer)["webSocketDebuggerUrl"]
         self._socket = pytest.importorskip("websocket").create_connection(url, timeout=20, suppress_origin=True)
         self._numbers = itertools.count(1)
-        self.statuses: list[
-            tuple[int, str]
-        ] = []  # of every answer that the browser was given, whether or not a script may see it
+        self._answers: list[tuple[int, str]] = []  # each status, and the browser's own number of the request
         self._urls: dict[str, str] = {}  # by the browser's own number of a request
         self._do("Network.enable")
 
@@ -47,7 +45,12 @@ class Page:
         if event["method"] == "Network.requestWillBeSent":
             self._urls[params["requestId"]] = params["request"]["url"]
         elif event["method"] == "Network.responseReceivedExtraInfo":  # as it came, before the browser judges it
-            self.statuses.append((params["statusCode"], self._urls.get(params["requestId"], "")))
+            self._answers.append((params["statusCode"], params["requestId"]))
+
+    @property
+    def statuses(self) -> list[tuple[int, str]]:
+        """Of every answer that the browser was given, whether or not a script may see it, and the URL; an answer may be told first."""
+        return [(status, self._urls.get(number, "")) for status, number in self._answers]
 
     def close(self) -> None:
         self._socket.close()
