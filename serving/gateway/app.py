@@ -72,12 +72,18 @@ class Gateway:
         self.threads = Threads()
         self.loading = Loading(self.catalogue, self.assets, self.threads)
         self.inference = Inference(
-            self.catalogue, self.candidates, self.dispatcher, self.metrics, self.access, settings.limits
+            self.catalogue,
+            self.candidates,
+            self.dispatcher,
+            self.metrics,
+            self.access,
+            settings.limits,
+            self.memory,
         )
-        self.infer = Infer(self.inference, settings.limits, self.threads, self.memory)
-        self.embeddings = Embeddings(self.inference, self.assets, self.threads, settings, self.memory)
+        self.infer = Infer(self.inference, settings.limits, self.threads)
+        self.embeddings = Embeddings(self.inference, self.assets, self.threads, settings)
         classifiers = Classifiers(self.assets, self.threads)
-        self.classify = Classify(self.inference, classifiers, self.threads, settings.limits, self.memory)
+        self.classify = Classify(self.inference, classifiers, self.threads, settings.limits)
         rows = endpoints.table(
             Handlers(
                 health=v2.Health(self.catalogue, self.state, list(settings.models), names_models=keys is None),

@@ -6,8 +6,8 @@ accounting, which any edge can use; claims come from several threads; what is re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
-from types import TracebackType
 
 from serving.errors import Overloaded, TooLarge
 
@@ -37,7 +37,7 @@ class Memory:
 
 
 class Claim:
-    """What one request holds, until the end of its block or `release`."""
+    """What one request holds, until `release`."""
 
     __slots__ = ("_memory", "held")
 
@@ -70,8 +70,5 @@ class Claim:
             self._memory.add(-self.held)
             self.held = 0
 
-    def __enter__(self) -> Claim:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.release()
+Claims = Callable[[], Claim]  # the claim of a request, made when it is first needed

@@ -64,13 +64,15 @@ def test_as_many_values_as_are_taken_are_parsed() -> None:
 
 def test_memory_is_one_budget_and_comes_back_when_a_request_is_over() -> None:
     memory = Memory(100)
-    with memory.claim() as first, memory.claim() as second:
-        first.take(60)
-        with pytest.raises(Overloaded) as busy:
-            second.take(50)
-        assert busy.value.retry_after_s
-        second.take(40)
-        with pytest.raises(TooLarge):
-            second.take(61)
-        assert (memory.held, memory.num_refused) == (100, 2)
+    first, second = memory.claim(), memory.claim()
+    first.take(60)
+    with pytest.raises(Overloaded) as busy:
+        second.take(50)
+    assert busy.value.retry_after_s
+    second.take(40)
+    with pytest.raises(TooLarge):
+        second.take(61)
+    assert (memory.held, memory.num_refused) == (100, 2)
+    first.release()
+    second.release()
     assert memory.held == 0

@@ -24,7 +24,6 @@ from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import classify
 from serving.protocol.classify import best, softmax
-from serving.protocol.memory import Claim, Memory
 from serving.repository.preprocessing import LOGITS
 from serving.settings import LimitSettings
 
@@ -35,25 +34,18 @@ READ_HERE_BYTES = 64 * 1024  # a body of that much is taken apart in 0.1 ms; lar
 
 
 class Classify(Surface):
-    def __init__(
-        self, inference: Inference, classifiers: Classifiers, threads: Threads, limits: LimitSettings, memory: Memory
-    ) -> None:
+    def __init__(self, inference: Inference, classifiers: Classifiers, threads: Threads, limits: LimitSettings) -> None:
         super().__init__(inference)
         self._classifiers = classifiers
         self._threads = threads
-        self._memory = memory
         self._limits = limits
 
     async def handle(self, exchange: HttpExchange) -> Response:
-        with self._memory.claim() as claim:
-            return await self._answer(exchange, claim)
-
-    async def _answer(self, exchange: HttpExchange, claim: Claim) -> Response:
         name = exchange.scope["path"].removeprefix(PREFIX)
         route = exchange.route = self.inference.routes.of(name, "", exchange.headers, exchange.caller)
         exchange.check_headers()
         classifier = await self._classifiers.of(route.destinations[0].decision.variant, route.name)
-        request = await self._read(exchange, classifier, route.name, claim)
+        request = await self._read(exchange, classifier, route.name)
         batches: list[Batch] = []
         size = route.max_rows if classifier.has_batch else 1
         parts = self._parts(exchange, route, classifier, request.images, size, batches)
@@ -71,9 +63,9 @@ class Classify(Surface):
         body = classify.body(route.name, results)
         return Response(body) if replies else Response(body, more=NO_IMAGE, status_line=BAD_REQUEST)
 
-    async def _read(self, exchange: HttpExchange, classifier: Classifier, name: str, claim: Claim) -> classify.Request:
+    async def _read(self, exchange: HttpExchange, classifier: Classifier, name: str) -> classify.Request:
         limits, headers = self._limits, exchange.headers
-        chunks = await read_body(headers, exchange.receive, limits.max_body_bytes, self._threads, claim)
+        chunks = await read_body(headers, exchange.receive, limits.max_body_bytes, self._threads, exchange.claim)
         query = exchange.scope.get("query_string", b"")
 
         def read() -> classify.Request:

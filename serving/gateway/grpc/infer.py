@@ -25,7 +25,7 @@ from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import grpc_v2, v2
 from serving.protocol.grpc_v2 import Chunk, Envelope
-from serving.protocol.memory import Claim, Memory
+from serving.protocol.memory import Claims
 
 # A request with so much besides raw tensors has typed contents, which take about 30 ns a byte to pack (measured: 5 ms for 150,000 numbers).
 THREAD_ABOVE_BYTES = 32 * 1024
@@ -39,12 +39,10 @@ class GrpcInfer:
         inference: Inference,
         threads: Threads,
         streams: Streams,
-        memory: Memory,
     ) -> None:
         self._inference = inference
         self._threads = threads
         self._streams = streams
-        self._memory = memory
 
     def refused(self, error: errors.RequestError) -> None:
         """Counts one whose message nobody has read."""
@@ -70,12 +68,12 @@ class GrpcInfer:
     async def _infer(self, message: bytes, context: Any, *, is_streamed: bool) -> tuple[Exchange, list[Chunk]]:
         """The answer in pieces, and the exchange that is over. Raises RequestError, or CancelledError."""
         exchange = Exchange(self._inference)
-        with self._memory.claim() as claim, exchange:
+        with exchange:
             exchange.authenticate(metadata_in(context.invocation_metadata()))
-            claim.take(len(message))
+            exchange.claim().take(len(message))
             envelope = grpc_v2.opened(message)
             route = exchange.route = self._route(envelope, exchange)
-            head, blobs, timeout_us = await self._read(envelope, route, claim, is_streamed=is_streamed)
+            head, blobs, timeout_us = await self._read(envelope, route, exchange.claim, is_streamed=is_streamed)
             left_s = context.time_remaining()
             longest_s = min(
                 inf if left_s is None else perf_counter() - exchange.arrived + left_s,
@@ -95,7 +93,7 @@ class GrpcInfer:
         return self._inference.routes.of(model, version, exchange.headers, exchange.caller)
 
     async def _read(
-        self, envelope: Envelope, route: Route, claim: Claim, *, is_streamed: bool
+        self, envelope: Envelope, route: Route, claim: Claims, *, is_streamed: bool
     ) -> tuple[bytes, list[Chunk], int | None]:
         """The JSON part, the tensors behind it, and `timeout` in microseconds. Raises RequestError."""
         if envelope.size > route.max_body_bytes:
@@ -103,7 +101,7 @@ class GrpcInfer:
                 f"the message has {envelope.size} bytes; '{route.name}' takes at most {route.max_body_bytes:.0f}"
             )
         if envelope.described > THREAD_ABOVE_BYTES:
-            claim.take(envelope.described)  # once more, as tensors
+            claim().take(envelope.described)  # once more, as tensors
             head, blobs = await self._threads.run(lambda: grpc_v2.translated(envelope, is_streamed=is_streamed))
         else:
             head, blobs = grpc_v2.translated(envelope, is_streamed=is_streamed)

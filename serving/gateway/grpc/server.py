@@ -68,7 +68,7 @@ class GrpcServer:
     ) -> None:
         """`addresses` are those that HTTP listens on. Raises UserError where the port is taken."""
         self._streams = Streams()
-        infer = GrpcInfer(gateway.inference, gateway.threads, self._streams, gateway.memory)
+        infer = GrpcInfer(gateway.inference, gateway.threads, self._streams)
         service = Service(
             infer,
             gateway.access,

@@ -6,7 +6,7 @@ What v2 allows is in `serving/protocol/v2/`. Rule: a size is looked at before wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -20,20 +20,20 @@ from serving.gateway.request.request_headers import wait_s
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import v2
-from serving.protocol.memory import Claim
+from serving.protocol.memory import Claims
 
 Chunks = list[bytes]
 HERE_BYTES = 4 * 1024  # compressed: 4 MB at most, made in 4 ms; of numbers in JSON in 0.03 ms
 
 
 async def read_body(
-    headers: dict[bytes, bytes], receive: Receive, limit: int, threads: Threads, claim: Claim
+    headers: dict[bytes, bytes], receive: Receive, limit: int, threads: Threads, claim: Claims
 ) -> Chunks:
     """The body in the pieces it came in, at least one.
 
     `limit`: bytes, of the body as it comes and of what it holds once decompressed. What is compressed and not small is decompressed
-    on a thread of `threads`. `claim`: what it and that which it is unpacked to hold. Raises ClientLeft, TooLarge, BadRequest, Unsupported,
-    DeadlineExpired where `Tandem-Deadline-Ms` is over before its end, or what the connection finds wrong with it.
+    on a thread of `threads`. `claim`: for it and that which it is unpacked to. Raises ClientLeft, TooLarge, BadRequest,
+    Unsupported, DeadlineExpired where `Tandem-Deadline-Ms` is over before its end, or what the connection finds wrong with it.
     """
     declared = headers.get(b"content-length")
     if declared is not None and int(declared) > limit:
@@ -51,10 +51,10 @@ async def read_body(
             raise errors.DeadlineExpired("the deadline passed before the whole request had come") from None
     incoming = getattr(receive, "__self__", None)
     if type(incoming) is Incoming:
-        incoming.hand_over(claim)
+        incoming.hand_over(claim())
     declared_coding = headers.get(b"content-encoding")
     if declared_coding is not None and (encoding := content_coding(declared_coding)) is not None:
-        inflate = partial(decompress, b"".join(chunks), encoding, limit, claim)
+        inflate = partial(decompress, b"".join(chunks), encoding, limit, claim())
         return inflate() if sum(map(len, chunks)) <= HERE_BYTES else await threads.run(inflate)
     return chunks
 
@@ -101,8 +101,8 @@ class V2Body:
         self._threads = threads
         self._most_bytes = most_bytes
 
-    async def check(self, chunks: Chunks, length: bytes | None, route: Route, claim: Claim) -> Checked:
-        """`length`: of the header Inference-Header-Content-Length; `claim`: the tensors that are made of JSON. Raises RequestError."""
+    async def check(self, chunks: Chunks, length: bytes | None, route: Route, claim: Claims) -> Checked:
+        """`length`: of the header Inference-Header-Content-Length; `claim`: for the tensors that are made of JSON. Raises RequestError."""
         size = sum(map(len, chunks))
         header_length = None if length is None else v2.inference_header_length(length, size)
         if size == 0:
@@ -114,16 +114,16 @@ class V2Body:
                 head, [head] if header_length is None else chunks, header_length, v2.check_head(head, size)
             )
         else:
-            read = partial(self._in_binary, chunks, head_size, size, claim)
+            read = partial(self._in_binary, chunks, head_size, size, claim().take)
             checked = read() if _is_quick(chunks, head_size) else await self._threads.run(read)
         checked.known.require_known(route.name, takes_parameters=route.takes_parameters)
         if route.binary_only and checked.head:
             v2.require_json_outputs(checked.known.request, route.binary_only)
         return checked
 
-    def _in_binary(self, chunks: Chunks, head_size: int, size: int, claim: Claim) -> Checked:
+    def _in_binary(self, chunks: Chunks, head_size: int, size: int, claim: Callable[[int], None]) -> Checked:
         head = _first(chunks, head_size)
-        binary = v2.to_binary(head, size, self._most_bytes, claim.take)
+        binary = v2.to_binary(head, size, self._most_bytes, claim)
         rest, at = memoryview(b"" if head_size == size else b"".join(chunks)[head_size:]), 0
         made: list[bytes | memoryview] = [binary.head]
         for tensor in binary.tensors:

@@ -15,31 +15,25 @@ from serving.gateway.http.exchange import HttpExchange, Response, Surface
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.triton_response import client_body
 from serving.gateway.threads import Threads
-from serving.protocol.memory import Claim, Memory
 from serving.settings import LimitSettings
 
 OCTETS = b"application/octet-stream"
 
 
 class Infer(Surface):
-    def __init__(self, inference: Inference, limits: LimitSettings, threads: Threads, memory: Memory) -> None:
+    def __init__(self, inference: Inference, limits: LimitSettings, threads: Threads) -> None:
         super().__init__(inference)
         self._max_body_bytes = limits.max_body_bytes
         self._threads = threads
-        self._memory = memory
         self._body = V2Body(threads, limits.max_body_bytes)
 
     async def handle(self, exchange: HttpExchange) -> Response:
-        with self._memory.claim() as claim:
-            return await self._answer(exchange, claim)
-
-    async def _answer(self, exchange: HttpExchange, claim: Claim) -> Response:
         headers = exchange.headers
         route = exchange.route = self.inference.routes.find(exchange.scope["path"], headers, exchange.caller)
         limit = int(min(self._max_body_bytes, route.max_body_bytes))
-        chunks = await read_body(headers, exchange.receive, limit, self._threads, claim)
+        chunks = await read_body(headers, exchange.receive, limit, self._threads, exchange.claim)
         head, content, header_length, known = await self._body.check(
-            chunks, headers.get(b"inference-header-content-length"), route, claim
+            chunks, headers.get(b"inference-header-content-length"), route, exchange.claim
         )
         longest_s = inf if known.timeout_us is None else known.timeout_us / 1e6
         destination, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)

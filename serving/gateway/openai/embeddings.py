@@ -23,7 +23,6 @@ from serving.gateway.request.exchange import Part
 from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
-from serving.protocol.memory import Claim, Memory
 from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
 from serving.protocol.tensors import float_output
 from serving.scheduling.grouping import grouped, tokens_of_a_request
@@ -45,23 +44,18 @@ class _Texts:
 
 
 class Embeddings(Surface):
-    def __init__(
-        self, inference: Inference, assets: Assets, threads: Threads, settings: GatewaySettings, memory: Memory
-    ) -> None:
+    def __init__(self, inference: Inference, assets: Assets, threads: Threads, settings: GatewaySettings) -> None:
         super().__init__(inference)
         self._threads = threads
-        self._memory = memory
         self._limits = settings.limits
         self._takes_ids = frozenset(name for name, model in settings.models.items() if model.token_ids)
         self._embedders = Embedders(assets, threads)
 
     async def handle(self, exchange: HttpExchange) -> Response:
-        with self._memory.claim() as claim:
-            return await self._answer(exchange, claim)
-
-    async def _answer(self, exchange: HttpExchange, claim: Claim) -> Response:
         limits = self._limits
-        chunks = await read_body(exchange.headers, exchange.receive, limits.max_body_bytes, self._threads, claim)
+        chunks = await read_body(
+            exchange.headers, exchange.receive, limits.max_body_bytes, self._threads, exchange.claim
+        )
         request = await self._request(chunks)
         route = exchange.route = self._route(request, exchange)
         exchange.check_headers()

@@ -21,6 +21,7 @@ from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.request_headers import Headers, priority, wait_s
 from serving.gateway.request.route import Route
 from serving.protocol import v2
+from serving.protocol.memory import Claim
 from serving.scheduling.admission import DEFAULT
 
 OUTCOMES = {
@@ -46,6 +47,7 @@ class Exchange:
     """`caller`, `headers` and `route` are known one after the other; `timing` and `receipt_lines` once the block is left."""
 
     __slots__ = (
+        "_claim",
         "_has_begun",
         "_has_failed",
         "_is_over",
@@ -75,6 +77,7 @@ class Exchange:
         self.route: Route | None = None
         self.replies: list[Reply] = []
         self.has_left = False
+        self._claim: Claim | None = None
         self._tells: list[Callable[[], None]] = []
         self._prepared: tuple[float, float] | None = None
         self._has_begun = self._has_failed = self._is_over = False
@@ -83,6 +86,8 @@ class Exchange:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._claim is not None:
+            self._claim.release()
         done = perf_counter()
         self._is_over = True
         if error is not None:
@@ -116,6 +121,12 @@ class Exchange:
         if self.inference.access.table is not None:
             self.caller = self.inference.access.caller_of(headers)
             self.caller.require(scope)
+
+    def claim(self) -> Claim:
+        """What it holds of the memory for requests, until the block is left."""
+        if self._claim is None:
+            self._claim = self.inference.memory.claim()
+        return self._claim
 
     @property
     def wait_s(self) -> float:

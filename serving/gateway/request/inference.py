@@ -22,6 +22,7 @@ from serving.gateway.request.request_headers import Headers
 from serving.gateway.request.route import Destination, Routes, as_on
 from serving.gateway.request.triton_response import error_of, has_died
 from serving.gateway.triton_words import worded
+from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
 
 MAX_PLACES = 4  # that are looked at for one request: two may lose it, the others may have gone without having seen it
@@ -43,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class Inference:
-    """What all exchanges share: who may ask, where requests may go, how they are sent."""
+    """What all exchanges share: who may ask, how much they may hold, where requests may go, how they are sent."""
 
     def __init__(
         self,
@@ -53,11 +54,13 @@ class Inference:
         metrics: Metrics,
         access: Access,
         limits: LimitSettings,
+        memory: Memory,
     ) -> None:
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._queries_of_death = QueriesOfDeath()
         self.access = access
+        self.memory = memory  # for what all requests hold
         self.longest_s = limits.upstream_timeout_s  # that any inference may take
         self.routes = Routes(catalogue, candidates, metrics)
         self.unresolved = metrics.unresolved  # counts requests that never got so far as to have a model
