@@ -5,21 +5,19 @@ Nothing here looks at a repository or a machine.
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from serving.decisions.plan.command import seconds
 from serving.errors import UserError
 
 Encoding = Literal["binary", "json"]
-TIME = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(us|µs|ms|s)?")
 SHAPE = re.compile(
     r"([1-9][0-9]{0,2})[x×]([1-9][0-9]{0,2})(?:/batch=(?P<batch>[1-9][0-9]{0,4}))?(?:/delay=(?P<delay>[0-9]{1,8})us)?"
 )
-UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
 MAX_OBJECTIVE_S = 60.0  # beyond it a search would take hours
 
 
@@ -133,16 +131,7 @@ class ProfileOptions:
 
 def times_s(text: str, option: str) -> tuple[float, ...]:
     """`20ms,50ms`; a number alone is seconds. In rising order, each once. Raises UserError."""
-    found = set()
-    for word in text.split(","):
-        match = TIME.fullmatch(word.strip())
-        if match is None:
-            raise UserError(f"{option} {text}: {word.strip()!r} is no time; write 20ms, 0.02s or 0.02")
-        seconds = float(match[1]) * UNITS[match[2]]
-        if not 0 < seconds <= MAX_OBJECTIVE_S or not math.isfinite(seconds):
-            raise UserError(f"{option} {text}: {word.strip()} is not above 0 and at most {MAX_OBJECTIVE_S:g} s")
-        found.add(seconds)
-    return tuple(sorted(found))
+    return tuple(sorted({seconds(word, option, MAX_OBJECTIVE_S) for word in text.split(",")}))
 
 
 def whole_numbers(text: str, option: str, most: int) -> tuple[int, ...]:

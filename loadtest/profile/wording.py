@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.parts import HasLadder, PartName, Split, batch_sizes, overlap, split
 from loadtest.report.summaries import milliseconds, number
-from serving.decisions.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile, Timing
+from serving.decisions.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
 from serving.documents.tables import columns
 
 DOES: dict[PartName, str] = {
@@ -143,17 +143,6 @@ def _turning_point(gpu: HasLadder, cpu: HasLadder, batch_size: int) -> str:
 def _total(server: HasLadder, size: int) -> float | None:
     found = split(server.ladder, size)
     return None if found is None else found.total_s
-
-
-def triton_says(timing: Timing) -> str | None:
-    """Triton's own count of a rung, in a sentence; None where there is none."""
-    if timing.compute_infer_s is None:
-        return None
-    inside = (timing.compute_input_s or 0.0) + (timing.compute_output_s or 0.0)
-    return (
-        f"Triton itself counts {ms(timing.queue_s or 0.0)} of waiting, {ms(timing.compute_infer_s)} of computing and {ms(inside)} of "
-        "inputs and outputs."
-    )
 
 
 def ms(seconds: float) -> str:

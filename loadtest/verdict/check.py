@@ -48,9 +48,7 @@ def why_not(plan: Plan, sources: Sequence[Source]) -> str | None:
     return None
 
 
-def run_check(
-    plan: Plan, given: ProfileOptions, say: Say, progress: Progress, *, num_runs: int, run_s: float | None = None
-) -> Check:
+def run_check(plan: Plan, given: ProfileOptions, say: Say, progress: Progress, *, num_runs: int) -> Check:
     """`given`: model, repository, data and encoding as they were profiled. Raises UserError, CannotMeasure, KeyboardInterrupt."""
     chosen, rate_rps = plan.pools[0].chosen, plan.objective.peak_rps
     say(f"check: {chosen.server.label} at {rate(rate_rps)}, {num_runs} run{'' if num_runs == 1 else 's'}")
@@ -72,7 +70,7 @@ def run_check(
                 encoding=given.encoding,
                 batch_size=plan.objective.batch_size,
                 objective_s=plan.objective.latency_p99_s,
-                run_s=run_s or min(max(LEAST_S, ANSWERS / rate_rps), MOST_S),
+                run_s=min(max(LEAST_S, ANSWERS / rate_rps), MOST_S),
                 warmup_s=WARMUP_S,
                 folder=folder,
                 triton_pid=served.triton.pid,

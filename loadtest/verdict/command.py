@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from loadtest.campaign import new_directory
 from loadtest.errors import CampaignError, CannotMeasure
 from loadtest.profile.measure import Interrupted
 from loadtest.progress import INTERRUPTED, Progress, sigterm_as_interrupt
@@ -28,7 +29,6 @@ from serving.decisions.plan.outputs import Origin
 from serving.decisions.plan.outputs import write as write_plan
 from serving.decisions.plan.result import Plan
 from serving.decisions.plan.search import make_plan
-from serving.errors import UserError
 from serving.measure.machine import versions
 
 __all__ = ["CampaignError", "VerdictOptions", "run"]
@@ -38,7 +38,7 @@ def run(options: VerdictOptions) -> int:
     """Raises UserError and CampaignError."""
     question = read_question(options)
     started = datetime.now().astimezone()
-    output = _folder(options.output or Path("results") / f"verdict-{options.model}-{started:%Y%m%d-%H%M%S}")
+    output = new_directory(options.output, f"verdict-{options.model}", started)
     try:
         with Progress() as progress, sigterm_as_interrupt():
             report = _report(options, question, output, started, progress)
@@ -64,16 +64,6 @@ def run(options: VerdictOptions) -> int:
 def _cannot_write(error: OSError) -> int:
     print(f"tandem: {error.filename or 'a file'} cannot be written: {error.strerror or error}", file=sys.stderr)
     return 3
-
-
-def _folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output {path}: cannot be made: {error.strerror}") from None
-    if any(path.iterdir()):
-        raise UserError(f"--output {path} is not empty; name a new folder")
-    return path
 
 
 def _report(

@@ -221,7 +221,7 @@ def _not_served(url: str) -> dict[str, str]:
     """Variant -> why no Triton of this gateway could load it."""
     news = room("serving.local.console")
     try:
-        status = news.read_status(url.rstrip("/"), key=os.environ.get("TANDEM_API_KEY"))
+        status = news.read_status(url.rstrip("/"), os.environ.get("TANDEM_API_KEY"))
         return {failure.name: failure.reason for failure in news.not_loaded(status)}
     except (OSError, ValueError, LookupError) as error:
         raise UserError(

@@ -94,13 +94,17 @@ class Document:
 
 def read_document(file: Path, what: str, error: Callable[[str], Exception] = UserError) -> Document:
     """The document in a file: JSON where its name ends so, else YAML. `what` it is to be: `the scenario`. Raises `error`."""
+    return parse_document(read_text(file, what, error), str(file), is_json=file.suffix == ".json", error=error)
+
+
+def read_text(file: Path, what: str, error: Callable[[str], Exception] = UserError, *, encoding: str = "utf-8") -> str:
+    """The text of a file that is to be `what`. `encoding`: utf-8-sig for what spreadsheets write. Raises `error`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding=encoding)
     except UnicodeDecodeError as fault:
         raise error(f"cannot read {what} {file}: it is not text in UTF-8 (byte {fault.start})") from None
     except (OSError, ValueError) as fault:
         raise error(f"cannot read {what} {file}: {getattr(fault, 'strerror', None) or fault}") from None
-    return parse_document(text, str(file), is_json=file.suffix == ".json", error=error)
 
 
 def parse_document(text: str, file: str, *, is_json: bool, error: Callable[[str], Exception] = UserError) -> Document:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving.documents.reader import read_text
 from serving.errors import UserError
 from serving.export import publish, recipes, sources
 from serving.export.data import folders, texts
@@ -209,7 +210,7 @@ def source_options(options: ExportOptions) -> SourceOptions:
 
 def read_labels(path: Path) -> tuple[str, ...]:
     """Reads a file with the name of one class per line, as Triton does. Raises UserError."""
-    labels = tuple(line.strip() for line in _read_text(path, "--labels").splitlines())
+    labels = tuple(line.strip() for line in read_text(path, "--labels").splitlines())
     if not labels or "" in labels:
         where = f"line {labels.index('') + 1} is empty" if labels else "it is empty"
         raise UserError(f"--labels {path}: want the name of one class a line; {where}")
@@ -217,14 +218,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 
 def _read_preprocessing(path: Path) -> Preprocessing:
-    return preprocessing_from_json(_read_text(path, "--preprocessing"), f"--preprocessing {path}")
-
-
-def _read_text(path: Path, spelled: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{spelled} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return preprocessing_from_json(read_text(path, "--preprocessing"), f"--preprocessing {path}")
 
 
 def default_name(source: str) -> str:

@@ -218,7 +218,7 @@ async def print_changes(
     changes = PoolChanges(settings)
     while True:
         with contextlib.suppress(OSError, ValueError):  # its end is told by others
-            status = await asyncio.to_thread(read_status, url, GIVE_UP_S, key)
+            status = await asyncio.to_thread(read_status, url, key)
             for line in changes.lines(status, time.monotonic()):
                 say(line)
         await asyncio.sleep(EVERY_S)
@@ -227,12 +227,12 @@ async def print_changes(
 # -- what servers say of themselves -------------------------------------------------------------------------------------
 
 
-async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | None = None) -> int | None:
+async def http_status(url: str, key: str | None = None) -> int | None:
     """HTTP status of a GET request, with an API key if there is one, None where nothing answers."""
     parts = urlsplit(url)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
             answer = await http_client.get(
                 parts.hostname or "", parts.port or 80, parts.path or "/", headers, MAX_BYTES
             )
@@ -241,20 +241,20 @@ async def http_status(url: str, timeout_s: float = PROBE_TIMEOUT_S, key: str | N
     return answer.status
 
 
-def read_status(url: str, timeout_s: float = GIVE_UP_S, key: str | None = None) -> dict[str, Any]:
+def read_status(url: str, key: str | None) -> dict[str, Any]:
     """The status of a gateway, with an API key if it wants one. Raises OSError or ValueError where it does not answer."""
-    status: dict[str, Any] = _answer("GET", url, "/admin/status", {} if key is None else {"X-API-Key": key}, timeout_s)
+    status: dict[str, Any] = _answer("GET", url, "/admin/status", {} if key is None else {"X-API-Key": key})
     return status
 
 
-def read_index(triton: str, timeout_s: float = GIVE_UP_S) -> list[dict[str, Any]]:
+def read_index(triton: str) -> list[dict[str, Any]]:
     """A Triton's own. Raises OSError or ValueError where it does not answer."""
-    index: list[dict[str, Any]] = _answer("POST", triton, "/v2/repository/index", {}, timeout_s)
+    index: list[dict[str, Any]] = _answer("POST", triton, "/v2/repository/index", {})
     return index
 
 
-def _answer(method: str, url: str, path: str, headers: dict[str, str], timeout_s: float) -> Any:
-    with contextlib.closing(http_client.Connection(url, timeout_s)) as connection:
+def _answer(method: str, url: str, path: str, headers: dict[str, str]) -> Any:
+    with contextlib.closing(http_client.Connection(url, GIVE_UP_S)) as connection:
         answer = connection.send(http_client.request_bytes(method, url, path, headers))
     if answer.status != 200:
         raise ConnectionError(f"{url}{path} answered {answer.status}")

@@ -24,6 +24,7 @@ from serving.errors import EnvironmentFault
 PROC = Path("/proc")
 LEASH = Path(__file__).with_name("leash.py")
 PR_SET_CHILD_SUBREAPER = 36
+END_S = 5.0  # for orphans that were killed to be gone
 
 
 def leashed(command: Sequence[str], number: signal.Signals = signal.SIGTERM) -> list[str]:
@@ -102,10 +103,10 @@ def exit_text(status: int) -> str:
     return f"exit code {status}"
 
 
-def num_killed_for_memory(file: Path = PROC / "vmstat") -> int:
+def num_killed_for_memory() -> int:
     """Processes that the kernel killed because memory, or the memory that a container may use, was all used."""
     try:
-        rows = (line.split() for line in file.read_text().splitlines())
+        rows = (line.split() for line in (PROC / "vmstat").read_text().splitlines())
         return next((int(value) for name, value in rows if name == "oom_kill"), 0)
     except (OSError, ValueError):
         return 0
@@ -167,9 +168,9 @@ class Nursery:
         """What dead children left behind: their children are ours now."""
         return [child for child in children_of(os.getpid()) if child.pid not in self._ends]
 
-    async def end_orphans(self, timeout_s: float = 5.0) -> None:
+    async def end_orphans(self) -> None:
         """Kills them and waits until none is left."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        deadline = asyncio.get_running_loop().time() + END_S
         while orphans := self.orphans():
             for orphan in orphans:
                 with contextlib.suppress(ProcessLookupError):

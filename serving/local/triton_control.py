@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -57,14 +56,6 @@ class Control:
     def __init__(self, url: str) -> None:
         self.url = url
         self._client = InferenceServerClient(url)
-
-    async def __aenter__(self) -> Control:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         with contextlib.suppress(InferenceServerException):

@@ -26,7 +26,6 @@ from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
 from serving.local.causes import raise_file_limit
 from serving.local.console import (
-    GIVE_UP_S,
     NotLoaded,
     Progress,
     base_url,
@@ -303,7 +302,7 @@ class Session:
     def _nothing_routable(self) -> TandemError:
         """Why no model gets a request although its Triton runs: the gateway knows."""
         try:
-            pools = read_status(self._admin_url, GIVE_UP_S, self._key)["pools"]
+            pools = read_status(self._admin_url, self._key)["pools"]
         except (OSError, ValueError) as error:
             log = next(service.log for service in self._services if not service.is_pool)
             return EnvironmentFault(f"the gateway does not answer: {error} (log: {log})")
@@ -335,7 +334,7 @@ class Session:
     def _failures_seen_by_gateway(self) -> list[NotLoaded] | None:
         """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
         try:
-            status = read_status(self._admin_url, key=self._key)
+            status = read_status(self._admin_url, self._key)
             for url in self._started:
                 servers = [s for pool in status["pools"].values() for s in pool["servers"] if s["url"] == url]
                 if not servers or read_failures(read_index(url)).keys() != servers[0]["not_loaded"].keys():

@@ -96,6 +96,3 @@ class Recovery:
         """What is to be started now, the longest waiting first."""
         waiting = [(f.due_s, name) for name, f in self._failures.items() if f.due_s is not None and f.due_s <= now_s]
         return tuple(name for _, name in sorted(waiting))
-
-    def next_due_s(self) -> float | None:
-        return min((f.due_s for f in self._failures.values() if f.due_s is not None), default=None)

@@ -61,7 +61,7 @@ def test_what_is_known_to_be_down_is_not_counted_again() -> None:
     assert not recovery.found_dead("m", 100.2)
     recovery.started("m")
     recovery.found_dead("m", 101.0)
-    assert recovery.next_due_s() == 101.5, "the second death in a row, not the third"
+    assert (recovery.due(101.4), recovery.due(101.5)) == ((), ("m",)), "the second death in a row, not the third"
 
 
 def test_what_was_started_is_no_longer_due() -> None:
@@ -69,19 +69,15 @@ def test_what_was_started_is_no_longer_due() -> None:
     recovery.found_dead("m", 0.0)
     recovery.started("m")
     assert recovery.due(1e9) == ()
-    assert recovery.next_due_s() is None
 
 
 def test_deaths_in_a_row_wait_longer_each_time() -> None:
-    recovery, now_s, waits = Recovery(), 0.0, []
-    for _ in range(7):
+    recovery, now_s = Recovery(), 0.0
+    for wait_s in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0):
         recovery.found_dead("m", now_s)
-        due_s = recovery.next_due_s()
-        assert due_s is not None
-        waits.append(due_s - now_s)
-        now_s = due_s
+        now_s += wait_s
+        assert (recovery.due(now_s - 0.01), recovery.due(now_s)) == ((), ("m",))
         recovery.started("m")
-    assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0]
 
 
 def test_nothing_is_due_a_moment_too_early() -> None:
@@ -98,7 +94,7 @@ def test_what_ran_long_enough_starts_from_the_beginning(ran_s: float, delay_s: f
     recovery.found_dead("m", 0.0)
     recovery.started("m")
     recovery.found_dead("m", ran_s)
-    assert recovery.next_due_s() == ran_s + delay_s
+    assert (recovery.due(ran_s + delay_s - 0.01), recovery.due(ran_s + delay_s)) == ((), ("m",))
 
 
 def test_one_models_failures_do_not_delay_another() -> None:
@@ -119,7 +115,7 @@ def test_the_longest_waiting_comes_first() -> None:
 def test_starting_what_never_failed_changes_nothing() -> None:
     recovery = Recovery()
     recovery.started("m")
-    assert recovery.next_due_s() is None
+    assert recovery.due(1e9) == ()
 
 
 def test_a_dead_stub_is_looked_for_often_enough_to_be_noticed_within_a_second() -> None:

@@ -20,11 +20,12 @@ from serving.decisions.prices import PriceList, read_price_lists
 from serving.decisions.profile import Profile, read_profile
 from serving.decisions.wording import paragraph, table
 from serving.documents.nearest import nearest
+from serving.documents.reader import read_text
 from serving.errors import UserError
 
 SHIPPED_WORD = "shipped"  # among --prices: the list that comes with Tandem
 
-_TIME = re.compile(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?")
+_TIME = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(us|µs|ms|s)?")
 _UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
 MAX_S = 3600.0  # what takes longer is no request
 DAY_HOURS = 24.0
@@ -70,23 +71,20 @@ class LoadOptions:
         return prices, _instances(self.instances, prices)
 
 
-def seconds(text: str, option: str) -> float:
-    """`20ms`, `0.02s` and `0.02` are the same."""
+def seconds(text: str, option: str, most_s: float = MAX_S) -> float:
+    """`20ms`, `0.02s` and `0.02` are the same. Raises UserError."""
     match = _TIME.fullmatch(text.strip())
     value = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 0 < value <= MAX_S:
-        raise UserError(f"{option} {text}: not a time above 0 and up to an hour; write 20ms, 0.02s or 0.02")
+    if not 0 < value <= most_s:
+        raise UserError(f"{option} {text}: not a time above 0 and up to {most_s:g} s; write 20ms, 0.02s or 0.02")
     return value
 
 
 def read_rates(path: Path) -> tuple[tuple[float, float], ...]:
     """Lines of `hours,rate`: how many hours a day, and requests per second in them. A first line of words and lines with # do not count."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the rates {path}: {getattr(error, 'strerror', None) or error}") from None
     pairs = []
-    for number, cells in enumerate(csv.reader(text.splitlines()), 1):
+    lines = read_text(path, "the rates", encoding="utf-8-sig").splitlines()
+    for number, cells in enumerate(csv.reader(lines), 1):
         if not cells or cells[0].lstrip().startswith("#") or (number == 1 and _is_heading(cells)):
             continue
         pairs.append(_pair(cells, f"{path}, line {number}"))

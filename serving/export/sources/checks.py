@@ -22,7 +22,6 @@ from serving.repository.record import TASKS
 
 EMBEDDING, IMAGES, TEXTS = "hf embedding", "hf images", "hf texts"
 READY_MADE, SPEED = "ready-made", "speed"
-BUILT = ("digits", "minilm", "efficientnet-lite0")
 HF = (EMBEDDING, IMAGES, TEXTS)
 FINER = {"hf": HF}  # kind -> the kinds that it may turn out to be
 KINDS = {  # kind -> what a message calls it

@@ -107,12 +107,6 @@ class NetBuilder:
 BIAS_DEVIATION = 0.02
 
 
-def num_parameters(model: bytes) -> int:
-    """Counts weights and biases: what a table of models calls its parameters. Integers are shapes and indices."""
-    initializers = onnx.load_from_string(model).graph.initializer
-    return sum(int(np.prod(values.dims)) for values in initializers if values.data_type == TensorProto.FLOAT)
-
-
 def _declared(tensor: Tensor) -> onnx.ValueInfoProto:
     sizes = ["sequence" if size == -1 else size for size in tensor.shape]
     return helper.make_tensor_value_info(tensor.name, _TYPES[tensor.datatype], ["batch", *sizes])

@@ -13,7 +13,8 @@ import pytest
 from serving.errors import EnvironmentFault
 from serving.export.exported_model import SourceOptions
 from serving.export.speed_nets import bert, load
-from serving.export.speed_nets.graph import num_parameters, run
+from serving.export.speed_nets.graph import run
+from tests.export.speed_nets.conftest import num_parameters
 
 CLASSIFIER = bert.BertShape("small", 2, 64, 4, is_pooled=False, vocabulary=200)
 POOLED = bert.BertShape("small", 2, 64, 4, is_pooled=True, vocabulary=200)

@@ -12,8 +12,8 @@ import pytest
 from serving.errors import UserError
 from serving.export.exported_model import SourceOptions
 from serving.export.speed_nets import NETS, load, mlp
-from serving.export.speed_nets.graph import num_parameters, run
-from tests.export.speed_nets.conftest import Made
+from serving.export.speed_nets.graph import run
+from tests.export.speed_nets.conftest import Made, num_parameters
 
 pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
 

@@ -106,7 +106,7 @@ def _commands(pid: int) -> list[bytes]:
     ("arguments", "words"),
     [
         (["digts"], "did you mean 'digits'"),
-        (["digits", "--p99", "soon"], "is no time"),
+        (["digits", "--p99", "soon"], "not a time"),
         (["digits", "--settings", "2"], "INSTANCESxTHREADS"),
         (["digits", "--emulate", "x"], "NAME=FILE"),
         (["digits", "--output", "/nowhere/at/all.json"], "there is no folder"),

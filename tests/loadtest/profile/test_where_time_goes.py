@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from loadtest.profile.parts import split
-from loadtest.profile.wording import triton_says, where_time_goes, why_slower
+from loadtest.profile.wording import where_time_goes, why_slower
 from loadtest.verdict.figures import ladder
-from tests.loadtest.profile.ladders import Server, server, timing, together
+from tests.loadtest.profile.ladders import Server, server, together
 
 
 def test_planted_parts_are_found() -> None:
@@ -136,14 +136,6 @@ def test_a_faster_gpu_is_called_faster() -> None:
 def test_equal_servers_are_not_told_apart() -> None:
     (said,) = why_slower(server("gpu"), server("cpu", compute_s=0.00101), 1)
     assert "no significant difference" in said
-
-
-def test_tritons_own_count_is_said_where_there_is_one() -> None:
-    assert triton_says(timing("in_process", 0.001)) is None
-    counted = timing("triton_grpc", 0.01, queue_s=0.001, compute_infer_s=0.005, compute_input_s=0.0002)
-    assert triton_says(counted) == (
-        "Triton itself counts 1.00 ms of waiting, 5.00 ms of computing and 0.20 ms of inputs and outputs."
-    )
 
 
 def test_bars_are_as_long_as_their_parts_and_names_are_escaped() -> None:
