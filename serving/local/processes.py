@@ -40,6 +40,7 @@ class Stat:
     state: str
     parent: int
     started_ticks: int
+    cpu_ticks: int = 0  # of the processor, for itself and the kernel
 
     @property
     def is_alive(self) -> bool:
@@ -53,7 +54,8 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
-    return Stat(pid=pid, state=fields[0], parent=int(fields[1]), started_ticks=int(fields[19]))
+    cpu_ticks = int(fields[11]) + int(fields[12])
+    return Stat(pid, state=fields[0], parent=int(fields[1]), started_ticks=int(fields[19]), cpu_ticks=cpu_ticks)
 
 
 def children_of(parent: int, proc: Path = PROC) -> list[Stat]:

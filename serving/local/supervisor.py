@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 from serving.errors import EnvironmentFault, UserError
 from serving.local import launch as launching
 from serving.local.causes import how_ended
+from serving.local.containment import LOOK_S as CLIENTS_LOOK_S
+from serving.local.containment import Clients, Containment, clients_of, cpu_s
 from serving.local.environments import Say
 from serving.local.launch import Launch
 from serving.local.logs import Output
@@ -40,6 +42,7 @@ DRAIN_POLL_S = 0.1  # Triton itself looks once a second
 DEATH_S = 0.5  # from a connection that breaks to the end of the process (guess, not measured)
 LOOK_S = 1.0  # how soon an export is noticed; a look costs a `stat` for each variant
 LOAD = "tandem_load"  # the parameter that only our configurations have
+CONTAINED = "tandem_contained"  # how often the server was restarted because it worked on for nobody
 SERVER = ""  # the server's name in a Recovery: no model has it
 
 
@@ -103,6 +106,9 @@ class Supervisor:
         self._unloaded: set[str] = set()  # models, by somebody else
         self._withheld: dict[str, Refusal] = {}  # models that are not loaded because their files changed
         self._recovery = Recovery()
+        self._containment = Containment()
+        self._looked_s = 0.0  # at its clients
+        self._is_blind = False  # because it may not look at them
         self._num_loads = 0
         self._has_served = False
 
@@ -142,6 +148,7 @@ class Supervisor:
             raise EnvironmentFault(f"tritonserver ended while it loaded the models ({how})")
 
     async def _start_server(self) -> None:
+        self._containment.forget()
         self._server, self._control = start_server(self._launch, self._nursery, self._output)
         await wait_live(self._server, self._control, self._output)
 
@@ -200,7 +207,8 @@ class Supervisor:
         """A configuration with a number that was never used: Triton ignores a load that changes nothing."""
         self._num_loads += 1
         config = json.loads(text)
-        config.setdefault("parameters", {})[LOAD] = {"string_value": str(self._num_loads)}
+        told = {LOAD: self._num_loads, CONTAINED: self._containment.num_restarts}
+        config.setdefault("parameters", {}).update({key: {"string_value": str(n)} for key, n in told.items()})
         return json.dumps(config)
 
     # -- watching -----------------------------------------------------------------------------------------------------
@@ -238,6 +246,10 @@ class Supervisor:
                 self._say(f"tritonserver died ({how}); starting it again")
                 await self._clear_away()
             return
+        if now_s - self._looked_s >= CLIENTS_LOOK_S:
+            self._looked_s = now_s
+            if await self._contain(now_s):
+                return
         for model, stubs in list(self._stubs.items()):
             if model in self._changing:
                 continue
@@ -245,6 +257,40 @@ class Supervisor:
             if not is_whole and not self._recovery.is_down(model) and not await self._is_explained(model):
                 self._recovery.found_dead(model, now_s)
                 self._say(f"a stub of {model} died; loading the model again")
+
+    async def _contain(self, now_s: float) -> bool:
+        """Ends a server that works on for nobody. One that loads a model may be busy with that; one that does not say so is not."""
+        assert self._server is not None
+        assert self._control is not None
+        clients = self._clients()
+        if clients is None or not self._containment.is_stuck(now_s, clients, cpu_s(self._server.pid)):
+            return False
+        has_answered = True
+        with contextlib.suppress(EnvironmentFault):
+            if self._changing or await self._control.is_loading():
+                self._containment.forget()
+                return False
+            has_answered = await self._control.has_answered()
+        clients = self._clients()
+        if clients is None or self._containment.is_needed(clients):  # somebody came while it was asked
+            return False
+        self._containment.restarts(has_answered=has_answered)
+        self._say("tritonserver works on though everybody who asked has hung up; starting it again")
+        self._recovery.ended(SERVER, time.monotonic())
+        await self._clear_away()
+        return True
+
+    def _clients(self) -> Clients | None:
+        assert self._server is not None
+        try:
+            return clients_of(self._server.pid, self._launch.ports)
+        except OSError as error:
+            if not self._is_blind and self._server.exit_code is None:
+                self._is_blind = True
+                self._say(
+                    f"cannot see who waits for tritonserver ({error.strerror}): if it is stuck, nobody starts it again"
+                )
+            return None
 
     async def _is_explained(self, model: str) -> bool:
         """Whether its processes are gone because somebody unloaded or loaded it, so that nothing is to be mended."""

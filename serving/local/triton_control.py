@@ -144,6 +144,22 @@ class Control:
             raise self._ours(error, model) from None
         return [(entry.state, entry.reason) for entry in answer.models if entry.name == model and entry.state]
 
+    async def is_loading(self) -> bool:
+        """Whether it loads any model now."""
+        try:
+            answer = await self._client.get_model_repository_index(client_timeout=ANSWER_S)
+        except InferenceServerException as error:
+            raise self._ours(error, "") from None
+        return any(entry.state == "LOADING" for entry in answer.models)
+
+    async def has_answered(self) -> bool:
+        """Whether any model that is loaded has answered a request."""
+        try:
+            answer = await self._client.get_inference_statistics(client_timeout=ANSWER_S)
+        except InferenceServerException as error:
+            raise self._ours(error, "") from None
+        return any(row.inference_stats.success.count > 0 for row in answer.model_stats)
+
     async def parameters(self, model: str) -> set[str]:
         """The names of the parameters in the configuration that it was loaded with."""
         try:

@@ -77,6 +77,11 @@ class Recovery:
         self._failures[name] = after_failure(self._failures.get(name), now_s)
         return True
 
+    def ended(self, name: str, now_s: float) -> None:
+        """By us, and not by a fault of its own start: it is due at once, and no failure in the row."""
+        before = self._failures.get(name) or Failures(count=0, last_s=now_s, due_s=None)
+        self._failures[name] = replace(before, due_s=now_s)
+
     def is_down(self, name: str) -> bool:
         """Known to be, and to be started again."""
         before = self._failures.get(name)

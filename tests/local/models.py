@@ -111,6 +111,32 @@ def slow(folder: Path, name: str) -> Config:
     )
 
 
+def loop(folder: Path, name: str, **more: Any) -> Config:
+    """y = x, int64 [1], after x rounds of a loop: for a request whose cost is its value's."""
+    counter, one = helper.make_tensor_value_info("i", TensorProto.INT64, []), "one"
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["still_on"]), node("Sub", ["left", one], ["left_then"])],
+        "round",
+        [
+            counter,
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("left", TensorProto.INT64, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("still_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("left_then", TensorProto.INT64, [1]),
+        ],
+    )
+    nodes = [
+        node("Squeeze", ["x"], ["rounds"]),
+        node("Loop", ["rounds", "", "x"], ["left_at_end"], body=body),
+        node("Add", ["left_at_end", "x"], ["y"]),
+    ]
+    constants = {one: np.array([1], np.int64)}
+    value: Value = ("x", "int64", [1])
+    return write(folder, name, nodes, [value], [("y", "int64", [1])], constants, **{"max_batch_size": 0, **more})
+
+
 def write_all(folder: Path) -> dict[str, Config]:
     """Every model that loads well on a CPU."""
     row: list[int | str] = ["n", 4]

@@ -1,0 +1,160 @@
+"""Does a tritonserver work on for clients who have all hung up? Triton cancels nothing that it has begun; only a new start frees it.
+
+A client that waits no more closes its connection, and Triton, which reads nothing from a connection while it works on a request of it, does
+not notice: the connection stays half closed (CLOSE_WAIT) until the work is done. What all clients wait for is therefore to be seen from
+beside it, in /proc, whoever they are. What follows is done in `supervisor.py`.
+Rule: whoever may still wait for an answer to what Triton has begun keeps the server as it is, however long its work takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from serving.local.launch import Ports
+from serving.local.processes import PROC, children_of, stat
+
+LOOK_S = 0.5  # a look reads a line for each connection, about a millisecond for a hundred
+PATIENCE_LOOKS = 6  # that it works on for nobody: what was nearly done may end; a guess, not measured
+LONGEST_LOOKS = 1200  # ten minutes, for one that answers nothing between two of its restarts
+BUSY_CORES = 0.5  # beyond what polls cost; a guess, not measured
+ESTABLISHED, CLOSE_WAIT = 1, 8  # as /proc/net/tcp has them
+READABLE = 1  # EPOLLIN
+WINDOW_BYTES = 32 * 1024  # unread: then the window may be full, and a hang-up behind that; a new connection has 64 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """`num_waiting`: connections on which somebody may wait. `left`: sockets of clients who hung up before Triton was done, by inode.
+
+    `unread`: sockets, and of how many bytes Triton has read none. Whether these clients have left is not to be seen.
+    """
+
+    num_waiting: int
+    left: frozenset[int] = frozenset()
+    unread: frozenset[tuple[int, int]] = frozenset()
+
+
+class Containment:
+    """Follows one server from look to look, and counts how often it was restarted for what it did for nobody."""
+
+    def __init__(self) -> None:
+        self.num_restarts = 0
+        self._patience_looks = PATIENCE_LOOKS
+        self.forget()
+
+    def forget(self) -> None:
+        """It is another process, or has a reason to be busy."""
+        self._left: dict[int, int] = {}  # looks at which each was there
+        self._unread: frozenset[tuple[int, int]] = frozenset()
+        self._num_busy = 0  # looks in a row
+        self._before: tuple[float, float] | None = None  # time and processor time of the last look
+
+    def is_stuck(self, now_s: float, clients: Clients, cpu_s: float) -> bool:
+        """By what is seen now. Looks are counted and not time, because this process may stall, too."""
+        before_s, before_cpu_s = self._before or (now_s, cpu_s)
+        self._before = now_s, cpu_s
+        is_busy = cpu_s - before_cpu_s > BUSY_CORES * (now_s - before_s)
+        self._left = {socket: self._left.get(socket, 0) + 1 for socket in clients.left}
+        is_needed = self.is_needed(clients)
+        self._unread = clients.unread
+        self._num_busy = self._num_busy + 1 if is_busy and not is_needed else 0
+        num_looks = max(self._num_busy, *self._left.values(), 0)
+        return not is_needed and num_looks >= self._patience_looks
+
+    def is_needed(self, clients: Clients) -> bool:
+        """Whether somebody waits, or sends what Triton reads. What it has not read since the last look it has not begun."""
+        return clients.num_waiting > 0 or not clients.unread <= self._unread
+
+    def restarts(self, *, has_answered: bool) -> None:
+        """One that answered nothing since its start may only be slow at first, and gets twice the time."""
+        self.num_restarts += 1
+        longer = min(LONGEST_LOOKS, 2 * self._patience_looks)
+        self._patience_looks = PATIENCE_LOOKS if has_answered else longer
+        self.forget()
+
+
+class Connection(NamedTuple):
+    """A line of /proc/net/tcp. `unsent` and `unread` are bytes in the kernel."""
+
+    port: int
+    remote_port: int
+    state: int
+    unsent: int
+    unread: int
+    inode: int
+
+
+def clients_of(server: int, ports: Ports, proc: Path = PROC) -> Clients:
+    """All of its clients but this process. Raises OSError where it may not be looked at, or is gone."""
+    connections = list(_connections(proc / str(server)))
+    left = frozenset(c.inode for c in connections if c.port == ports.http and c.state == CLOSE_WAIT and c.inode)
+    reads = _reads(proc / str(server))
+    full = [c for c in connections if c.port == ports.http and c.state == ESTABLISHED and c.unread >= WINDOW_BYTES]
+    num_waiting = sum(c.port == ports.http and c not in full and _may_wait(c, reads) for c in connections)
+    # gRPC's connections carry many requests, and no look tells whether one of them waits.
+    ours = _sockets(proc / "self")
+    own_ports = {c.port for c in connections if c.remote_port == ports.grpc and c.inode in ours}
+    num_waiting += sum(
+        c.port == ports.grpc and c.state == ESTABLISHED and c.remote_port not in own_ports for c in connections
+    )
+    return Clients(num_waiting, left, frozenset((c.inode, c.unread) for c in full))
+
+
+def _may_wait(connection: Connection, reads: Mapping[int, int]) -> bool:
+    """Triton reads on where it has no request; what it has not read, or not sent off, somebody waits for."""
+    if connection.state != ESTABLISHED:
+        return False
+    is_read = not connection.inode or reads.get(connection.inode, 0) & READABLE
+    return not is_read or connection.unread > 0 or connection.unsent > 0
+
+
+def cpu_s(server: int) -> float:
+    """Processor time of it and the processes of its models, seconds since they began."""
+    processes = [stat(server), *children_of(server)]
+    return sum(process.cpu_ticks for process in processes if process) / os.sysconf("SC_CLK_TCK")
+
+
+def _connections(process: Path) -> Iterator[Connection]:
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError):  # no IPv6
+            for line in (process / "net" / table).read_text().splitlines()[1:]:
+                _, local, remote, state, queues, _, _, _, _, inode, *_ = line.split()
+                unsent, _, unread = queues.partition(":")
+                yield Connection(
+                    int(local.rpartition(":")[2], 16),
+                    int(remote.rpartition(":")[2], 16),
+                    int(state, 16),
+                    int(unsent, 16),
+                    int(unread, 16),
+                    int(inode),
+                )
+
+
+def _sockets(process: Path) -> set[int]:
+    """The inodes of its sockets."""
+    return {int(link[8:-1]) for _, link in _files(process) if link.startswith("socket:[")}
+
+
+def _reads(process: Path) -> dict[int, int]:
+    """Inode -> what its event loops wait for there: lines `tfd: 19 events: 19 data: 13 pos:0 ino:10c1b sdev:8`, in hexadecimal."""
+    waits: dict[int, int] = {}
+    for number, link in _files(process):
+        if link != "anon_inode:[eventpoll]":
+            continue
+        for line in (process / "fdinfo" / number).read_text().splitlines():
+            words = line.replace(":", " ").split()
+            if words[:1] == ["tfd"]:
+                said = dict(zip(words[::2], words[1::2], strict=True))
+                waits[int(said["ino"], 16)] = int(said["events"], 16)
+    return waits
+
+
+def _files(process: Path) -> Iterator[tuple[str, str]]:
+    for entry in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            yield entry.name, str(entry.readlink())

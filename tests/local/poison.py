@@ -1,0 +1,75 @@
+"""Requests that a Triton works on for minutes, and clients that leave without waiting for the answer. They talk to Triton itself, past every limit of a gateway.
+
+The models: `loop` and `double` of `models.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton_grpc
+
+from tests.local.harness import Served
+
+FOREVER = 10**9  # rounds of the loop: about an hour
+ROW = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}
+
+
+def rounds(number: int) -> bytes:
+    return json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [number]}]}).encode()
+
+
+def with_parameters(number: int) -> bytes:
+    return json.dumps({"inputs": [ROW], "parameters": {f"p{i}": i for i in range(number)}}).encode()
+
+
+def with_inputs(number: int) -> bytes:
+    return json.dumps({"inputs": [ROW | {"name": f"x{i}"} for i in range(number)]}).encode()
+
+
+def send(url: str, model: str, body: bytes) -> socket.socket:
+    """A connection on which an answer is to come."""
+    host, _, port = url.rpartition(":")
+    client = socket.create_connection((host, int(port)))
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {url}\r\nContent-Length: {len(body)}\r\n\r\n"
+    client.sendall(head.encode() + body)
+    return client
+
+
+def _leaving(model: str, body: bytes, times: int = 1) -> Callable[[Served], None]:
+    def poison(served: Served) -> None:
+        clients = [send(served.url, model, body) for _ in range(times)]
+        for client in clients:
+            client.close()
+
+    return poison
+
+
+def _frozen(served: Served) -> None:
+    """The model's process computes nothing, and does not die of it."""
+    os.kill(served.stubs("double")[0].pid, signal.SIGSTOP)
+    send(served.url, "double", json.dumps({"inputs": [ROW]}).encode()).close()
+
+
+def _grpc(served: Served) -> None:
+    with triton_grpc.InferenceServerClient(served.grpc_url) as client:
+        x: Any = triton_grpc.InferInput("x", [1], "INT64")
+        x.set_data_from_numpy(np.array([FOREVER]))
+        client.async_infer("loop", [x], callback=lambda result, error: None)
+        client.get_server_metadata()  # behind it on the same connection
+
+
+WAYS: dict[str, Callable[[Served], None]] = {
+    "a loop of a model": _leaving("loop", rounds(FOREVER)),
+    "a model that stands still": _frozen,
+    "parameters": _leaving("double", with_parameters(100_000)),
+    "inputs": _leaving("double", with_inputs(400_000)),
+    "many at once": _leaving("double", with_parameters(60_000), times=16),
+    "gRPC": _grpc,
+}
