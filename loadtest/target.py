@@ -1,6 +1,8 @@
 """The gateway under test: does it answer, what does it serve, and did it stay the same process during a run?
 
-Plain HTTP, never through a proxy. Starts a `tandem up` of its own where none runs, as a subprocess.
+Plain HTTP, never through a proxy, with the API key in TANDEM_API_KEY if there is one: never on a command line, and in no file of
+results. A key with scope `infer` is enough to send load; with `admin` and `metrics` too, the report has what the gateway knows. Starts a
+`tandem up` of its own where none runs, as a subprocess.
 What the answers mean for a run is judged in `report/build.py`.
 """
 
@@ -24,9 +26,21 @@ import psutil
 
 from loadtest.errors import CampaignError, TargetError
 from loadtest.sending.bodies import Body
-from loadtest.sending.credentials import VARIABLE, credentials
 from serving.http_client import Connection, address, request_bytes
 from serving.ports import free_ports
+
+VARIABLE = "TANDEM_API_KEY"
+
+
+def credentials() -> dict[str, str]:
+    """Headers; none where there is no key. Raises CampaignError for a text that no header may hold."""
+    key = os.environ.get(VARIABLE)
+    if not key:
+        return {}
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise CampaignError(f"{VARIABLE} holds what no API key is: blanks, line ends or letters beyond ASCII.")
+    return {"Authorization": f"Bearer {key}"}
+
 
 LEASH = Path(__file__).resolve().parent.parent / "serving" / "local" / "leash.py"  # a script of its own
 DEFAULT_URL = "http://127.0.0.1:8080"

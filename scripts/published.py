@@ -19,7 +19,7 @@ from pathlib import Path
 
 from loadtest.claims import page as claims_page
 from loadtest.claims.values import Report as ClaimsReport
-from loadtest.compare.report_file import FILE, read
+from loadtest.compare import FILE, read
 from loadtest.errors import ResultsError
 from loadtest.report import page as campaign_page
 from loadtest.report.summaries import Report, milliseconds, number

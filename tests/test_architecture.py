@@ -201,8 +201,7 @@ def test_deciding_code_has_no_clock_and_does_no_input_or_output() -> None:
 
 # Texts and photographs become arrays by the very code that the model's gate was judged with, and by nothing of loadtest's own.
 PREPARING = {
-    "loadtest/sending/prepared.py": {"serving.repository.layout"},
-    "loadtest/sending/real_inputs.py": {
+    "loadtest/sending/prepared.py": {
         "serving.repository.layout",
         "serving.repository.preprocessing",
         "serving.repository.record",

@@ -31,8 +31,8 @@ from loadtest.profile.server import Server
 from loadtest.profile.wording import rows
 from loadtest.report.summaries import milliseconds
 from loadtest.sending.bodies import encode
-from loadtest.sending.credentials import credentials
 from loadtest.stack import Stack
+from loadtest.target import credentials
 from serving.decisions.profile import Rung
 from serving.export.speed.process import WorkerLost, WorkerProcess
 from serving.local.devices import installed

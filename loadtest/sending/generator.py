@@ -22,8 +22,8 @@ from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
 from loadtest.records import Row, write_json, write_rows
 from loadtest.sending.bodies import HEADER_LENGTH, Body, check, signature, top1
-from loadtest.sending.credentials import credentials
 from loadtest.sending.inputs import bodies, named, share
+from loadtest.target import credentials
 from serving.http_client import Answer, Connection, request_bytes
 
 # A request that takes longer is an error (`timeout`). Longer than the gateway's own limit on work it has started (guess: 10 s would do).

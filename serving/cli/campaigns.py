@@ -73,5 +73,5 @@ def campaign_report(directory: Path, fail_if: tuple[str, ...]) -> None:
 @JSON
 def compare(**options: Any) -> None:
     """Compare two reports, of campaigns or verdicts, with intervals: exit code 1 if something got clearly worse."""
-    compare = room("loadtest.compare.command")
+    compare = room("loadtest.compare")
     sys.exit(loadtest(room("loadtest.errors"), lambda: compare.run(compare.CompareOptions(**options))))

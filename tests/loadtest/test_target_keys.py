@@ -11,8 +11,7 @@ from threading import Thread
 import pytest
 
 from loadtest.errors import CampaignError
-from loadtest.sending.credentials import VARIABLE, credentials
-from loadtest.target import Gateway, find_gateway
+from loadtest.target import VARIABLE, Gateway, credentials, find_gateway
 from serving.keys import changes
 from tests.gateway.conftest import Running, gateway_before
 

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from loadtest.errors import PayloadError
 from loadtest.records import Payload
-from loadtest.sending.prepared import Prepared, prepare
-from loadtest.sending.real_inputs import SENTENCES
+from loadtest.sending.prepared import SENTENCES, Prepared, prepare
 
 TEXT: dict[str, Any] = {
     "name": "words",
@@ -141,7 +140,7 @@ def image(shape: list[int]) -> dict[str, Any]:
         ("digits", TEXT, "digits are one FP32 input; "),
         ("digits", IMAGE, "a digit has 64 values; the model takes [3, 32, 48]"),
         ("gone.npz", DIGIT, "gone.npz is not there"),
-        ("gone.txt", TEXT, "gone.txt cannot be read: No such file"),
+        ("gone.txt", TEXT, "gone.txt: No such file"),
         ("random", DIGIT | {"outputs": []}, "digits has 1 inputs and 0 outputs"),
         ("random", {"name": "x", "inputs": [{"name": "t", "datatype": "BYTES", "shape": [-1, 1]}], "outputs": [{}]}, "x takes BYTES as 't'"),
         ("random", IMAGE | {"inputs": [{"name": "p", "datatype": "FP16", "shape": [-1, 3]}]}, "input 'p' is FP16, which JSON does not carry"),

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.compare.comparison import compare
-from loadtest.compare.report_file import from_verdict
+from loadtest.compare import compare, from_verdict
 from loadtest.verdict import page
 from loadtest.verdict.report import Source, VerdictReport, as_json
 from serving.decisions.profile import MaxRate

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import loadtest.compare as compare_command
 from loadtest import records
-from loadtest.compare import command as compare_command
-from loadtest.compare.command import CompareOptions, run
-from loadtest.compare.comparison import Quantity, compare
-from loadtest.compare.report_file import from_campaign, from_verdict, read
+from loadtest.compare import CompareOptions, Quantity, compare, from_campaign, from_verdict, read, run
 from loadtest.errors import ResultsError
 from loadtest.records import Load
 from loadtest.report import build as report

@@ -1,1 +1,0 @@
-"""Whether something got worse between two reports: `tandem compare`."""
