@@ -3,8 +3,11 @@
 Rule: nothing of this project, nor any library, is imported at the top.
 """
 
-import os
-import signal
+try:
+    import os
+    import signal
+except KeyboardInterrupt:  # these take 6 ms, before which no handler can be set
+    raise SystemExit(130) from None
 
 
 def main() -> None:

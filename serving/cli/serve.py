@@ -67,6 +67,7 @@ NO_MEASURE = click.option(
 )
 @NO_AUTH
 @ALLOWED_HOSTS
+@click.option("--ready-file", type=FILE, help="File that is made once the gateway listens on all its ports.")
 def gateway(**options: Any) -> None:
     """Run the gateway alone, in front of Tritons that run already."""
     serve = room("serving.gateway.serve")

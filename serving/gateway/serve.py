@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import math
 import signal
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 import uvloop
@@ -34,6 +35,7 @@ from serving.settings import GatewaySettings, host_name, is_loopback, read_setti
 if TYPE_CHECKING:
     from serving.gateway.grpc.server import GrpcServer
 
+log = logging.getLogger(__name__)
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
 LAST_S = 0.1  # then nobody new gets in, and whoever just did has this long to send what it came for
 KEEP_ALIVE_S = 75  # longer than the 60 s of common load balancers, which must be the ones to close an idle connection
@@ -56,10 +58,13 @@ class Options:
     model_repository: Path | None = None
     insecure_no_auth: bool = False
     allowed_hosts: tuple[str, ...] = ()  # beside those of the settings
+    ready_file: Path | None = None  # is made once every port is listened to
 
 
 def run(options: Options) -> int:
     """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
+    if options.ready_file is not None:  # what an earlier run wrote is not true of this one
+        options.ready_file.unlink(missing_ok=True)
     settings = _with_allowed_hosts(read_settings(options.config), options.allowed_hosts)
     _require_keys_where_others_reach(options)
     if settings.allowed_origins and options.keys is None:
@@ -113,6 +118,14 @@ def _require_keys_where_others_reach(options: Options) -> None:
 
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handling, which would close connections the moment a signal comes."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -175,8 +188,11 @@ async def _serve(
     gc.collect()
     gc.freeze()  # what was made so far stays: looking through all of it took 40 ms, in which nobody was answered
     tasks = [asyncio.create_task(server.serve(listeners)) for server, listeners in servers]
+    listening = asyncio.gather(*(server.listening.wait() for server, _ in servers))
+    listening.add_done_callback(partial(_tell_ready, options.ready_file))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    listening.cancel()
     gateway.close()
     await _first(hurry.wait(), asyncio.sleep(LINGER_S))
     for listener in public:
@@ -191,6 +207,15 @@ async def _serve(
     await _first(_hurry(hurry, [server for server, _ in servers], grpc), asyncio.wait(tasks))
     await asyncio.gather(*tasks)
     await gateway.stop()
+
+
+def _tell_ready(file: Path | None, listening: asyncio.Future[list[Literal[True]]]) -> None:
+    if file is None or listening.cancelled():
+        return
+    try:
+        file.touch()
+    except OSError as error:
+        log.warning("cannot write --ready-file %s: %s", file, error.strerror)
 
 
 def _grpc_server(

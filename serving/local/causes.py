@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from serving.errors import UserError
 from serving.local.logs import STAMP
-from serving.local.processes import Child, exit_text
+from serving.local.processes import Child, KilledForMemory, exit_text
 
 NUM_FILES = 4096  # descriptors: a gateway with a thousand clients and its pools needs half of it (guess, not measured)
 FEWEST_FILES = 256  # a tritonserver with one model opens about 100 (measured), a gateway about 60
@@ -37,8 +37,11 @@ def how_ended(child: Child, lines: Sequence[str]) -> str:
 def why_ended(child: Child, lines: Sequence[str]) -> str:
     """`lines`: what it said last."""
     status = child.exit_code or 0
-    if child.was_killed_for_memory:
-        return "killed by the kernel because memory ran out: give it more, or serve fewer models or smaller batches"
+    if kill := child.killed_for_memory:
+        advice = "give it more, or serve fewer models or smaller batches"
+        if kill is KilledForMemory.HERE:
+            return f"killed by the kernel because memory ran out: {advice}"
+        return f"probably killed by the kernel, which killed something on this machine because memory ran out: {advice}"
     if -status in FROM_OUTSIDE:
         return exit_text(status)
     text = "\n".join(lines)

@@ -212,15 +212,21 @@ def _demand(pool: Mapping[str, Any]) -> Demand:
 
 
 async def print_changes(
-    url: str, settings: GatewaySettings, say: Callable[[str], None], key: str | None = None
+    url: str,
+    settings: GatewaySettings,
+    say: Callable[[str], None],
+    key: str | None = None,
+    *,
+    is_there: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Until it is cancelled. `key`: an API key, if the gateway wants one."""
+    """Until it is cancelled. `key`: an API key, if the gateway wants one, which is sent only where `is_there`."""
     changes = PoolChanges(settings)
     while True:
-        with contextlib.suppress(OSError, ValueError):  # its end is told by others
-            status = await asyncio.to_thread(read_status, url, key)
-            for line in changes.lines(status, time.monotonic()):
-                say(line)
+        if is_there():
+            with contextlib.suppress(OSError, ValueError):  # its end is told by others
+                status = await asyncio.to_thread(read_status, url, key)
+                for line in changes.lines(status, time.monotonic()):
+                    say(line)
         await asyncio.sleep(EVERY_S)
 
 

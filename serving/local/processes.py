@@ -14,8 +14,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from types import FrameType
 
@@ -105,13 +106,39 @@ def exit_text(status: int) -> str:
     return f"exit code {status}"
 
 
-def num_killed_for_memory() -> int:
-    """Processes that the kernel killed because memory, or the memory that a container may use, was all used."""
+class KilledForMemory(Enum):
+    """How it is known that the kernel killed a process because memory was all used."""
+
+    HERE = auto()  # by the count of this process's control group, in which its children are as well
+    SOMEWHERE = auto()  # by the count of the whole machine: it may have been another
+
+
+def memory_kills(proc: Path = PROC, groups: Path = Path("/sys/fs/cgroup")) -> tuple[KilledForMemory, int]:
+    """How many processes the kernel killed because memory, or what a container may use of it, was all used."""
+    for file in _group_files(proc, groups):
+        if (count := _count_of_kills(file)) is not None:
+            return KilledForMemory.HERE, count
+    return KilledForMemory.SOMEWHERE, _count_of_kills(proc / "vmstat") or 0
+
+
+def _group_files(proc: Path, groups: Path) -> Iterator[Path]:
+    """Version 2 first; in a container the path is that of the host, and its own group lies on top."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (proc / "self" / "cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if not kinds or "memory" in kinds.split(","):
+                place, name = ("memory", "memory.oom_control") if kinds else ("", "memory.events")
+                yield groups / place / path.lstrip("/") / name
+                yield groups / place / name
+
+
+def _count_of_kills(file: Path) -> int | None:
+    """None where it does not say."""
     try:
-        rows = (line.split() for line in (PROC / "vmstat").read_text().splitlines())
-        return next((int(value) for name, value in rows if name == "oom_kill"), 0)
+        rows = (line.split() for line in file.read_text().splitlines())
+        return next((int(value) for name, value in rows if name == "oom_kill"), None)
     except (OSError, ValueError):
-        return 0
+        return None
 
 
 class Nursery:
@@ -189,7 +216,7 @@ class Child:
     def __init__(self, pid: int, end: asyncio.Future[int]) -> None:
         self.pid = pid
         self._end = end
-        self._killed_before = num_killed_for_memory()
+        self._kills_before = memory_kills()
 
     @property
     def exit_code(self) -> int | None:
@@ -197,9 +224,12 @@ class Child:
         return self._end.result() if self._end.done() else None
 
     @property
-    def was_killed_for_memory(self) -> bool:
+    def killed_for_memory(self) -> KilledForMemory | None:
         """By the kernel, as far as can be told: it killed some process meanwhile, and this one ended so."""
-        return self.exit_code == -signal.SIGKILL and num_killed_for_memory() > self._killed_before
+        if self.exit_code != -signal.SIGKILL:
+            return None
+        now, before = memory_kills(), self._kills_before
+        return now[0] if now[0] is before[0] and now[1] > before[1] else None
 
     def send(self, number: signal.Signals) -> None:
         if self.exit_code is None:

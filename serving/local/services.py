@@ -17,7 +17,6 @@ from pathlib import Path
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.local.causes import how_ended, why_ended
-from serving.local.console import http_status
 from serving.local.environments import Say
 from serving.local.launch import remove_shared_memory
 from serving.local.logs import Output
@@ -37,15 +36,15 @@ REFUSED: Mapping[int, type[TandemError]] = {
 
 @dataclass(slots=True)
 class Service:
-    """A child that is kept running. One that is a pool writes `ready_file` when it serves; of the gateway `url` answers then."""
+    """A child that is kept running. It makes `ready_file` when it serves: whatever else answers on its port is not it."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
     output: Output
-    ready_file: Path | None = None
-    url: str = ""
+    ready_file: Path
+    is_pool: bool
     child: Child | None = None
     is_up: bool = False
     has_served: bool = False
@@ -53,13 +52,9 @@ class Service:
     num_failed: int = 0  # starts in a row after which it never served
 
     @property
-    def is_pool(self) -> bool:
-        return self.ready_file is not None
-
-    async def answers(self) -> bool:
-        if self.ready_file is not None:
-            return os.access(self.ready_file, os.R_OK)
-        return await http_status(self.url) == 200
+    def serves(self) -> bool:
+        is_running = self.child is not None and self.child.exit_code is None
+        return is_running and os.access(self.ready_file, os.R_OK)
 
     async def wait(self) -> int:
         assert self.child is not None
@@ -89,8 +84,7 @@ class Services:
 
     def _start(self, service: Service) -> None:
         service.output.forget()
-        if service.ready_file is not None:
-            service.ready_file.unlink(missing_ok=True)
+        service.ready_file.unlink(missing_ok=True)
         service.child = self._nursery.start(
             service.command, service.environment, folder=self._folder, output=service.output.end
         )
@@ -109,7 +103,7 @@ class Services:
             ended = asyncio.ensure_future(service.wait())
             began_s = time.monotonic()
             while not ended.done():
-                if not service.is_up and await service.answers():
+                if not service.is_up and service.serves:
                     self._found_up(service, time.monotonic() - began_s)
                 await asyncio.wait({ended}, timeout=None if service.is_up else POLL_S)
             assert service.child is not None

@@ -202,7 +202,9 @@ class Session:
         self._progress.done()
         for line in self._welcome():
             self._say(line)
-        await print_changes(self._admin_url, self._settings, self._say, self._key)
+        await print_changes(
+            self._admin_url, self._settings, self._say, self._key, is_there=lambda: self._gateway.serves
+        )
 
     def _say(self, line: str) -> None:
         """On a terminal that is gone, or in a file on a full disk, it is lost."""
@@ -237,7 +239,7 @@ class Session:
                 command += overrides_of(settings, pool.name).flags()
                 self._services.start(
                     Service(
-                        f"{pool.name} pool", command, os.environ, log, self._output(log), ready_file=_ready_file(log)
+                        f"{pool.name} pool", command, os.environ, log, self._output(log), _ready_file(log), is_pool=True
                     )
                 )
         self._started = list(started.values())
@@ -264,8 +266,11 @@ class Session:
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         command += [f"--allowed-hosts={','.join(self._options.allowed_hosts)}"] if self._options.allowed_hosts else []
         environment = os.environ | self._for_gateway
-        url = f"{self._url}/health/live"
-        self._services.start(Service("gateway", command, environment, log, self._output(log), url=url))
+        command += ["--ready-file", str(_ready_file(log))]
+        self._gateway = Service(
+            "gateway", command, environment, log, self._output(log), _ready_file(log), is_pool=False
+        )
+        self._services.start(self._gateway)
 
     def _output(self, log: Path) -> Output:
         return Output.into(log, self._say)
@@ -275,8 +280,8 @@ class Session:
         said_s = time.monotonic()
         loaded_s: float | None = None  # when everything was loaded that can be
         while True:
-            loaded_s = (loaded_s or time.monotonic()) if await self._all_loaded() else None
-            if loaded_s is not None and await self._all_served():
+            loaded_s = (loaded_s or time.monotonic()) if self._all_loaded() else None
+            if loaded_s is not None and self._gateway.serves and await self._all_served():
                 self._is_ready = await http_status(f"{self._url}/health/ready") == 200
                 self._not_loaded = await asyncio.to_thread(self._failures_seen_by_gateway)
                 misses = not self._settings.allow_missing and any(f.is_missed for f in self._not_loaded or ())
@@ -301,11 +306,12 @@ class Session:
 
     def _nothing_routable(self) -> TandemError:
         """Why no model gets a request although its Triton runs: the gateway knows."""
+        if not self._gateway.serves:
+            return EnvironmentFault(f"the gateway does not listen (log: {self._gateway.log})")
         try:
             pools = read_status(self._admin_url, self._key)["pools"]
         except (OSError, ValueError) as error:
-            log = next(service.log for service in self._services if not service.is_pool)
-            return EnvironmentFault(f"the gateway does not answer: {error} (log: {log})")
+            return EnvironmentFault(f"the gateway does not answer: {error} (log: {self._gateway.log})")
         refused = {
             name: why
             for pool in pools.values()
@@ -317,13 +323,13 @@ class Session:
             f"nothing to route to: {reasons}. Let it serve a repository that Tandem made, with its own --model-config-name"
         )
 
-    async def _all_loaded(self) -> bool:
+    def _all_loaded(self) -> bool:
         """Whether each Triton of ours has loaded what it can."""
-        return all([await service.answers() for service in self._services if service.is_pool])
+        return all(service.serves for service in self._services if service.is_pool)
 
     async def _all_served(self) -> bool:
         """Whether the gateway has seen all that was loaded."""
-        files = [service.ready_file for service in self._services if service.ready_file is not None]
+        files = [service.ready_file for service in self._services if service.is_pool]
         try:
             names = {name for file in files for name in file.read_text().split()}
         except OSError:  # its pool died after it served, and is being started again

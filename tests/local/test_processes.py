@@ -13,7 +13,18 @@ import pytest
 
 from serving.errors import UserError
 from serving.local import devices
-from serving.local.processes import Nursery, Stub, children_of, exit_text, is_alive, leashed, stat, stubs_of
+from serving.local.processes import (
+    KilledForMemory,
+    Nursery,
+    Stub,
+    children_of,
+    exit_text,
+    is_alive,
+    leashed,
+    memory_kills,
+    stat,
+    stubs_of,
+)
 from tests.local.harness import Program, wait_until
 
 STUB = "/b/python/triton_python_backend_stub"
@@ -135,6 +146,29 @@ def test_a_child_that_was_killed_tells_the_signal(tmp_path: Path) -> None:
     sleeper = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
     assert in_nursery(sleeper, tmp_path / "log", signal.SIGKILL) == -signal.SIGKILL
     assert (tmp_path / "log").read_text() == "up\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "how"),
+    [
+        ("0::/user/one", "user/one/memory.events", KilledForMemory.HERE),
+        ("0::/kubepods/pod1", "memory.events", KilledForMemory.HERE),  # in a container, whose own group is on top
+        ("4:cpu,memory:/a\n0::/", "memory/a/memory.oom_control", KilledForMemory.HERE),
+        ("0::/", None, KilledForMemory.SOMEWHERE),
+        ("nonsense", None, KilledForMemory.SOMEWHERE),
+    ],
+    ids=["version 2", "container", "version 1", "no group", "nonsense"],
+)
+def test_kills_for_memory_are_counted_where_this_process_belongs_and_else_on_the_machine(
+    tmp_path: Path, proc: Path, group: str, file: str | None, how: KilledForMemory
+) -> None:
+    (proc / "self" / "cgroup").write_text(f"{group}\n")
+    (proc / "vmstat").write_text("nr_free_pages 5\noom_kill 7\n")
+    if file is not None:
+        place = tmp_path / "groups" / file
+        place.parent.mkdir(parents=True)
+        place.write_text("low 0\noom 9\noom_kill 3\n")
+    assert memory_kills(proc, tmp_path / "groups") == (how, 7 if file is None else 3)
 
 
 def test_the_children_of_a_dead_child_are_ended_and_reaped(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Run:
         ready = self.folder / f"{name}.ready"
         command = [sys.executable, "-c", CHILD, str(ready), str(self.folder / name)]
         output = Output.into(self.folder / f"{name}.log", self.said.append)
-        service = Service(name, command, os.environ, self.folder / f"{name}.log", output, ready_file=ready)
+        service = Service(name, command, os.environ, self.folder / f"{name}.log", output, ready, is_pool=True)
         self.services.start(service)
         return service
 

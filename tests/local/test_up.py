@@ -11,11 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -340,6 +342,41 @@ def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_
     assert program.end() == 0
     assert still_there(family) == []
     assert segments(family) == []
+
+
+@pytest.mark.triton
+def test_a_stranger_on_the_gateways_port_is_not_taken_for_it(start: Callable[..., Program]) -> None:
+    program = start("up", *free("up"), "--no-measure")
+    url = program.wait_for("ready in").split()[-1]
+    program.wait_for("Ctrl-C stops it")
+    address = "127.0.0.1", int(url.rpartition(":")[2])
+    asked: list[str] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+    os.kill(member(program, "gateway"), signal.SIGKILL)
+    with contextlib.ExitStack() as opened:
+
+        def take_port() -> bool:
+            with contextlib.suppress(OSError):
+                servers.append(opened.enter_context(ThreadingHTTPServer(address, Stranger)))
+            return bool(servers)
+
+        servers: list[ThreadingHTTPServer] = []
+        wait_until(take_port, "the port of the gateway is free")
+        (stranger,) = servers
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        program.wait_for("the gateway died (exit code 2")
+        stranger.shutdown()
+    assert not program.says("the gateway is up again")
+    program.wait_for("the gateway is up again")
+    assert asked == []
+    wait_until(lambda: answers(url), "the gateway answers")
+    assert program.end() == 0
 
 
 @pytest.mark.triton
