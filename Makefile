@@ -13,7 +13,7 @@ IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -84,6 +84,9 @@ bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 b
 
 prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: twelve minutes; a part: ARGS="--only overload"
 	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)
+
+soak: .venv/.dev ## Serve a mixed load for an hour while things are killed, reloaded and flooded, and count what is lost and what grows; ARGS="--minutes 5"
+	$(PYTHON_HERE) -m loadtest.bench.soak $(ARGS)
 
 image: ## Build the container images with docker or buildah; some of them: ARGS="gateway triton-cpu"
 	scripts/build_images.sh $(ARGS)

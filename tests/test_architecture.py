@@ -49,11 +49,11 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "cluster", "loadtest/profile/ladder.py", BENCH_GRPC},
+    "grpc": {"gateway", "cluster", "loadtest/profile/ladder.py", BENCH_GRPC, "loadtest/bench/soak/mix.py"},
     "tokenizers": {"preprocessing", "export"},
     "jinja2": {"documents"},
     "markupsafe": {"documents"},
-    "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py"},
+    "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py", "loadtest/bench/soak/mix.py"},
     "simdjson": {"protocol"},
     "tritonclient": {
         "local",
@@ -61,6 +61,7 @@ KEEPERS = {
         "protocol",
         "loadtest/profile/ladder.py",
         "loadtest/bench/surfaces/grpc_port.py",
+        "loadtest/bench/soak/mix.py",
     },
     "pydantic": {
         "settings",

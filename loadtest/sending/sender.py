@@ -35,9 +35,13 @@ def infer(url: str, model: str, body: bytes, headers: dict[str, str] | None = No
 
 @dataclass(slots=True)
 class Load:
-    """What became of requests so far; `shots` only grows. `began_s` is the moment that arrivals count from."""
+    """What became of requests so far; `shots` only grows. `began_s` is the moment that arrivals count from.
+
+    `num_dropped`: not sent, because too many were under way.
+    """
 
     began_s: float = 0.0
+    num_dropped: int = 0
     shots: list[Shot] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)  # for clients that pause
 
@@ -49,21 +53,29 @@ class Load:
 
 
 @contextmanager
-def open_load(requests: Sequence[Request], arrivals: Iterable[float]) -> Iterator[Load]:
-    """Runs beside the block, the requests in turn; leaving the block waits for the last arrival and the last answer."""
+def open_load(
+    requests: Sequence[Request], arrivals: Iterable[float], max_in_flight: int | None = None
+) -> Iterator[Load]:
+    """Runs beside the block, the requests in turn; leaving the block waits for the last arrival and the last answer.
+
+    What is due while `max_in_flight` are under way is dropped and counted, never delayed.
+    """
 
     async def send(sender: _Sender) -> None:
         for number, at_s in enumerate(arrivals):
             due_s = sender.load.began_s + at_s
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))  # also when behind: answers must have their turn
-            sender.send(requests[number % len(requests)], due_s)
+            if max_in_flight is not None and sender.num_under_way >= max_in_flight:
+                sender.load.num_dropped += 1
+            else:
+                sender.send(requests[number % len(requests)], due_s)
 
     with _beside(requests, send) as load:
         yield load
 
 
-def open_loop(requests: Sequence[Request], arrivals: Iterable[float]) -> Load:
-    with open_load(requests, arrivals) as load:
+def open_loop(requests: Sequence[Request], arrivals: Iterable[float], max_in_flight: int | None = None) -> Load:
+    with open_load(requests, arrivals, max_in_flight) as load:
         pass
     return load
 
@@ -195,6 +207,10 @@ class _Sender:
         self._links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def num_under_way(self) -> int:
+        return len(self._under_way)
 
     async def open(self, addresses: Iterable[tuple[str, int]], num_opened: int) -> None:
         for one in addresses:

@@ -123,11 +123,16 @@ class RunningTandem:
 
     process: subprocess.Popen[bytes]
     port: int
+    grpc_port: int
     ready_s: float
 
     @property
     def authority(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.authority}"
 
     def one(self, what: str, is_it: Callable[[Process], bool]) -> Process:
         """The one process below it that is meant. Raises CannotMeasure."""
@@ -138,10 +143,11 @@ class RunningTandem:
 
 
 @contextmanager
-def up(folder: Path, number: int) -> Iterator[RunningTandem]:
-    """`tandem up` on a free port until the block ends. Raises CannotMeasure."""
-    (port,) = free_ports(1)
-    command = [*TANDEM, "up", "--port", str(port), "--model-repository", str(MODEL_REPOSITORY), "--pool", "cpu"]
+def up(folder: Path, number: int, *options: str, repository: Path = MODEL_REPOSITORY) -> Iterator[RunningTandem]:
+    """`tandem up` with a pool cpu on free ports until the block ends. Raises CannotMeasure."""
+    port, grpc_port = free_ports(2)
+    command = [*TANDEM, "up", "--port", str(port), "--grpc-port", str(grpc_port), "--pool", "cpu"]
+    command += ["--model-repository", str(repository), *options]
     variables = {"TANDEM_STATE": str(folder / f"state-{number}")}
     began_s = time.monotonic()
 
@@ -151,7 +157,7 @@ def up(folder: Path, number: int) -> Iterator[RunningTandem]:
         return log.exists() and "\nready in " in f"\n{log.read_text()}"
 
     with running(command, log, is_ready, START_TIMEOUT_S, variables) as process:
-        yield RunningTandem(process, port, time.monotonic() - began_s)
+        yield RunningTandem(process, port, grpc_port, time.monotonic() - began_s)
 
 
 def kill_server(here: RunningTandem, name: str) -> list[Verdict]:

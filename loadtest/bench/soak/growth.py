@@ -1,0 +1,150 @@
+"""Do processes grow: memory, descriptors, threads, logs? Reads /proc on a clock; what it means is computed afterwards, without one.
+
+A slope is the median of all slopes between two samples of one process that are far apart (Theil and Sen), so that neither a flood nor the
+allocator's steps decide. Rule: a process that lived too short for that says nothing, and is told to be so.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loadtest.processes import Process, family
+
+PAGE_BYTES = 4096
+WARM_UP_S = 60.0  # of each process: until its allocator has what it needs (guess, not measured)
+MIN_LIFE_S = 480.0  # after that, with a flood or two in it, or a step of the allocator is a slope (guess, not measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at_s: float
+    memory_bytes: int
+    num_descriptors: int
+    num_threads: int
+
+
+@dataclass(slots=True)
+class Lives:
+    """Of all processes of one role: their samples, each life by itself."""
+
+    of: dict[tuple[int, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+
+    def slope(self, value: Callable[[Sample], float]) -> float | None:
+        """An hour's growth; None where none lived long enough."""
+        slopes = [slope for life in self.of.values() for slope in _slopes(life, value)]
+        return statistics.median(slopes) * 3600 if slopes else None
+
+    def longest(self) -> list[Sample]:
+        return max(self.of.values(), key=lambda samples: samples[-1].at_s - samples[0].at_s)
+
+    def ends_of_longest(self) -> tuple[Sample, Sample]:
+        """Its first sample after the warm-up, or its first, and its last."""
+        life = self.longest()
+        return (_warm(life) or life)[0], life[-1]
+
+    def longest_series(self) -> list[tuple[float, float, int, int]]:
+        """A hundred samples at most: seconds since the first, MB, descriptors, threads."""
+        life = self.longest()
+        return [
+            (round(one.at_s - life[0].at_s, 1), one.memory_bytes / 1e6, one.num_descriptors, one.num_threads)
+            for one in life[:: max(1, len(life) // 100)]
+        ]
+
+    def highest(self) -> int:
+        return max(sample.memory_bytes for life in self.of.values() for sample in life)
+
+
+def _warm(life: Sequence[Sample]) -> list[Sample]:
+    return [sample for sample in life if sample.at_s >= life[0].at_s + WARM_UP_S]
+
+
+def _slopes(life: Sequence[Sample], value: Callable[[Sample], float]) -> Iterator[float]:
+    warm = _warm(life)
+    if not warm or (lasted_s := warm[-1].at_s - warm[0].at_s) < MIN_LIFE_S:
+        return
+    step = max(1, len(warm) // 100)  # a hundred of them tell as much as a thousand
+    chosen = warm[::step]
+    for number, early in enumerate(chosen):
+        for late in chosen[number + 1 :]:
+            if late.at_s - early.at_s >= lasted_s / 2:
+                yield (value(late) - value(early)) / (late.at_s - early.at_s)
+
+
+def role(process: Process) -> str | None:
+    """What it is to Tandem, by its command line; None for what is none of its servers."""
+    if process.program == "triton_python_backend_stub":
+        return f"stub of {Path(process.command[1]).parent.parent.name}"
+    if process.program == "tritonserver":
+        return "tritonserver"
+    words = {"up": "tandem up", "triton": "pool's supervisor", "gateway": "gateway"}
+    return words.get(process.command[3]) if process.command[1:3] == ("-m", "serving") else None
+
+
+def look(process: Process, at_s: float) -> Sample | None:
+    """None where it has ended."""
+    folder = Path("/proc", str(process.pid))
+    with suppress(OSError, IndexError, ValueError):
+        status = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        pages = int((folder / "statm").read_text().split()[1])
+        return Sample(at_s, pages * PAGE_BYTES, len(list((folder / "fd").iterdir())), int(status[17]))
+    return None
+
+
+def size_bytes(folders: Iterable[Path]) -> int:
+    total = 0
+    for folder in folders:
+        for file in folder.rglob("*"):
+            with suppress(OSError):
+                total += file.stat().st_size if file.is_file() else 0
+    return total
+
+
+@dataclass(slots=True)
+class Growth:
+    """By role. `log_bytes`: (at_s, all of them)."""
+
+    roles: dict[str, Lives] = field(default_factory=lambda: defaultdict(Lives))
+    log_bytes: list[tuple[float, int]] = field(default_factory=list)
+    seen: dict[tuple[int, int], Process] = field(default_factory=dict)
+
+    def take(self, roots: Iterable[int], logs: Iterable[Path], at_s: float) -> None:
+        for root in roots:
+            for process in family(root):
+                if (what := role(process)) and (sample := look(process, at_s)):
+                    known = process.pid, process.started_ticks
+                    self.seen[known] = process
+                    self.roles[what].of[known].append(sample)
+        self.log_bytes.append((at_s, size_bytes(logs)))
+
+
+@contextmanager
+def watched(roots: Sequence[int], logs: Sequence[Path], every_s: float, clock: Callable[[], float]) -> Iterator[Growth]:
+    """Looks at the processes below these, beside the block."""
+    growth, is_over = Growth(), threading.Event()
+
+    def watch() -> None:
+        while True:
+            growth.take(roots, logs, clock())
+            if is_over.wait(every_s):
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield growth
+    finally:
+        is_over.set()
+        thread.join()
+
+
+VALUES: Mapping[str, Callable[[Sample], float]] = {
+    "memory": lambda sample: sample.memory_bytes / 1e6,
+    "descriptors": lambda sample: sample.num_descriptors,
+    "threads": lambda sample: sample.num_threads,
+}
