@@ -161,5 +161,6 @@ class Gateway:
             share=self.candidates.share(pool),
             price_per_hour=self._settings.pools[pool].price_per_hour,
             num_ready=self.candidates.num_answering(pool),
+            num_contained=self.catalogue.num_contained[pool],
             digest_conflicts=self.catalogue.digest_conflicts(pool),
         )

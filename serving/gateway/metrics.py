@@ -142,6 +142,7 @@ class PoolGauge:
     share: float = 1.0  # of the traffic, that may go there now
     price_per_hour: float | None = None
     num_ready: int = 0  # its servers that answer and serve something
+    num_contained: int = 0  # times that one was restarted because it worked on for nobody
     digest_conflicts: Mapping[tuple[str, str], bool] = field(
         default_factory=dict
     )  # (model, variant) -> whether its servers serve different files as that
@@ -279,6 +280,11 @@ def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
         "Servers that answer this gateway and serve something; gateways do not add up.",
         labels=["pool"],
     )
+    contained = CounterMetricFamily(
+        "tandem_contained_restarts",
+        "Restarts of servers that worked on though nobody waited, seen by this gateway; gateways do not add up.",
+        labels=["pool"],
+    )
     states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
     conflicts = GaugeMetricFamily(
         "tandem_digest_conflict",
@@ -294,9 +300,10 @@ def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
         only.add_metric([pool.name], pool.demand_only_replicas)
         unseen.add_metric([pool.name], pool.demand_unseen_replicas)
         ready.add_metric([pool.name], pool.num_ready)
+        contained.add_metric([pool.name], pool.num_contained)
         for state in POOL_STATES:
             states.add_metric([pool.name, state], float(state == pool.state))
-    return [in_flight, queued, demand, only, unseen, ready, states, conflicts]
+    return [in_flight, queued, demand, only, unseen, ready, contained, states, conflicts]
 
 
 class _Families(Collector):

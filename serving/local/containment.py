@@ -24,14 +24,15 @@ LONGEST_LOOKS = 1200  # ten minutes, for one that answers nothing between two of
 BUSY_CORES = 0.5  # beyond what polls cost; a guess, not measured
 ESTABLISHED, CLOSE_WAIT = 1, 8  # as /proc/net/tcp has them
 READABLE = 1  # EPOLLIN
-WINDOW_BYTES = 32 * 1024  # unread: then the window may be full, and a hang-up behind that; a new connection has 64 KiB
+REQUEST_BYTES = 18  # the shortest; fewer that were not read may end a request before them
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
     """`num_waiting`: connections on which somebody may wait. `left`: sockets of clients who hung up before Triton was done, by inode.
 
-    `unread`: sockets, and of how many bytes Triton has read none. Whether these clients have left is not to be seen.
+    `unread`: sockets with a request that Triton has not read, and its bytes so far. Whether its client has left is not always to be
+    seen, and polls of gateways are among these. Who sends a second request before the first is answered looks the same.
     """
 
     num_waiting: int
@@ -94,15 +95,15 @@ def clients_of(server: int, ports: Ports, proc: Path = PROC) -> Clients:
     connections = list(_connections(proc / str(server)))
     left = frozenset(c.inode for c in connections if c.port == ports.http and c.state == CLOSE_WAIT and c.inode)
     reads = _reads(proc / str(server))
-    full = [c for c in connections if c.port == ports.http and c.state == ESTABLISHED and c.unread >= WINDOW_BYTES]
-    num_waiting = sum(c.port == ports.http and c not in full and _may_wait(c, reads) for c in connections)
+    unread = [c for c in connections if c.port == ports.http and c.state == ESTABLISHED and c.unread >= REQUEST_BYTES]
+    num_waiting = sum(c.port == ports.http and c not in unread and _may_wait(c, reads) for c in connections)
     # gRPC's connections carry many requests, and no look tells whether one of them waits.
     ours = _sockets(proc / "self")
     own_ports = {c.port for c in connections if c.remote_port == ports.grpc and c.inode in ours}
     num_waiting += sum(
         c.port == ports.grpc and c.state == ESTABLISHED and c.remote_port not in own_ports for c in connections
     )
-    return Clients(num_waiting, left, frozenset((c.inode, c.unread) for c in full))
+    return Clients(num_waiting, left, frozenset((c.inode, c.unread) for c in unread))
 
 
 def _may_wait(connection: Connection, reads: Mapping[int, int]) -> bool:

@@ -5,11 +5,12 @@ The models: `loop` and `double` of `models.py`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,21 @@ def with_inputs(number: int) -> bytes:
     return json.dumps({"inputs": [ROW | {"name": f"x{i}"} for i in range(number)]}).encode()
 
 
-def send(url: str, model: str, body: bytes) -> socket.socket:
+def send(url: str, model: str, body: bytes, headers: Mapping[str, str] | None = None) -> socket.socket:
     """A connection on which an answer is to come."""
     host, _, port = url.rpartition(":")
     client = socket.create_connection((host, int(port)))
-    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {url}\r\nContent-Length: {len(body)}\r\n\r\n"
-    client.sendall(head.encode() + body)
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {url}\r\nContent-Length: {len(body)}\r\n"
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    client.sendall(f"{head}{more}\r\n".encode() + body)
     return client
+
+
+def answer(url: str, model: str, body: bytes, headers: Mapping[str, str] | None = None, limit_s: float = 200.0) -> int:
+    """The status, however long it takes."""
+    with contextlib.closing(send(url, model, body, headers)) as client:
+        client.settimeout(limit_s)
+        return int(client.recv(65536).split()[1])
 
 
 def _leaving(model: str, body: bytes, times: int = 1) -> Callable[[Served], None]:

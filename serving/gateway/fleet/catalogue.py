@@ -22,7 +22,7 @@ from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.cold_pools import ColdPools
 from serving.gateway.fleet.liveness import TICK_S
 from serving.gateway.fleet.membership import Membership
-from serving.gateway.fleet.server import Server
+from serving.gateway.fleet.server import HANG_UP_S, Server
 from serving.gateway.fleet.upstream import Lost, Target
 from serving.gateway.fleet.variants import KINDS_NOT_SERVED
 from serving.scheduling.outliers import silent
@@ -82,6 +82,7 @@ class Catalogue:
         self._digests: dict[str, dict[str, str]] = {name: {} for name in settings.pools}  # Triton's model name -> last
         self.conflicts: dict[str, dict[str, Conflict]] = {name: {} for name in settings.pools}  # by Triton's model name
         self.fleet = _fleet([Pool(name, ready=False, asleep=self._asleep(name)) for name in settings.pools])
+        self.num_contained = dict.fromkeys(settings.pools, 0)  # restarts of servers that worked on for nobody
         self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
         self._membership = Membership(settings.pools, look_up, self._answering, self._members_changed)
         self._polling: dict[Server, asyncio.Task[None]] = {}
@@ -220,6 +221,18 @@ class Catalogue:
             server.alive = False
             self._publish()
 
+    def hold(self, server: Server, sent: float) -> None:
+        """It has not answered what was sent then (perf_counter), long after that expired. Where it answers nothing else, either, it gets
+        nothing for a while: what supervises it restarts it once nobody waits.
+        """
+        now = perf_counter()
+        if server.answered > max(sent, now - HANG_UP_S):
+            return
+        if server.alive:
+            log.warning("%s does not answer what has long expired; it gets nothing for now", server.target.url)
+        server.hold(now)
+        self._publish()
+
     def suspend(self, server: Server, name: str, sent: float) -> None:
         """The model's process died or was unloaded, as a request sent at `sent` (perf_counter) tells: leave it alone until it can be back.
 
@@ -230,8 +243,16 @@ class Catalogue:
 
     async def poll(self, pool: str, server: Server) -> None:
         """Asks a server now what it serves, because something was just changed there. Raises Lost."""
-        if await server.poll(self.device(pool)):
+        if await self._ask(pool, server):
             self._publish()
+
+    async def _ask(self, pool: str, server: Server) -> bool:
+        before = server.num_restarts
+        is_news = await server.poll(self.device(pool))
+        if before is not None and server.num_restarts is not None and (more := server.num_restarts - before) > 0:
+            self.num_contained[pool] += more
+            log.warning("%s was restarted because it worked on though nobody waited for it", server.target.url)
+        return is_news
 
     def _answering(self, pool: str) -> set[str]:
         return {server.target.url for server in self.pools[pool] if server.alive}
@@ -268,10 +289,12 @@ class Catalogue:
                 # A Triton that stops goes on with those who are connected, and lets nobody else in: only a new connection tells.
                 server.target.close_idle()
             try:
-                is_news |= await server.poll(self.device(pool))
+                is_news |= await self._ask(pool, server)
                 server.num_silent = 0
             except Lost as lost:
                 server.num_silent += lost.timed_out or server.num_silent > 0
+                if not lost.timed_out:
+                    server.held_since = None  # it is gone: when it is back it is another process
                 if server.num_silent >= SILENT_POLLS:
                     server.target.give_up()
                 self.lost(server)

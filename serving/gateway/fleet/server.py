@@ -24,6 +24,12 @@ from serving.scheduling.routing import LoadFailure, Variant
 # For a server that nobody else stands in for; one that can be done without is given up sooner (`liveness.py`). Triton answers its index in
 # under 2 ms; one that is stopped by a debugger or a dying node does not.
 POLL_TIMEOUT_S = 5.0
+HANG_UP_S = (
+    3.0  # after a request's deadline, in which an answer still tells that its server works; a guess, not measured
+)
+HOLD_S = (
+    5.0  # longer than what sees beside Triton that nobody waits (`serving/local/containment.py`) needs to restart it
+)
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 
@@ -61,6 +67,12 @@ class Server:
     died: dict[str, float] = field(default_factory=dict)  # when a model's death was last noticed
     back: dict[str, float] = field(default_factory=dict)  # when it was seen to serve a model after it had not
     polls: int = 0
+    answered: float = float("-inf")  # when it last answered an inference
+    held_since: float | None = (
+        None  # it gets nothing, so that nobody waits there who would keep it from being restarted
+    )
+    held_until: float = 0.0
+    num_restarts: int | None = None  # because it worked on for nobody, as its supervisor tells
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
     work: Work | None = None  # as it told when it was last polled while requests were under way
@@ -81,6 +93,19 @@ class Server:
         self.suspended[name] = now + SUSPEND_S
         return self.suspended[name]
 
+    def hold(self, now: float) -> None:
+        self.alive = False
+        self.held_since, self.held_until = now, now + HOLD_S
+
+    def is_held(self, now: float) -> bool:
+        """Until it answers, or a while after all that is in flight there was given up."""
+        if self.held_since is not None:
+            if self.replica.num_in_flight:
+                self.held_until = now + HOLD_S
+            if self.answered > self.held_since or now >= self.held_until:
+                self.held_since = None
+        return self.held_since is not None
+
     def drain(self) -> None:
         """It gets nothing new, and what was just booked there goes elsewhere."""
         self.alive = self.replica.is_up = False
@@ -89,6 +114,8 @@ class Server:
     async def poll(self, device: str) -> bool:
         """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost."""
         index = orjson.loads((await self.fetch(b"POST", "/v2/repository/index")).body)
+        if self.is_held(perf_counter()):
+            return False
         if not self.alive:
             self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
@@ -126,6 +153,7 @@ class Server:
                 refused[name] = f"Triton answered {answer.status} for its configuration"
                 continue
             config = orjson.loads(answer.body)
+            self._note_restarts(config)
             try:
                 served[name] = read_variant(config, device)
                 facts[name] = read_facts(config)
@@ -142,6 +170,11 @@ class Server:
             unloaded=frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready,
             listed=frozenset(entry["name"] for entry in index),
         )
+
+    def _note_restarts(self, config: Mapping[str, Any]) -> None:
+        told = config.get("parameters", {}).get("tandem_contained", {}).get("string_value", "")
+        if told.isdecimal():
+            self.num_restarts = int(told)
 
     async def fetch(
         self, method: bytes, path: str, body: bytes = b"", *, patience_s: float | None = None, fresh: bool = False

@@ -102,6 +102,8 @@ class Connection(asyncio.Protocol):
 
     def fail(self, reason: str, *, timed_out: bool = False, silent: bool = False) -> None:
         answer, self.answer = self.answer, None
+        if timed_out:
+            self.transport.abort()  # what was not sent yet is not wanted any more
         self.close()
         if answer is not None and not answer.done():
             answer.set_exception(Lost(reason, timed_out=timed_out, silent=silent))

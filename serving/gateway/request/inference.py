@@ -14,6 +14,7 @@ from serving import errors
 from serving.gateway.access import Access
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.fleet.server import HANG_UP_S
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
 from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease
@@ -104,6 +105,7 @@ class Inference:
                     lease.lost()
                     request.tried.append(server)
                     if lost.timed_out:
+                        self._gave_up(request, lease)
                         raise errors.UpstreamLost(
                             "Triton did not answer in time", retry_after_s=RETRY_AFTER_S
                         ) from None
@@ -121,7 +123,7 @@ class Inference:
                         num_tries += 1
                         died = "the model's process died"
                     continue
-                answered = perf_counter()
+                answered = server.answered = perf_counter()
                 wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
                 lease.answered_at, lease.wrong = answered, wrong
                 if self._queries_of_death.are_known:
@@ -152,6 +154,7 @@ class Inference:
         await asyncio.wait((answer,), timeout=request.deadline - perf_counter())
         if answer.done():
             return answer.result()
+        connection.give_up_at = min(request.give_up_at, request.deadline + HANG_UP_S)
         lease.outlive(answer, self._learn_late)
         raise errors.DeadlineExpired("the deadline passed before there was an answer")
 
@@ -162,14 +165,21 @@ class Inference:
             lease.lost()
         elif (error := late.exception()) is not None:
             lease.lost()
-            if isinstance(error, Lost) and not error.timed_out and not error.silent:
+            if isinstance(error, Lost) and error.timed_out:
+                self._gave_up(request, lease)
+            elif isinstance(error, Lost) and not error.silent:
                 self._queries_of_death.died(request, lease)
         elif has_died(answer := late.result()):
             self._died(request, lease)
         else:
             self._queries_of_death.answered(request)
-            lease.answered_at = perf_counter()
+            lease.answered_at = lease.server.answered = perf_counter()
             lease.wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
+
+    def _gave_up(self, request: InferRequest, lease: Lease) -> None:
+        """It has expired, and its server works on, perhaps without an end."""
+        self._queries_of_death.unanswered(request, lease)
+        self._catalogue.hold(lease.server, lease.ticket.sent)
 
     def _is_away(self, request: InferRequest, lease: Lease, answer: Answer) -> bool:
         """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""

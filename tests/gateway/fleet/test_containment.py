@@ -1,0 +1,82 @@
+"""A Triton that a request keeps busy after its deadline is back in seconds, that request goes nowhere else, and others' work is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.local.environments import Environment
+from tests.gateway.conftest import Running, gateway_before
+from tests.local import models, poison
+from tests.local.harness import Served, served, wait_until
+
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("environment")]
+
+CONTAINED = "tritonserver works on though everybody who asked has hung up"
+SHORT = {"Tandem-Deadline-Ms": "1500"}
+LONG = {"Tandem-Deadline-Ms": "170000"}
+
+
+@contextlib.contextmanager
+def looping(folder: Path) -> Iterator[Served]:
+    """Serves `loop`, as a gate would have let it."""
+    folder.mkdir()
+    gate = {"model": "loop", "variant": "fp32", "engine": "cpu", "digest": "00" * 32, "gate": "passed"}
+    config = models.loop(folder, "loop-fp32", parameters={f"tandem_{key}": value for key, value in gate.items()})
+    with served(folder, {"loop-fp32": config}) as running:
+        yield running
+
+
+def num_restarts(gateway: Running, pool: str) -> float:
+    lines = gateway.ask("/metrics").body.decode().splitlines()
+    return next(
+        float(one.split()[1]) for one in lines if one.startswith(f'tandem_contained_restarts_total{{pool="{pool}"}}')
+    )
+
+
+def test_what_a_server_was_stuck_with_is_refused_and_tried_on_no_second_pool(
+    environment: Environment, tmp_path: Path
+) -> None:
+    with looping(tmp_path / "cheap") as cheap, looping(tmp_path / "dear") as dear:
+        pools = {"cheap": [f"http://{cheap.url}"], "dear": [f"http://{dear.url}"]}
+        with gateway_before(tmp_path, pools, prices={"cheap": 1.0, "dear": 50.0}) as gateway:
+            wait_until(
+                lambda: gateway.infer(poison.rounds(3), "loop").headers.get("Tandem-Pool") == "cheap",
+                "the cheap one serves",
+            )
+            assert gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT).status == 504
+            wait_until(lambda: num_restarts(gateway, "cheap") == 1, "it is restarted, and says so")
+            again = gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT)
+            assert (again.status, again.headers["Tandem-Error"]) == (503, "upstream_lost")
+            wait_until(
+                lambda: gateway.infer(poison.rounds(3), "loop").headers.get("Tandem-Pool") == "cheap", "it serves again"
+            )
+            assert num_restarts(gateway, "dear") == 0
+            statistics = dear.http.get_inference_statistics("loop-fp32")["model_stats"][0]
+            assert statistics["inference_count"] == statistics["inference_stats"]["success"]["count"]
+            assert dear.infer("loop-fp32", {"x": np.array([3])})["y"] == 3
+
+
+def test_a_long_execution_for_another_gateway_is_never_killed(environment: Environment, tmp_path: Path) -> None:
+    with looping(tmp_path / "loop") as triton, contextlib.ExitStack() as stack:
+        gateways = []
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            limits = {"upstream_timeout_s": 180.0}
+            gateways.append(
+                stack.enter_context(gateway_before(tmp_path / name, {"cpu": [f"http://{triton.url}"]}, limits=limits))
+            )
+        one, other = gateways
+        with ThreadPoolExecutor(1) as batch:
+            long = batch.submit(poison.answer, other.url, "loop", poison.rounds(1_500_000), LONG)
+            wait_until(
+                lambda: 'tandem_in_flight{pool="cpu"} 1' in other.ask("/metrics").body.decode(), "it is under way"
+            )
+            assert one.infer(poison.rounds(2), "loop", SHORT).status == 504  # waits behind it, and is given up
+            assert long.result() == 200
+        assert not triton.program.says(CONTAINED)
