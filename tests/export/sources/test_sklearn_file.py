@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.svm import SVC, LinearSVC
+from threadpoolctl import threadpool_limits
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
@@ -63,6 +65,13 @@ PATIENTS, PROGRESS = load_diabetes(return_X_y=True)
 
 def load(path: Path, **options: Any) -> ExportedModel:
     return sklearn_file.load(path, SourceOptions(**{"is_trusted": True, **options}), lambda *_: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of OpenMP spin for each other, which takes longer than these fits wherever cores are shared."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture
