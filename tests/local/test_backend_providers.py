@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from serving.local.launch import BACKEND
 
 pytestmark = pytest.mark.triton  # needs its environment, though no server
 
-# Runs in Triton's environment, where the backend can be imported; Triton's own module exists in a stub only.
+# Runs in Triton's environment, where the backend can be imported; Triton's own module exists in a stub only. Answers a line for each line.
 ASK = """
 import json, sys, types
 stub = types.ModuleType("triton_python_backend_utils")
@@ -23,41 +23,53 @@ stub.TritonModelException = RuntimeError
 sys.modules["triton_python_backend_utils"] = stub
 sys.path.insert(0, sys.argv[1])
 import model, onnxruntime, pathlib
-config, kind, available, cpuinfo = json.loads(sys.argv[2])
 model.ort = onnxruntime
-model.ort.get_available_providers = lambda: available
-if cpuinfo is not None:
+for line in sys.stdin:
+    config, kind, available, cpuinfo = json.loads(line)
+    model.ort.get_available_providers = lambda: available
     model.CPUINFO = pathlib.Path(cpuinfo)
-try:
-    print(json.dumps(model.providers(config, kind, "0")))
-except RuntimeError as error:
-    print(json.dumps(str(error)))
+    try:
+        answer = model.providers(config, kind, "0")
+    except RuntimeError as error:
+        answer = str(error)
+    print(json.dumps(answer), flush=True)
 """
 CUDA, TENSORRT, OPENVINO = "CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
 ALL = [TENSORRT, CUDA, OPENVINO, "CPUExecutionProvider"]
 
 
+Backend = subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def backend(environment: Environment) -> Iterator[Backend]:
+    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
+        yield asked
+
+
 def providers(
-    environment: Environment,
+    backend: Backend,
     kind: str,
     *,
     available: list[str] = ALL,
     parameters: dict[str, str] | None = None,
-    cpuinfo: Path | None = None,
+    cpuinfo: Path = Path("/proc/cpuinfo"),
     **blocks: Any,
 ) -> Any:
     config = {
         "parameters": {key: {"string_value": value} for key, value in (parameters or {}).items()},
         "optimization": {"execution_accelerators": blocks},
     }
-    asked = json.dumps([config, kind, available, str(cpuinfo) if cpuinfo else None])
-    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), asked]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert backend.stdin is not None
+    assert backend.stdout is not None
+    print(json.dumps([config, kind, available, str(cpuinfo)]), file=backend.stdin, flush=True)
+    return json.loads(backend.stdout.readline())
 
 
-def test_the_four_top_level_cuda_keys_win_over_the_block_as_words(environment: Environment) -> None:
+def test_the_four_top_level_cuda_keys_win_over_the_block_as_words(backend: Backend) -> None:
     given = providers(
-        environment,
+        backend,
         "GPU",
         parameters={
             "cudnn_conv_algo_search": "1",
@@ -80,14 +92,14 @@ def test_the_four_top_level_cuda_keys_win_over_the_block_as_words(environment: E
     assert given == [[CUDA, options], ["CPUExecutionProvider", {}]]
 
 
-def test_a_cuda_word_that_there_is_not_is_refused(environment: Environment) -> None:
-    answer = providers(environment, "GPU", parameters={"cudnn_conv_algo_search": "3"})
+def test_a_cuda_word_that_there_is_not_is_refused(backend: Backend) -> None:
+    answer = providers(backend, "GPU", parameters={"cudnn_conv_algo_search": "3"})
     assert answer == "parameter 'cudnn_conv_algo_search' is '3'; it must be one of 0, 1, 2"
 
 
-def test_tensorrt_comes_first_with_its_own_names_and_precision(environment: Environment) -> None:
+def test_tensorrt_comes_first_with_its_own_names_and_precision(backend: Backend) -> None:
     block = {"precision_mode": "INT8", "max_workspace_size_bytes": "7", "trt_engine_cache_enable": "1"}
-    given = providers(environment, "GPU", gpu_execution_accelerator=[{"name": "tensorrt", "parameters": block}])
+    given = providers(backend, "GPU", gpu_execution_accelerator=[{"name": "tensorrt", "parameters": block}])
     expected = {"trt_max_workspace_size": "7", "trt_engine_cache_enable": "1", "trt_int8_enable": "1", "device_id": "0"}
     assert given[0] == [TENSORRT, expected]
     assert given[1][0] == CUDA
@@ -118,18 +130,18 @@ def test_tensorrt_comes_first_with_its_own_names_and_precision(environment: Envi
     ],
 )
 def test_a_provider_that_cannot_be_had_is_refused(
-    environment: Environment, kind: str, available: list[str], blocks: dict[str, Any], reason: str
+    backend: Backend, kind: str, available: list[str], blocks: dict[str, Any], reason: str
 ) -> None:
-    assert reason in providers(environment, kind, available=available, **blocks)
+    assert reason in providers(backend, kind, available=available, **blocks)
 
 
 # -- OpenVINO ---------------------------------------------------------------------------------------------------------
 
 
-def openvino_config(environment: Environment, block: dict[str, str], **more: Any) -> Any:
+def openvino_config(backend: Backend, block: dict[str, str], **more: Any) -> Any:
     """What OpenVINO is told for a block with these parameters, or the refusal."""
     blocks = [{"name": "openvino", "parameters": block}]
-    given = providers(environment, "CPU", cpu_execution_accelerator=blocks, **more)
+    given = providers(backend, "CPU", cpu_execution_accelerator=blocks, **more)
     if isinstance(given, str):
         return given
     name, options = given[0]
@@ -149,19 +161,17 @@ def processor(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_openvino_gets_its_precision_threads_and_own_settings_as_json_text(
-    environment: Environment, processor: Callable[[str], Path]
+    backend: Backend, processor: Callable[[str], Path]
 ) -> None:
     block = {"precision": "BF16", "load_config": '{"CPU": {"NUM_STREAMS": "1"}}'}
-    told = openvino_config(
-        environment, block, parameters={"intra_op_thread_count": "3"}, cpuinfo=processor("avx512_bf16")
-    )
+    told = openvino_config(backend, block, parameters={"intra_op_thread_count": "3"}, cpuinfo=processor("avx512_bf16"))
     assert told == {"NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": "3"}
 
 
 def test_without_a_precision_openvino_is_told_fp32_because_it_would_choose_bf16_by_itself(
-    environment: Environment,
+    backend: Backend,
 ) -> None:
-    assert openvino_config(environment, {}) == {"INFERENCE_PRECISION_HINT": "f32"}
+    assert openvino_config(backend, {}) == {"INFERENCE_PRECISION_HINT": "f32"}
 
 
 @pytest.mark.parametrize(
@@ -177,9 +187,9 @@ def test_without_a_precision_openvino_is_told_fp32_because_it_would_choose_bf16_
     ],
 )
 def test_a_precision_that_the_processor_lacks_is_refused_because_openvino_would_not_say_so(
-    environment: Environment, processor: Callable[[str], Path], precision: str, flags: str, is_refused: bool
+    backend: Backend, processor: Callable[[str], Path], precision: str, flags: str, is_refused: bool
 ) -> None:
-    told = openvino_config(environment, {"precision": precision}, cpuinfo=processor(flags))
+    told = openvino_config(backend, {"precision": precision}, cpuinfo=processor(flags))
     assert isinstance(told, str) == is_refused
     if is_refused:
         hint = {"BF16": "bf16", "FP16": "fp16"}[precision]
@@ -188,10 +198,10 @@ def test_a_precision_that_the_processor_lacks_is_refused_because_openvino_would_
 
 
 def test_a_precision_that_stands_in_openvinos_own_settings_is_checked_as_well(
-    environment: Environment, processor: Callable[[str], Path]
+    backend: Backend, processor: Callable[[str], Path]
 ) -> None:
     block = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'}
-    assert "needs a processor" in openvino_config(environment, block, cpuinfo=processor("avx2"))
+    assert "needs a processor" in openvino_config(backend, block, cpuinfo=processor("avx2"))
 
 
 @pytest.mark.parametrize(
@@ -201,10 +211,10 @@ def test_a_precision_that_stands_in_openvinos_own_settings_is_checked_as_well(
         ({"load_config": "file.json"}, "load_config is not JSON text"),
     ],
 )
-def test_what_openvino_cannot_be_told_is_refused(environment: Environment, block: dict[str, str], reason: str) -> None:
-    assert reason in openvino_config(environment, block)
+def test_what_openvino_cannot_be_told_is_refused(backend: Backend, block: dict[str, str], reason: str) -> None:
+    assert reason in openvino_config(backend, block)
 
 
-def test_blocks_of_the_other_device_kind_are_left_alone(environment: Environment) -> None:
-    given = providers(environment, "CPU", gpu_execution_accelerator=[{"name": "tensorrt"}])
+def test_blocks_of_the_other_device_kind_are_left_alone(backend: Backend) -> None:
+    given = providers(backend, "CPU", gpu_execution_accelerator=[{"name": "tensorrt"}])
     assert given == [["CPUExecutionProvider", {}]]
