@@ -10,8 +10,9 @@ TESTS := not models and not recipes and not campaigns and not browser and not cl
 QUICK := $(if $(THOROUGH),, and not thorough)
 # Where a suite's tests are, which is looked through faster than all; unless ARGS names some itself.
 IN = $(if $(findstring tests/,$(ARGS)),,$(1))
-# Two files at a time, in their order: many tests wait for servers. For --pdb or -s, one after another: ARGS="-n 0 -s".
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+# Whole files side by side, in their order; a number of them follows. For --pdb or -s, one after another: ARGS="-n 0 -s".
+# `make test` has one more than cores: with two, tests that wait for servers left a quarter of two cores idle.
+SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
 .PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
 
@@ -24,10 +25,10 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 	@exec .venv/bin/tandem up $(ARGS)
 
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
-	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 3 $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
-	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) $(call IN,tests/gateway tests/helm tests/loadtest) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/gateway tests/helm tests/loadtest) $(ARGS)
 
 test-browser: .venv/.dev ## Test the page in a real Chromium
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }
@@ -36,7 +37,7 @@ test-browser: .venv/.dev ## Test the page in a real Chromium
 # The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/cluster-bed.
 test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
 	@$(PYTHON_HERE) -m tests.cluster.bed.build
-	$(PYTHON_HERE) -m pytest -m "cluster$(QUICK)" $(SIDE_BY_SIDE) --durations 12 $(call IN,tests/cluster tests/helm) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "cluster$(QUICK)" $(SIDE_BY_SIDE) 2 --durations 12 $(call IN,tests/cluster tests/helm) $(ARGS)
 
 test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
 	$(PYTHON_HERE) -m pytest -m images -s tests/images $(ARGS)
@@ -48,7 +49,7 @@ test-recipes: .venv/.dev ## Export each recipe in the environment that `--yes` m
 	$(PYTHON_HERE) -m pytest -m recipes $(call IN,tests/export/recipes) $(ARGS)
 
 test-older-cpu: .venv/.dev ## Test exports and engines as on a processor without AVX-512 and VNNI
-	tests/as_avx2.sh $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) tests/export tests/local/test_backend.py tests/local/test_engine_choice.py tests/test_repository.py $(ARGS)
+	tests/as_avx2.sh $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 2 tests/export tests/local/test_backend.py tests/local/test_engine_choice.py tests/test_repository.py $(ARGS)
 
 lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/ruff check .
@@ -56,7 +57,7 @@ lint: .venv/.dev ## Lint, check formatting and types
 	.venv/bin/mypy
 
 check: lint ## Lint, check types, run the tests that need no server: about a minute and a half
-	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow and not thorough" $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTHON_HERE) -m pytest -q -m "$(TESTS) and not triton and not slow and not thorough" $(SIDE_BY_SIDE) 2 $(ARGS)
 
 models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 6.2 GB)
 	.venv-export/bin/python -m scripts.models $(ARGS)

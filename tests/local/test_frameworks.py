@@ -277,7 +277,7 @@ def test_an_environment_whose_interpreter_has_gone_is_not_complete(tiny: Framewo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
 def test_an_interrupted_making_is_done_again_from_the_start(tiny: Frameworks, number: signal.Signals) -> None:
     code = ASKING.replace("is_yes=False, say=print", "is_yes=True, say=lambda line: print(line, flush=True)")
     with subprocess.Popen(

@@ -124,7 +124,7 @@ def family_of(own: Served) -> dict[int, int]:
     return family
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Served, number: signal.Signals) -> None:
     family = family_of(own)
     assert own.program.end(number) == 0
@@ -132,7 +132,7 @@ def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Serve
     assert segments(family) == []
 
 
-@pytest.mark.parametrize("victim", ["server", "stub"])
+@pytest.mark.parametrize("victim", ["server", pytest.param("stub", marks=pytest.mark.thorough)])
 def test_a_stop_just_after_something_was_killed_leaves_nothing(own: Served, victim: str) -> None:
     family = family_of(own)
     kill(own.server if victim == "server" else own.stubs("single")[0].pid)
