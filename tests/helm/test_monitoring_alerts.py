@@ -64,6 +64,8 @@ def failures(reason: str, values: str) -> dict[str, str]:
     }
 
 
+BUFFER = f'tandem_buffer_refusals_total{{{GATEWAY},pod="g1"}}'
+CONNECTION = f'tandem_connection_refusals_total{{{GATEWAY},pod="g1",listener="clients",limit="client"}}'
 WELL: dict[str, str] = {
     **requests("ok", "0+600x600"),
     **{key: value for one in ("shed", "expired", "backend_error", "client_error", "cancelled", "rate_limited") for key, value in requests(one, "0x600").items()},
@@ -73,6 +75,7 @@ WELL: dict[str, str] = {
     **gauge("tandem_in_flight", "cpu", "1x600"),
     **gauge("tandem_demand_replicas", "gpu", "0x600"),
     f'tandem_keys_readable{{{GATEWAY},pod="g1"}}': "1x600",
+    **dict.fromkeys((BUFFER, CONNECTION), "0x600"),
     **up(GATEWAY, "g1", "1x600"),
     **up(TRITON, "t1", "1x600", ',pool="cpu"'),
     **up(SCALER, "s1", "1x600"),
@@ -101,6 +104,9 @@ CASES: dict[str, tuple[str, dict[str, str], int, dict[str, int]]] = {
     "a tenth is shed, after half an hour": ("stays", requests("shed", "0+66x600"), 30, {"TandemObjectiveBurns": 2, "TandemSheds": 1}),
     "a tenth was shed for a minute, and it is over": ("stays", requests("shed", "0x9 66x591"), 30, {}),
     "a little too many expire for hours": ("stays", SLOW_BURN, 100, {"TandemObjectiveBurns": 1}),
+    "bodies that find no memory": ("stays", {BUFFER: "0+60x600"}, 20, {"TandemMeetsLimits": 1}),
+    "connections that are too many": ("stays", {CONNECTION: "0+60x600"}, 20, {"TandemMeetsLimits": 1}),
+    "a few connections that were too many": ("stays", {CONNECTION: "0+60x3 180x597"}, 60, {}),
     "three in a hundred expire": ("stays", requests("expired", "0+18x600"), 20, {"TandemExpires": 1}),
     "the backend fails one in fifty": ("stays", requests("backend_error", "0+12x600"), 100, {"TandemObjectiveBurns": 1}),
     "a GPU that is cold for a while": ("stays", state("gpu", "waking"), 15, {}),

@@ -151,6 +151,17 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   annotations:
     summary: "{{ `{{ $value | humanizePercentage }}` }} of requests are refused for load."
     description: "The pools have more to do than they can in time. More replicas, a cheaper variant, or a longer deadline."
+- alert: TandemMeetsLimits
+  # One in ten seconds, a guess: now and then a client opens too much, and is told so.
+  expr: |
+    sum by (namespace, tandem) (rate(tandem_buffer_refusals_total{ {{- $it }}}[5m]))
+    + sum by (namespace, tandem) (rate(tandem_connection_refusals_total{ {{- $it }}}[5m])) > 0.1
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "{{ `{{ $value | humanize }}` }} requests or connections a second are refused at a gateway's own limits."
+    description: "A client with too many connections, large bodies, or more clients than the gateways were made for: look at the dashboard's limits, then more gateways, or gateway.limits."
 - alert: TandemExpires
   # One in a hundred, a guess: a request is only taken when it should be in time, so many that are not mean that something slowed down.
   expr: |
