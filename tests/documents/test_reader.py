@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -78,27 +78,23 @@ def assert_read_or_refused(text: str, is_json: bool) -> None:
     assert not problem or (problem.startswith("plan.yaml") and "\n" not in problem)
 
 
-@settings(max_examples=50, deadline=None)
 @given(plan=PLANS, is_json=st.booleans())
 def test_what_is_written_is_read(plan: Plan, is_json: bool) -> None:
     text = json.dumps(plain(plan)) if is_json else yaml.safe_dump(json.loads(json.dumps(plain(plan))))
     assert read(text, is_json=is_json) == plan
 
 
-@settings(max_examples=50, deadline=None)
 @given(data=JSON, is_json=st.booleans())
 def test_whatever_the_data_it_is_a_value_or_one_line_that_names_the_file(data: Any, is_json: bool) -> None:
     text = json.dumps(data) if is_json else yaml.safe_dump(data)
     assert_read_or_refused(text, is_json)
 
 
-@settings(max_examples=50, deadline=None)
 @given(text=st.text(max_size=40) | st.text("[]{}:-'\"!&*<# \n\t1a.e", max_size=30), is_json=st.booleans())
 def test_whatever_the_text_nothing_but_our_error_comes_out(text: str, is_json: bool) -> None:
     assert_read_or_refused(text, is_json)
 
 
-@settings(max_examples=50, deadline=None)
 @given(plan=PLANS, name=NAMES, index=st.integers(0, 2))
 def test_an_unknown_name_anywhere_is_fatal_with_its_place(plan: Plan, name: str, index: int) -> None:
     data = json.loads(json.dumps(plain(plan)))

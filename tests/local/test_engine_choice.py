@@ -83,6 +83,7 @@ def test_each_variant_is_loaded_on_the_engine_that_is_faster_here(repository: Pa
             assert ("OpenVINOExecutionProvider" in line) == (engine == "openvino")
 
 
+@pytest.mark.thorough  # that it is chosen is in test_pool_plan.py
 def test_without_openvino_all_run_on_the_plain_engine(
     repository: Path, environment: Environment, tmp_path: Path
 ) -> None:

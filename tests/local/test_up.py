@@ -235,7 +235,7 @@ def test_what_the_file_says_of_a_triton_is_what_it_serves_with(
 
 @pytest.mark.triton
 def test_when_up_is_killed_everything_leaves_by_itself(start: Callable[..., Program]) -> None:
-    program = start("up", *free("up"))
+    program = start("up", *free("up"), "--no-measure")
     program.wait_for("Ctrl-C stops it")
     family = program.family()
     assert len(family) >= 5, "up, gateway, supervisor, server, stubs"
@@ -325,7 +325,7 @@ def answers(url: str) -> bool:
 def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_nothing(
     start: Callable[..., Program],
 ) -> None:
-    program = start("up", *free("up"))
+    program = start("up", *free("up"), "--no-measure")
     url = program.wait_for("ready in").split()[-1]
     program.wait_for("Ctrl-C stops it")
     before = {word: member(program, word) for word in ("gateway", "triton")}
@@ -379,11 +379,12 @@ def test_a_stranger_on_the_gateways_port_is_not_taken_for_it(start: Callable[...
     assert program.end() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 def test_a_pool_that_dies_before_the_gateway_has_seen_it_is_started_again(
     start: Callable[..., Program], state: Path
 ) -> None:
-    program = start("up", *free("up"))
+    program = start("up", *free("up"), "--no-measure")
     wait_until(lambda: list(state.glob("runs/*/*.ready")), "the pool serves")
     os.kill(member(program, "triton"), signal.SIGKILL)
     program.wait_for("Ctrl-C stops it")

@@ -30,7 +30,7 @@ def test_every_entrant_is_timed_beside_fp32_at_every_batch_size(
         engines=both,
         batch_sizes=(3, 1),
         num_threads=2,
-        seconds=0.1,
+        seconds=0.02,
         progress=lambda *step: steps.append(step),
     )
     assert found.left_out == {}
@@ -167,8 +167,10 @@ def test_a_batch_size_that_would_take_too_long_is_not_tried(here: EnginePython, 
     assert found.warnings[0].startswith("batch 1000000000 was not timed: each run once takes about ")
 
 
-@pytest.mark.parametrize("seconds", [0.1, 50.0])
-@pytest.mark.parametrize("max_seconds", [0.5, 2.0])
+@pytest.mark.parametrize(
+    ("seconds", "max_seconds"),
+    [(0.1, 0.5), (50.0, 0.5), *(pytest.param(seconds, 2.0, marks=pytest.mark.thorough) for seconds in (0.1, 50.0))],
+)
 def test_a_batch_size_without_a_speed_is_told_and_the_time_is_kept(
     here: EnginePython, fp32_file: Path, seconds: float, max_seconds: float
 ) -> None:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
 
 SMALL = [name for name in NETS if name != "bert-base"]
 BIG = ("efficientnet-b2", "resnet50")  # seconds each
+BIGGEST_IS_THOROUGH = [pytest.param(name, marks=[pytest.mark.thorough] * (name == "resnet50")) for name in SMALL]
 
 
 # What the real ones have. Folding a normalisation into its convolution leaves one number per channel instead of two.
@@ -48,7 +49,7 @@ def test_examples_differ(name: str, made: Made) -> None:
     assert not any(np.array_equal(row, other) for row, other in itertools.combinations(first, 2))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", BIGGEST_IS_THOROUGH)
 def test_a_net_is_what_its_record_will_say(name: str, made: Made) -> None:
     exported = made(name)
     graph = onnx.load_from_string(exported.model)
@@ -69,21 +70,24 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(monkeypatch: 
     assert load("mlp", seed=51).model != first
 
 
-def test_convolutions_are_those_of_the_papers(made: Made) -> None:
-    for name, num_convolutions, num_depthwise in (("resnet50", 53, 0), ("efficientnet-b2", 115, 23)):
-        nodes = onnx.load_from_string(made(name).model).graph.node
-        groups = [
-            attribute.i
-            for node in nodes
-            if node.op_type == "Conv"
-            for attribute in node.attribute
-            if attribute.name == "group"
-        ]
-        assert (len(groups), sum(group > 1 for group in groups)) == (num_convolutions, num_depthwise)
+@pytest.mark.parametrize(
+    ("name", "num_convolutions", "num_depthwise"),
+    [pytest.param("resnet50", 53, 0, marks=pytest.mark.thorough), ("efficientnet-b2", 115, 23)],
+)
+def test_convolutions_are_those_of_the_papers(name: str, num_convolutions: int, num_depthwise: int, made: Made) -> None:
+    groups = [
+        attribute.i
+        for node in onnx.load_from_string(made(name).model).graph.node
+        if node.op_type == "Conv"
+        for attribute in node.attribute
+        if attribute.name == "group"
+    ]
+    assert (len(groups), sum(group > 1 for group in groups)) == (num_convolutions, num_depthwise)
+
+
+def test_swish_is_where_the_paper_has_it(made: Made) -> None:
     kinds = Counter(node.op_type for node in onnx.load_from_string(made("efficientnet-b2").model).graph.node)
-    assert (
-        kinds["Sigmoid"] == 1 + 21 + 23 + 1 + 23 + 23
-    )  # swish: stem, expansions, depthwise, head, squeezes; and the gates
+    assert kinds["Sigmoid"] == 1 + 21 + 23 + 1 + 23 + 23  # stem, expansions, depthwise, head, squeezes; and the gates
 
 
 def test_a_later_opset_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
