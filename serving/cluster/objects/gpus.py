@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
 GPU = "nvidia.com/gpu"
 # nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb: what NVIDIA's device plugin announces.
@@ -63,11 +64,15 @@ def listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {resource}" for resource, count in counts.items())
 
 
-def total(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    summed: dict[str, int] = {}
-    for counts in each:
-        for resource, count in counts.items():
-            summed[resource] = summed.get(resource, 0) + count
+Amount = TypeVar("Amount", int, Decimal)
+
+
+def total(each: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
+    """The sum of each resource."""
+    summed: dict[str, Amount] = {}
+    for amounts in each:
+        for resource, amount in amounts.items():
+            summed[resource] = summed[resource] + amount if resource in summed else amount
     return dict(sorted(summed.items()))
 
 

@@ -29,7 +29,7 @@ from serving.cluster.objects.fields import (
     one_line,
     text,
 )
-from serving.cluster.objects.gpus import is_gpu
+from serving.cluster.objects.gpus import is_gpu, total
 from serving.cluster.objects.nodes import Toleration
 
 ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node, nor of a quota
@@ -108,14 +108,11 @@ class PodSpec:
         """What a quota counts of one pod: requests.cpu ... Init containers run one by one, before the others."""
         summed: dict[str, Decimal] = {}
         for side in ("requests", "limits"):
-            mains: dict[str, Decimal] = {}
+            amounts = [(it.limits if side == "limits" else it.effective_requests, it.is_init) for it in self.containers]
+            mains = total(of for of, is_init in amounts if not is_init)
             inits: dict[str, Decimal] = {}
-            for it in self.containers:
-                for resource, value in (it.limits if side == "limits" else it.effective_requests).items():
-                    if it.is_init:
-                        inits[resource] = max(inits.get(resource, Decimal(0)), value)
-                    else:
-                        mains[resource] = mains.get(resource, Decimal(0)) + value
+            for resource, value in (pair for of, is_init in amounts if is_init for pair in of.items()):
+                inits[resource] = max(inits.get(resource, Decimal(0)), value)
             for resource in {**mains, **inits}:
                 if most := max(mains.get(resource, Decimal(0)), inits.get(resource, Decimal(0))):
                     summed[f"{side}.{resource}"] = most

@@ -9,9 +9,7 @@ from serving.cluster.objects.gpus import GPU, listed, total, unweighed
 from serving.cluster.objects.nodes import Node, NodePool, closed
 from serving.cluster.preflight.checks import Finding, State
 from serving.cluster.preflight.facts import Facts
-from serving.cluster.preflight.requirements import Requirements
-
-POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
+from serving.cluster.preflight.requirements import POOL_TOLERATIONS, Requirements
 
 
 def gpu_findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:

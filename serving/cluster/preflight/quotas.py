@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
 from serving.cluster.objects.fields import shortened
+from serving.cluster.objects.gpus import total
 from serving.cluster.objects.namespace import Limit, Quota
 from serving.cluster.objects.pods import ContainerSpec, Pod
 from serving.cluster.preflight.checks import Finding, State, unseen
@@ -50,12 +51,7 @@ def quotas(facts: Facts, wanted: Requirements) -> Finding:
 
 def own_use(pods: Iterable[Pod]) -> dict[str, Decimal]:
     """What an installed Tandem takes of a quota already."""
-    summed: dict[str, Decimal] = {}
-    for it in pods:
-        if not it.has_ended:
-            for key, value in {"pods": Decimal(1), **it.spec.sums()}.items():
-                summed[key] = summed.get(key, Decimal(0)) + value
-    return summed
+    return total({"pods": Decimal(1), **it.spec.sums()} for it in pods if not it.has_ended)
 
 
 def _troubles(quota: Quota, facts: Facts, wanted: Requirements) -> Iterator[str]:

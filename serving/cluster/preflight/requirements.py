@@ -79,10 +79,7 @@ class Requirements:
         return total([{key: value * it.count for key, value in it.spec.gpus.items()} for it in self.pods])
 
     def sums(self) -> dict[str, Decimal]:
-        summed: dict[str, Decimal] = {}
-        for each in (it.sums() for it in self.pods):
-            for key, value in each.items():
-                summed[key] = summed.get(key, Decimal(0)) + value
+        summed = total(it.sums() for it in self.pods)
         if self.claims_made:
             summed["persistentvolumeclaims"] = Decimal(len(self.claims_made))
             summed["requests.storage"] = sum((it.storage_bytes for it in self.claims_made), Decimal(0))
@@ -90,7 +87,7 @@ class Requirements:
 
 
 SECRETS = Resource("", "secrets")  # where Helm keeps its releases
-GIB = Decimal(2**30)
+POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
 
 
 def requirements(objects: Iterable[Object], source: str) -> Requirements:
@@ -126,12 +123,9 @@ def requirements(objects: Iterable[Object], source: str) -> Requirements:
 
 def with_gpu_pool(it: Requirements, resource: str) -> Requirements:
     """And the chart's GPU pool, as it is when turned on with that resource."""
-    card = ContainerSpec(
-        "triton",
-        requests={"cpu": Decimal(1), "memory": 2 * GIB},
-        limits={"cpu": Decimal(2), "memory": 4 * GIB, resource: Decimal(1)},
-    )
-    pool = PodSpec((card,), tolerations=({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},))
+    triton = _container("triton", cpu=("1", "2"), mib=(2048, 4096))
+    card = replace(triton, limits={**triton.limits, resource: Decimal(1)})
+    pool = PodSpec((card,), tolerations=POOL_TOLERATIONS)
     group = PodGroup("deployment tandem-gpu", 1, pool)
     return replace(it, source=f"{it.source} and a GPU pool", pods=(*it.pods, group))
 

@@ -6,7 +6,7 @@ Rule: an unknown number is left out and never 0, because an autoscaler that find
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 from prometheus_client import CollectorRegistry
@@ -32,82 +32,69 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """prometheus_client calls this at a scrape."""
         result, scaling = self._state.result, self._state.result.scaling
-        wanted = GaugeMetricFamily(
+        yield _gauges(
             "tandem_wanted_replicas",
             "Servers wanted of a pool; absent while unknown.",
-            labels=["pool"],
+            [((pool,), replicas) for pool, replicas in (scaling.replicas or {}).items()],
+            "pool",
         )
-        for pool, replicas in (scaling.replicas or {}).items():
-            wanted.add_metric([pool], replicas)
-        yield wanted
-        demand = GaugeMetricFamily(
+        yield _gauges(
             "tandem_scaler_demand_replicas",
             "Servers that the traffic of all gateways would keep busy.",
-            labels=["pool"],
+            [((pool,), demand.replicas) for pool, demand in (scaling.demands or {}).items()],
+            "pool",
         )
-        for pool, of_pool in (scaling.demands or {}).items():
-            demand.add_metric([pool], of_pool.replicas)
-        yield demand
         yield _gauge("tandem_scaler_holds", "1 while no number is published.", scaling.replicas is None)
         yield _gauge("tandem_scaler_keeps", "1 while no number may go down.", bool(scaling.keeps))
-        heard = GaugeMetricFamily(
-            "tandem_scaler_gateway_heard_seconds", "Time since a gateway last answered.", labels=["gateway"]
-        )
-        for address, gateway in scaling.gateways.known.items():
-            if gateway.said is not None:
-                heard.add_metric([address], max(0.0, self._now() - gateway.read_at))
-        yield heard
-        decisions = CounterMetricFamily(
-            "tandem_scaler_decisions", "Changes of a wanted number.", labels=["pool", "direction", "reason"]
-        )
-        for labels, count in list(self._state.decisions.items()):
-            decisions.add_metric(list(labels), count)
-        yield decisions
+        known, now = scaling.gateways.known, self._now()
+        heard = [((address,), max(0.0, now - it.read_at)) for address, it in known.items() if it.said is not None]
+        yield _gauges("tandem_scaler_gateway_heard_seconds", "Time since a gateway last answered.", heard, "gateway")
+        labels = ("pool", "direction", "reason")
+        changes = CounterMetricFamily("tandem_scaler_decisions", "Changes of a wanted number.", labels=labels)
+        yield _filled(changes, list(self._state.decisions.items()))
         if result.is_api_readable is not None:
             yield _gauge("tandem_scaler_api_readable", "1 while the Kubernetes API answers.", result.is_api_readable)
         yield from _cold_starts(result.cold_starts)
         yield from _ended(self._state.totals)
-        build = GaugeMetricFamily("tandem_build_info", "1, with the version.", labels=["version"])
-        build.add_metric([serving.__version__], 1)
-        yield build
+        yield _gauges("tandem_build_info", "1, with the version.", [((serving.__version__,), 1)], "version")
 
 
 def _gauge(name: str, text: str, is_so: bool) -> Metric:
     return GaugeMetricFamily(name, text, float(is_so))
 
 
+Values = Iterable[tuple[Sequence[str], float]]  # labels, value
+
+
+def _gauges(name: str, text: str, values: Values, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=labels), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+    for of, value in values:
+        family.add_metric(of, value)
+    return family
+
+
 def _cold_starts(all_of_them: tuple[ColdStart, ...]) -> Iterator[Metric]:
-    seconds = GaugeMetricFamily(
+    last = {it.pool: it for it in all_of_them if it.answered_at is not None}
+    yield _gauges(
         "tandem_cold_start_seconds",
         "Phases of a pool's last cold start that ended in an answer.",
-        labels=["pool", "phase"],
+        [((pool, phase), took_s) for pool, it in last.items() for phase, took_s in it.phases.items()],
+        *("pool", "phase"),
     )
-    last = {it.pool: it for it in all_of_them if it.answered_at is not None}
-    for pool, it in last.items():
-        for phase, took_s in it.phases.items():
-            seconds.add_metric([pool, phase], took_s)
-    yield seconds
-    in_progress = GaugeMetricFamily("tandem_cold_starts_open", "Cold starts in progress.", labels=["pool"])
-    for pool, number in Counter(it.pool for it in all_of_them if not it.is_over).items():
-        in_progress.add_metric([pool], number)
-    yield in_progress
+    in_progress = Counter((it.pool,) for it in all_of_them if not it.is_over)
+    yield _gauges("tandem_cold_starts_open", "Cold starts in progress.", in_progress.items(), "pool")
 
 
 def _ended(of: ColdStartTotals) -> Iterator[Metric]:
     """Runs on another thread than the one that counts."""
-    ends = CounterMetricFamily(
-        "tandem_cold_starts", "Cold starts that came to an end: answered, or given_up.", labels=["pool", "end"]
-    )
-    for labels, count in list(of.ends.items()):
-        ends.add_metric(list(labels), count)
-    yield ends
-    phases = HistogramMetricFamily(
-        "tandem_cold_start_phase_seconds",
-        "Phases of all cold starts that ended in an answer.",
-        labels=["pool", "phase"],
-    )
-    for labels, phase in list(of.phases.items()):
-        phases.add_metric(
-            list(labels), [("+Inf" if bound == inf else str(bound), n) for bound, n in phase.up_to], phase.sum_s
-        )
+    text = "Cold starts that came to an end: answered, or given_up."
+    yield _filled(CounterMetricFamily("tandem_cold_starts", text, labels=("pool", "end")), list(of.ends.items()))
+    text, labels = "Phases of all cold starts that ended in an answer.", ("pool", "phase")
+    phases = HistogramMetricFamily("tandem_cold_start_phase_seconds", text, labels=labels)
+    for each, phase in list(of.phases.items()):
+        bounds = [("+Inf" if bound == inf else str(bound), n) for bound, n in phase.up_to]
+        phases.add_metric(each, bounds, phase.sum_s)
     yield phases
