@@ -49,7 +49,7 @@ def test_a_full_cache_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         patch.setenv("TANDEM_CACHE", str(cache))
         full = frameworks.frameworks("export")
         (full.folder / "bin").mkdir(parents=True)
-        (full.python).symlink_to(sys.executable)
+        (full.venv.python).symlink_to(sys.executable)
         (full.folder / "complete.json").write_text(json.dumps({"version": 1}))
         assert full.is_complete
     for folder in (cache / "speeds", users / ".kube"):

@@ -16,10 +16,10 @@ from serving.decisions.curves import Curves
 from serving.decisions.engines import BASELINE, EnginePython
 from serving.errors import UserError
 from serving.local.devices import processor_name
-from serving.local.environments import Say
 from serving.local.measure import place_here
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.local.pool_plan import UNMEASURED, PoolPlan, batched, require_batches, rows_at_most, runnable, whole
+from serving.local.venvs import Say
 from serving.repository import Repository, Variant
 from serving.scheduling.curve import Curve
 

@@ -8,28 +8,18 @@ Keep: an environment without its marker does not exist; the marker is written la
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import hashlib
-import importlib.util
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
-import filelock
-
-from serving.errors import EnvironmentFault, UserError
-from serving.local.folders import cache_dir
-from serving.local.processes import leashed
+from serving.errors import EnvironmentFault
+from serving.local import venvs
+from serving.local.venvs import Say, Venv
 
 # The newest wheel with a tritonserver in it (2.51), the last NumPy its stub reads, and an ONNX Runtime for Python 3.11 and
 # 3.12. Installed without dependencies: the wheels' own requirements are for parts that are not used here.
@@ -46,7 +36,6 @@ CUDA_PINS = (  # what onnxruntime-gpu 1.31.1 asks for as [cuda,cudnn], with what
     "nvidia-curand==10.4.2.51",
     "nvidia-nvjitlink==13.5.37",
 )
-MAKING_S = 3600.0  # 6 GB by a slow line (guess, not measured)
 GLIBC = (2, 35)  # the Triton wheel's tag
 PYTHONS = ((3, 11), (3, 12))  # ONNX Runtime 1.31 starts at 3.11, NumPy 1.26 ends at 3.12
 ELSEWHERE = (
@@ -70,6 +59,10 @@ class Engine:
     def what(self) -> str:
         """Its environment, in messages."""
         return "Triton's environment" if self.has_triton else f"the environment of the engine {self.name}"
+
+    @property
+    def venv(self) -> Venv:
+        return Venv(self.what, folder_of(self), self.installed_mb)
 
 
 ENGINES = {
@@ -122,7 +115,7 @@ def this_host() -> Host:
         glibc=_glibc(),
         python=sys.version_info[:2],
         has_libpython=_libpython() is not None,
-        has_venv=_can_import("venv") and (_can_import("pip") or _can_import("ensurepip")),
+        has_venv=venvs.can_import("venv") and (venvs.can_import("pip") or venvs.can_import("ensurepip")),
     )
 
 
@@ -180,30 +173,23 @@ def _libpython() -> Path | None:
     return Path(name)
 
 
-def _can_import(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
-
-
 # -- where an environment is, and whether it is complete --------------------------------------------------------------
 
 
 def folder_of(engine: Engine) -> Path:
-    """Named by all that decides its content: another pin or another Python is another environment."""
-    content = json.dumps([engine.pins, sys.base_prefix, sys.version_info[:2], platform.machine()])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-    version = ".".join(map(str, sys.version_info[:2]))
-    return cache_dir() / "environments" / f"{engine.name}-python{version}-{digest}"
+    """Another pin or another Python is another environment."""
+    return venvs.place(engine.name, engine.pins, sys.base_prefix, sys.version_info[:2], platform.machine())
 
 
 def find(engine: Engine) -> Environment | None:
     """The complete environment of an engine; None where it is missing, half made, or has lost its interpreter."""
-    folder = folder_of(engine)
+    venv = engine.venv
     try:
-        marker = json.loads((folder / "complete.json").read_text())
+        marker = json.loads(venv.marker.read_text())
         environment = Environment(
-            folder=folder,
-            python=folder / "bin" / "python3",
-            site=folder / marker["site_packages"],
+            folder=venv.folder,
+            python=venv.python,
+            site=venv.folder / marker["site_packages"],
             engine_version=marker["engine_version"],
         )
     except (OSError, ValueError, LookupError, TypeError):  # none, or somebody else's
@@ -214,75 +200,30 @@ def find(engine: Engine) -> Environment | None:
 
 # -- making one -------------------------------------------------------------------------------------------------------
 
-Say = Callable[[str], None]
-
 
 def ensure(engine: Engine, say: Say = print) -> Environment:
-    """The engine's environment, made if need be. One maker at a time; the others wait and then find it made."""
+    """The engine's environment, made if need be."""
     if found := find(engine):
         return found
     check_host(this_host())
-    folder = folder_of(engine)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with only_maker(folder, say):
-            if found := find(engine):
-                return found
-            whose = f" for {engine.name}" if engine.has_triton else ""
-            say(f"making {engine.what}{whose} ({engine.installed_mb} MB, once) in {folder}")
-            return _make(engine, folder)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise EnvironmentFault(
-            f"cannot write {engine.what} to {folder}: {why}; set TANDEM_CACHE to another folder"
-        ) from None
+    return venvs.make_once(engine.venv, lambda: find(engine), lambda: _make(engine, say), say)
 
 
-def only_maker(folder: Path, say: Say) -> AbstractContextManager[object]:
-    """Waits for another process that makes it. Raises EnvironmentFault where that takes too long."""
-    lock = filelock.FileLock(f"{folder}.lock")
-    with contextlib.suppress(filelock.Timeout):
-        return lock.acquire(timeout=1.0)
-    say(f"waiting for another process that makes {folder}")
-    try:
-        return lock.acquire(timeout=MAKING_S)
-    except filelock.Timeout:
-        raise EnvironmentFault(
-            f"another process has held {folder}.lock for {MAKING_S / 60:.0f} minutes: end it, or set TANDEM_CACHE to another folder"
-        ) from None
-
-
-def _make(engine: Engine, folder: Path) -> Environment:
-    wheels = _wheels()
-    _clear(folder)
-    log = Path(f"{folder}.log")
-    with log.open("w") as output:
-        python = folder / "bin" / "python3"
-        venv, pip = _tools(folder, python)
-        _run(venv, output, engine, log)
-        options = ["--no-deps", "--no-input", "--disable-pip-version-check", *wheels]
-        _run([*pip, "install", *options, *engine.pins], output, engine, log)
-        report = _run([str(python), "-I", "-c", _REPORT, engine.provider], output, engine, log)
-    facts = json.loads(report)
+def _make(engine: Engine, say: Say) -> Environment:
+    venv, whose = engine.venv, f" for {engine.name}" if engine.has_triton else ""
+    say(f"making {engine.what}{whose} ({engine.installed_mb} MB, once) in {venv.folder}")
+    venvs.build(venv, ["--no-deps", *engine.pins])
+    said = venvs.run([str(venv.python), "-I", "-c", _REPORT, engine.provider], venv)
+    facts = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
     if engine.provider not in facts.pop("providers"):
-        raise EnvironmentFault(f"the ONNX Runtime in {folder} lacks {engine.provider}; see {log}")
-    facts["site_packages"] = str(Path(facts["site_packages"]).relative_to(folder.resolve()))
-    marker = folder / "complete.json"
-    marker.with_suffix(".new").write_text(json.dumps({"version": 1, "pins": engine.pins, **facts}, indent=1))
-    marker.with_suffix(".new").replace(marker)
+        raise EnvironmentFault(f"the ONNX Runtime in {venv.folder} lacks {engine.provider}; see {venv.log}")
+    facts["site_packages"] = str(Path(facts["site_packages"]).relative_to(venv.folder.resolve()))
+    venvs.mark(venv, {"pins": engine.pins, **facts})
     environment = find(engine)
     if environment is None:
         missing = "tritonserver" if engine.has_triton else "ONNX Runtime"
-        raise EnvironmentFault(f"{engine.what} in {folder} has no {missing}; see {log}")
+        raise EnvironmentFault(f"{engine.what} in {venv.folder} has no {missing}; see {venv.log}")
     return environment
-
-
-def _tools(folder: Path, python: Path) -> tuple[list[str], list[str]]:
-    """The commands that make the environment and that run pip for it: ours where there is one, which saves seconds."""
-    venv = [sys.executable, "-m", "venv"]
-    if _can_import("pip"):
-        return [*venv, "--without-pip", str(folder)], [sys.executable, "-m", "pip", "--python", str(python)]
-    return [*venv, str(folder)], [str(python), "-m", "pip"]
 
 
 # Run by the new environment's Python: proof that what was installed can be imported and runs a graph of one addition, and where
@@ -299,83 +240,3 @@ if sys.argv[1] in providers and sys.argv[1] != "CUDAExecutionProvider":
 print(json.dumps({"engine_version": onnxruntime.__version__, "numpy": numpy.__version__, "providers": providers,
     "site_packages": str(pathlib.Path(numpy.__file__).resolve().parent.parent)}))
 """
-
-
-def _clear(folder: Path) -> None:
-    """Takes the marker away before anything else, so that a half removed environment is not found either."""
-    (folder / "complete.json").unlink(missing_ok=True)
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-def _wheels() -> list[str]:
-    """pip's arguments for a machine without a network: TANDEM_WHEELS names a folder that holds every wheel."""
-    folder = os.environ.get("TANDEM_WHEELS")
-    if not folder:
-        return []
-    if not Path(folder).is_dir():
-        raise UserError(f"TANDEM_WHEELS is {folder}, which is no folder")
-    return ["--no-index", "--find-links", folder]
-
-
-def _run(command: list[str], output: TextIO, engine: Engine, log: Path) -> str:
-    """Runs a step of the making; its words go to the log, and a failure becomes one line."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    environment["ORT_DISABLE_TELEMETRY"] = "1"
-    done = subprocess.run(leashed(command), capture_output=True, text=True, env=environment, check=False)
-    output.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
-    if done.returncode:
-        raise explain(done.stdout + done.stderr, engine, log)
-    return done.stdout
-
-
-# What venv or pip say -> what it means. The first match counts: pip says "no matching distribution" also without a network.
-_MEANINGS = (
-    (("No space left on device", "Disk quota exceeded"), "disk"),
-    (("CERTIFICATE_VERIFY_FAILED", "SSLError"), "certificate"),
-    (
-        (
-            "Temporary failure in name resolution",
-            "Name or service not known",
-            "Network is unreachable",
-            "Connection refused",
-            "ConnectTimeout",
-            "Read timed out",
-            "Connection timed out",
-            "ConnectionResetError",
-            "ProxyError",
-            "Max retries exceeded",
-        ),
-        "network",
-    ),
-    (("No matching distribution found", "Could not find a version", "is not a supported wheel"), "wheel"),
-    (("ensurepip is not available",), "venv"),
-)
-
-
-def explain(words: str, engine: Engine, log: Path) -> EnvironmentFault:
-    """One line for what went wrong while an environment was made."""
-    kind = next((kind for signs, kind in _MEANINGS if any(sign in words for sign in signs)), "other")
-    place = log.parent
-    if kind == "disk":
-        text = f"no space left in {place} for {engine.what} ({engine.installed_mb} MB); free some or set TANDEM_CACHE"
-    elif kind == "certificate":
-        text = "pip does not trust the package index's certificate: set its CA with 'pip config set global.cert FILE'"
-    elif kind == "network":
-        text = (
-            f"no network to fetch the wheels of {engine.what}: connect, set pip's proxy or index (pip config), "
-            "or set TANDEM_WHEELS to a folder that holds them"
-        )
-    elif kind == "wheel":
-        source = os.environ.get("TANDEM_WHEELS")
-        where = f"in {source}" if source else "on pip's index"
-        missing = next((pin for pin in engine.pins if f"No matching distribution found for {pin}" in words), "a wheel")
-        text = (
-            f"{missing} is not {where} for Python {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}"
-        )
-    elif kind == "venv":
-        text = "this Python lacks ensurepip: apt-get install python3-venv"
-    else:
-        last = [line.strip() for line in words.splitlines() if line.strip()]
-        text = f"could not make {engine.what}: {last[-1] if last else 'no words'}"
-    return EnvironmentFault(f"{text} (log: {log})")

@@ -1,35 +1,33 @@
 """Frameworks that weigh gigabytes live in an environment of their own, made once, with the user's yes.
 
 Answers: which packages does an extra of this project need and lack here, where is an environment that has them, and how does
-a command go on in it? The project itself is not installed there: it comes by PYTHONPATH, because no index has it. How pip is
-run and its words explained is `environments.py`'s. Keep: the marker is written last, so an interrupted making is done again.
+a command go on in it? The project itself is not installed there: it comes by PYTHONPATH, because no index has it. How it is
+made is `venvs.py`'s.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TextIO
 
 import click
 
 import serving
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import PROJECT, how_to_add
-from serving.local import environments
+from serving.local import environments, venvs
 from serving.local.folders import cache_dir
-from serving.local.processes import hand_over, leashed
+from serving.local.processes import hand_over
+from serving.local.venvs import Say, Venv
 
 # Installed, in MB, summed over the files of all packages with Python 3.11 and torch 2.15 from PyPI, which brings CUDA.
 SIZES_MB = {"onnx": 590, "export": 6200, "keras": 6300}
@@ -39,8 +37,6 @@ _SHOWN = ("Downloading ", "Using cached ", "Installing collected packages")  # o
 
 _SIZE = re.compile(r"\((\d+(?:\.\d+)?) (B|kB|MB|GB)\)\s*$")
 _KNOWN_RATIO = 0.02  # of the download: before that its speed says nothing (guess)
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +51,16 @@ class Frameworks:
 
     @property
     def folder(self) -> Path:
-        """Named by all that decides its content."""
         version = ".".join(map(str, sys.version_info[:2]))
-        content = json.dumps([self.requirements, self.constraints, sys.base_prefix, version, platform.machine()])
-        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-        return cache_dir() / "environments" / f"{self.name}-python{version}-{digest}"
+        return venvs.place(self.name, self.requirements, self.constraints, sys.base_prefix, version, platform.machine())
 
     @property
-    def python(self) -> Path:
-        return self.folder / "bin" / "python3"
+    def venv(self) -> Venv:
+        return Venv(f"an environment with [{self.name}]", self.folder, self.size_mb)
 
     @property
     def is_complete(self) -> bool:
-        return (self.folder / "complete.json").is_file() and self.python.exists()
+        return self.venv.marker.is_file() and self.venv.python.exists()
 
     @property
     def size(self) -> str:
@@ -201,7 +194,7 @@ def made(wanted: Frameworks, *, is_yes: bool, say: Say) -> Path:
         if not is_yes:
             _ask(wanted)
         _make_alone(wanted, say)
-    return wanted.python
+    return wanted.venv.python
 
 
 def _ask(wanted: Frameworks) -> None:
@@ -217,85 +210,32 @@ def _ask(wanted: Frameworks) -> None:
 
 
 def _make_alone(wanted: Frameworks, say: Say) -> None:
-    """One maker at a time; the others wait and then find it made."""
     if not environments.this_host().has_venv:
         raise EnvironmentFault("this Python lacks the venv module: apt-get install python3-venv")
-    folder = wanted.folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with environments.only_maker(folder, say):
-            if wanted.is_complete:
-                return
-            _check_space(wanted)
-            say(f"making an environment with [{wanted.name}] ({wanted.size}, once) in {folder}")
-            _make(wanted, say)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise EnvironmentFault(
-            f"cannot write an environment to {folder}: {why}; set TANDEM_CACHE to another folder"
-        ) from None
+    venvs.make_once(wanted.venv, lambda: wanted if wanted.is_complete else None, lambda: _make(wanted, say), say)
 
 
-def _check_space(wanted: Frameworks) -> None:
+def _make(wanted: Frameworks, say: Say) -> Frameworks:
     free_mb = shutil.disk_usage(wanted.folder.parent).free // 10**6
     if free_mb < (wanted.size_mb or 0):
         raise EnvironmentFault(
-            f"{wanted.folder.parent} has {free_mb / 1000:.1f} GB left, an environment with [{wanted.name}] takes "
+            f"{wanted.folder.parent} has {free_mb / 1000:.1f} GB left, {wanted.venv.what} takes "
             f"{wanted.size}: free some or set TANDEM_CACHE to another folder"
         )
-
-
-def _make(wanted: Frameworks, say: Say) -> None:
-    folder = wanted.folder
-    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", *environments._wheels()]
-    environments._clear(folder)
-    log = Path(f"{folder}.log")
-    with log.open("w") as output:
-        venv, pip = environments._tools(folder, wanted.python)
-        _run(venv, output, wanted, log, say)
-        for name, text in (
-            ("requirements.txt", "\n".join(wanted.requirements)),
-            ("constraints.txt", wanted.constraints),
-        ):
-            (folder / name).write_text(f"{text}\n")
-        files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
-        _run([*pip, "install", *options, *files], output, wanted, log, say)
-    marker = folder / "complete.json"
-    marker.with_suffix(".new").write_text(json.dumps({"version": 1, "requirements": wanted.requirements}, indent=1))
-    marker.with_suffix(".new").replace(marker)
-
-
-def _run(command: list[str], output: TextIO, wanted: Frameworks, log: Path, say: Say) -> None:
-    """Runs a step; its words go to the log, those that show how far it is to the user too."""
-    output.write(f"$ {' '.join(command)}\n")
-    words: list[str] = []
+    say(f"making {wanted.venv.what} ({wanted.size}, once) in {wanted.folder}")
     downloads, began_s = Downloads(wanted.download_mb), time.monotonic()
-    outside = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    with subprocess.Popen(
-        leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=outside
-    ) as process:
-        try:
-            for line in process.stdout or ():
-                words.append(line)
-                output.write(line)
-                if line.strip().startswith(_SHOWN):
-                    told = downloads.progress(line.strip(), time.monotonic() - began_s)
-                    say(f"  {line.strip()[:100]}{told}")
-        except BaseException:  # Ctrl-C: it has a session of its own and would go on
-            process.terminate()
-            raise
-    if process.returncode:
-        raise _explained("".join(words), wanted, log)
 
+    def hear(line: str) -> None:
+        if line.startswith(_SHOWN):
+            say(f"  {line[:100]}{downloads.progress(line, time.monotonic() - began_s)}")
 
-def _explained(words: str, wanted: Frameworks, log: Path) -> EnvironmentFault:
-    """In the words of `environments.explain`, about this environment."""
-    named = re.search(r"No matching distribution found for ([^\s(]+)", words)
-    engine = environments.Engine(
-        wanted.name, (named[1],) if named else (), "", installed_mb=wanted.size_mb or 0, has_triton=False
-    )
-    fault = str(environments.explain(words, engine, log))
-    return EnvironmentFault(fault.replace(engine.what, f"an environment with [{wanted.name}]"))
+    files = {"requirements.txt": "\n".join(wanted.requirements), "constraints.txt": wanted.constraints}
+    options = [
+        word for letter, name in zip("rc", files, strict=True) for word in (f"-{letter}", str(wanted.folder / name))
+    ]
+    venvs.build(wanted.venv, ["--progress-bar", "off", *options], files, hear)
+    venvs.mark(wanted.venv, {"requirements": wanted.requirements})
+    return wanted
 
 
 # -- going on in it ---------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from serving.errors import EnvironmentFault
-from serving.local.environments import Say
 from serving.local.folders import state_dir
 from serving.local.processes import stat
+from serving.local.venvs import Say
 
 MAX_KEPT_RUNS = 20  # folders of logs (guess, not measured)
 MAX_KEPT_BYTES = 200_000_000  # of all runs that are over (guess, not measured)

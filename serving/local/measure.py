@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython, here
 from serving.local.devices import gpu_name
-from serving.local.environments import Say
 from serving.local.folders import cache_dir
+from serving.local.venvs import Say
 from serving.measure.machine import processor_key
 from serving.repository import GATE_DATA_FILE, Speed, Variant
 

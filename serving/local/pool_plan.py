@@ -15,9 +15,10 @@ from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython,
 from serving.errors import UserError
 from serving.local import measure
 from serving.local.devices import device_name, of_pool
-from serving.local.environments import ENGINES, Say, find
+from serving.local.environments import ENGINES, find
 from serving.local.measure import MeasurementSite
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
+from serving.local.venvs import Say
 from serving.measure.machine import has_bf16, has_instructions
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.local.causes import how_ended, why_ended
-from serving.local.environments import Say
 from serving.local.launch import remove_shared_memory
 from serving.local.logs import Output
 from serving.local.processes import Child, Nursery, stubs_of
+from serving.local.venvs import Say
 from serving.local.watch import POLL_S, Failures, after_failure
 
 MAX_FIRST_STARTS = 3  # of what never served: somebody sits there and waits for the reason

@@ -24,11 +24,11 @@ from serving.local import launch as launching
 from serving.local.causes import how_ended
 from serving.local.containment import LOOK_S as CLIENTS_LOOK_S
 from serving.local.containment import Clients, Containment, clients_of, cpu_s
-from serving.local.environments import Say
 from serving.local.launch import Launch
 from serving.local.logs import Output
 from serving.local.pool_plan import PoolPlan, Refusal
 from serving.local.processes import Child, Nursery, Stub, is_alive, stubs_of
+from serving.local.venvs import Say
 from serving.local.watch import POLL_S, Finding, Recovery, what_happened
 from serving.repository import Repository
 from serving.repository.layout import Stamp

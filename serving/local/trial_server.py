@@ -21,13 +21,14 @@ from serving.errors import EnvironmentFault
 from serving.export.load_check import LoadResult
 from serving.export.scratch import scratch
 from serving.local import launch as launching
-from serving.local.environments import ENGINES, Say, ensure, find
+from serving.local.environments import ENGINES, ensure, find
 from serving.local.launch import Launch, Ports, backend_directory
 from serving.local.logs import Output
 from serving.local.processes import Nursery
 from serving.local.supervisor import start_server, wait_live
 from serving.local.triton import UNSAFE
 from serving.local.triton_control import Control, LoadFailed
+from serving.local.venvs import Say
 from serving.ports import free_ports
 from serving.repository import Repository, Variant
 

@@ -22,13 +22,14 @@ from serving.decisions.engines import PLAIN
 from serving.errors import UserError
 from serving.local.causes import raise_file_limit
 from serving.local.devices import of_pool, require_gpu
-from serving.local.environments import ENGINES, Environment, Say, ensure, find
+from serving.local.environments import ENGINES, Environment, ensure, find
 from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
 from serving.local.logs import Output, to_stderr
 from serving.local.pool_options import KINDS, NO_OVERRIDES, TritonOverrides, require_emulated
 from serving.local.pool_plan import PoolPlan, plan_pool
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
+from serving.local.venvs import Say
 from serving.ports import require_free
 from serving.repository import Repository, default_repository
 from serving.settings import EMULATED

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from serving.errors import EnvironmentFault, UserError
-from serving.local import environments
+from serving.local import environments, venvs
 from serving.local.environments import (
     ENGINES,
     Engine,
@@ -21,11 +21,11 @@ from serving.local.environments import (
     Host,
     check_host,
     ensure,
-    explain,
     find,
     folder_of,
     this_host,
 )
+from serving.local.venvs import Venv
 
 GOOD = Host("Linux", "x86_64", (2, 36), (3, 11), has_libpython=True, has_venv=True)
 TINY = Engine("tiny", ("one==1.0",), "CPUExecutionProvider", 1)
@@ -129,7 +129,7 @@ def test_what_pip_says_becomes_one_line_that_names_the_log(
     words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TANDEM_WHEELS", raising=False)
-    message = str(explain(words, TINY, tmp_path / "x.log"))
+    message = str(venvs.explain(words, Venv(TINY.what, tmp_path / "x", 1)))
     assert says in message
     assert message.endswith(f"(log: {tmp_path / 'x.log'})")
     assert "\n" not in message
@@ -139,7 +139,7 @@ def test_a_wheel_that_a_folder_of_wheels_lacks_is_named_with_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TANDEM_WHEELS", "/media/wheels")
-    message = str(explain("ERROR: No matching distribution found for one==1.0", TINY, tmp_path / "x.log"))
+    message = str(venvs.explain("ERROR: No matching distribution found for one==1.0", TINY.venv))
     assert "one==1.0 is not in /media/wheels" in message
 
 
@@ -212,7 +212,7 @@ def test_an_engine_without_a_triton_needs_its_onnx_runtime_and_no_server() -> No
 def test_messages_about_an_engine_without_a_triton_do_not_speak_of_one(tmp_path: Path) -> None:
     engine = dataclasses.replace(TINY, name="lent", has_triton=False)
     for words in ("OSError: [Errno 28] No space left on device", NO_NETWORK, "KeyError: 'x'"):
-        message = str(explain(words, engine, tmp_path / "x.log"))
+        message = str(venvs.explain(words, engine.venv))
         assert "the environment of the engine lent" in message
         assert "Triton" not in message
 
@@ -248,7 +248,7 @@ def test_what_an_interrupted_making_left_is_made_anew(monkeypatch: pytest.Monkey
         }
         return json.dumps(facts)
 
-    monkeypatch.setattr(environments, "_run", step)
+    monkeypatch.setattr(venvs, "run", step)
     assert ensure(TINY, lambda _: None).engine_version == "1.0"
     assert not (folder / "lib" / "half a file").exists()
 
@@ -262,7 +262,7 @@ def test_of_several_makers_at_once_one_makes_it(monkeypatch: pytest.MonkeyPatch)
             lay_out(folder)
         return json.dumps({"engine_version": "1.0", "providers": [TINY.provider], "site_packages": str(folder / "lib")})
 
-    monkeypatch.setattr(environments, "_run", step)
+    monkeypatch.setattr(venvs, "run", step)
     makers = [threading.Thread(target=ensure, args=(TINY, lambda _: None)) for _ in range(4)]
     for maker in makers:
         maker.start()
@@ -279,7 +279,7 @@ def test_an_onnx_runtime_without_the_engines_provider_is_refused(monkeypatch: py
             lay_out(folder)
         return json.dumps({"engine_version": "1.0", "providers": ["Other"], "site_packages": str(folder / "lib")})
 
-    monkeypatch.setattr(environments, "_run", step)
+    monkeypatch.setattr(venvs, "run", step)
     with pytest.raises(EnvironmentFault, match="lacks CPUExecutionProvider"):
         ensure(TINY, lambda _: None)
     assert find(TINY) is None
@@ -311,16 +311,16 @@ def test_the_real_openvino_environment_has_the_same_numpy_and_no_triton(openvino
 def test_whoever_waits_for_another_maker_says_so_and_gives_up_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "MAKING_S", 0.1)
+    monkeypatch.setattr(venvs, "MAKING_S", 0.1)
     said: list[str] = []
     with (
-        environments.only_maker(tmp_path / "e", said.append),
+        venvs.only_maker(tmp_path / "e", said.append),
         pytest.raises(EnvironmentFault, match=r"e\.lock"),
-        environments.only_maker(tmp_path / "e", said.append),
+        venvs.only_maker(tmp_path / "e", said.append),
     ):
         pass
     assert len(said) == 1
-    with environments.only_maker(tmp_path / "e", said.append):
+    with venvs.only_maker(tmp_path / "e", said.append):
         assert len(said) == 1
 
 

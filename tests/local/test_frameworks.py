@@ -22,6 +22,7 @@ import pytest
 from serving.errors import EnvironmentFault, UserError
 from serving.local import frameworks as module
 from serving.local.frameworks import Frameworks, ensure, frameworks, made, requirements, run_there
+from serving.local.venvs import explain
 
 ROOT = Path(__file__).parents[2]
 
@@ -238,7 +239,7 @@ def test_a_package_that_is_nowhere_is_named_with_the_place_that_was_searched(tmp
 )
 def test_what_pip_says_becomes_one_line_about_this_environment(tmp_path: Path, words: str, says: str) -> None:
     with pytest.raises(EnvironmentFault, match=says) as fault:
-        raise module._explained(words, Frameworks("tiny", (), size_mb=1), tmp_path / "x.log")
+        raise explain(words, Frameworks("tiny", (), size_mb=1).venv)
     assert "Triton" not in str(fault.value)
     assert "\n" not in str(fault.value)
 
@@ -263,7 +264,7 @@ def test_a_cache_that_cannot_be_written_says_which_setting_moves_it(
 
 def test_an_environment_without_its_marker_is_not_complete(tiny: Frameworks) -> None:
     (tiny.folder / "bin").mkdir(parents=True)
-    tiny.python.symlink_to(sys.executable)
+    tiny.venv.python.symlink_to(sys.executable)
     assert not tiny.is_complete
     (tiny.folder / "complete.json").write_text("{}")
     assert tiny.is_complete
@@ -271,7 +272,7 @@ def test_an_environment_without_its_marker_is_not_complete(tiny: Frameworks) -> 
 
 def test_an_environment_whose_interpreter_has_gone_is_not_complete(tiny: Frameworks) -> None:
     (tiny.folder / "bin").mkdir(parents=True)
-    tiny.python.symlink_to("/nowhere/python3")
+    tiny.venv.python.symlink_to("/nowhere/python3")
     (tiny.folder / "complete.json").write_text("{}")
     assert not tiny.is_complete
 
