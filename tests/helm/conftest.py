@@ -25,7 +25,7 @@ class Rendering:
             document
             for path, text in texts.items()
             if path.endswith(".yaml")
-            for document in yaml.safe_load_all(text)
+            for document in yaml.load_all(text, yaml.CSafeLoader)  # eight times as fast as SafeLoader
             if document
         ]
 
