@@ -158,18 +158,21 @@ def test_a_silent_triton_is_given_up_when_the_sweep_finds_it_late_and_not_before
 
 
 def test_a_client_that_stops_waiting_leaves_a_connection_that_is_used_again() -> None:
-    gate = asyncio.Event()
+    asked, gate = asyncio.Event(), asyncio.Event()
 
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await until_request(reader)
+            asked.set()
             await gate.wait()
             writer.write(GOOD)
 
     async def work(target: Target) -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await ask(target)
+        waiting = asyncio.ensure_future(ask(target))
+        await asked.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
         gate.set()
         while not target.idle:
             await asyncio.sleep(0.001)
