@@ -105,11 +105,15 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(**limits: Any) -> AsyncIterator[Wire]:
+async def wire(gate: asyncio.Event | None = None, takes_s: float = 0.0, **limits: Any) -> AsyncIterator[Wire]:
+    """`gate`: answers wait until it is set, and then take so long."""
     reached: list[bytes] = []
 
     async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
         reached.append(body)
+        if gate is not None:
+            await gate.wait()
+            await asyncio.sleep(takes_s)
         return 200, GOOD
 
     pools = {"cpu": {"urls": ["http://x:1"], "device": "cpu"}}

@@ -24,6 +24,7 @@ from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
 from loadtest.bench.prove.planned import plans
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
+from loadtest.bench.prove.refusals import refusals
 from loadtest.bench.prove.restarts import restarts
 from loadtest.bench.prove.simulated import agreements
 from loadtest.bench.verdicts import Verdict
@@ -34,6 +35,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "restarts": restarts,
     "overload": one_gateway,
     "two_gateways": two_gateways,
+    "refusals": refusals,
     "computed": computed,
     "pool_death": kills,
     "cold_gpu": handover,

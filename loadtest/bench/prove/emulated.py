@@ -169,8 +169,13 @@ def num_too_busy(folder: Path) -> dict[str, int]:
     return {str(log.parent.relative_to(folder)): count for log, count in logs.items() if count}
 
 
+@dataclass(frozen=True, slots=True)
+class LocalGateway(Gateway):
+    pid: int = 0
+
+
 @contextmanager
-def gateway(pools: Mapping[Pool, str], folder: Path, name: str = "gateway") -> Iterator[Gateway]:
+def gateway(pools: Mapping[Pool, str], folder: Path, name: str = "gateway") -> Iterator[LocalGateway]:
     """Ready: its first pool answers. `pools`: to the URL of each. Raises CannotMeasure."""
     (port,) = free_ports(1)
     config = folder / f"{name}.yaml"
@@ -180,8 +185,8 @@ def gateway(pools: Mapping[Pool, str], folder: Path, name: str = "gateway") -> I
     config.write_text(json.dumps({"version": 1, "pools": described}))
     here = Gateway(f"http://127.0.0.1:{port}")
     command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port)]
-    with running(command, folder / f"{name}.log", here.is_ready, START_S):
-        yield here
+    with running(command, folder / f"{name}.log", here.is_ready, START_S) as process:
+        yield LocalGateway(here.url, pid=process.pid)
 
 
 def serves(gateway: Gateway, pool: Pool) -> bool:

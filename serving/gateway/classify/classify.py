@@ -44,6 +44,8 @@ class Classify(Surface):
         name = exchange.scope["path"].removeprefix(PREFIX)
         route = exchange.route = self.inference.routes.of(name, "", exchange.headers, exchange.caller)
         exchange.check_headers()
+        if exchange.arrived < route.congestion.until:
+            exchange.require_room(route)
         classifier = await self._classifiers.of(route.destinations[0].decision.variant, route.name)
         request = await self._read(exchange, classifier, route.name)
         batches: list[Batch] = []

@@ -73,12 +73,12 @@ class GrpcInfer:
             exchange.claim().take(len(message))
             envelope = grpc_v2.opened(message)
             route = exchange.route = self._route(envelope, exchange)
-            head, blobs, timeout_us = await self._read(envelope, route, exchange.claim, is_streamed=is_streamed)
             left_s = context.time_remaining()
-            longest_s = min(
-                inf if left_s is None else perf_counter() - exchange.arrived + left_s,
-                inf if timeout_us is None else timeout_us / 1e6,
-            )
+            asked_s = inf if left_s is None else perf_counter() - exchange.arrived + left_s
+            if exchange.arrived < route.congestion.until:
+                exchange.require_room(route, envelope.size, asked_s)
+            head, blobs, timeout_us = await self._read(envelope, route, exchange.claim, is_streamed=is_streamed)
+            longest_s = min(asked_s, inf if timeout_us is None else timeout_us / 1e6)
             inferring = exchange.infer(route, head, _chunks(head, blobs), len(head), longest_s)
             reply = await _shielded(inferring, exchange, context)
             body, length = reply.answer.body, reply.answer.header_length

@@ -9,16 +9,19 @@ so and the caller does it the ASGI way. Rule: a request that comes in one read m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from serving import errors
 from serving.gateway.http import head
 from serving.gateway.http.partial_body import Incoming, Intake
-from serving.gateway.http.responses import error_parts
+from serving.gateway.http.responses import error_head
+from serving.gateway.request.route import Congestion
 
 MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and needs ASGI's flow control
 # Who is refused while it still sends gets this long, and may send this much, so that it comes to read why: closed at once, its system
@@ -26,6 +29,10 @@ MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and need
 LINGER_S = 10.0
 REFUSED_S = 1.0  # who has sent nothing yet, and whose connection is one too many
 LINGER_BYTES = 64 * 2**20
+MOST_SKIPPED_BYTES = (
+    2**20
+)  # of a request that is refused: reading past so many costs less than a new connection; a guess, not measured
+LEAVES_IT = frozenset({b"transfer-encoding", b"expect", b"origin"})  # in a head: the app knows how to refuse it
 H2C = frozenset({b"h2c"})  # what Java's client offers first; RFC 9110, 7.8: an upgrade may be ignored
 OF_AN_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
@@ -77,6 +84,31 @@ class _NoCycle:
     response_complete = True
 
 
+class _Nothing:
+    """A body that is thrown away as it comes."""
+
+    def __iadd__(self, _: bytes) -> _Nothing:
+        return self
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _Refused:
+    """Stands for a request that is refused by its head: `answer` is written when its body is over."""
+
+    __slots__ = ("answer", "body", "disconnected", "ends_at", "keep_alive", "more_body", "response_complete", "scope")
+    message_event = asyncio.Event()  # for which nobody waits
+
+    def __init__(self, scope: Any, answer: bytes, ends_at: float) -> None:
+        self.scope = scope
+        self.answer = answer
+        self.body = _Nothing()
+        self.ends_at = ends_at  # of the loop: its body may take so long
+        self.more_body = self.keep_alive = True
+        self.disconnected = self.response_complete = False
+
+
 class ClientConnection(HttpToolsProtocol):
     """Answers one request after the other, so that one at most waits to hear that its client has gone."""
 
@@ -86,6 +118,7 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._intake = intake
         self._origin = intake.origin
+        self._congestion = Congestion() if intake.door is None else intake.door.congestion
         self._max_head = intake.limits.max_head_bytes
         self._max_headers = intake.limits.max_headers
         self._incoming: Incoming | None = None  # the head or body that has begun and not ended
@@ -95,6 +128,7 @@ class ClientConnection(HttpToolsProtocol):
         self._is_lingering = False  # all is said, and the client has not left
         self._num_discarded = 0
         self._read_size = 0
+        self._has_refused = False  # in this read
         self._read = b""  # what has come of a head, and before it in the same read
         self._next = 0  # where in `_read` the next first line can be, at the earliest
         self._is_next = True  # whether it is there, but for empty lines
@@ -129,11 +163,13 @@ class ClientConnection(HttpToolsProtocol):
             self._discard(len(data))
             return
         self._unset_keepalive_if_required()
-        before = self.cycle
+        before: Any = self.cycle
         self._read_size = len(data)
+        self._has_refused = False
         incoming = self._incoming
         if incoming is None:
-            self._read, self._next, self._is_next = data, 0, True
+            self._read, self._next = data, 0
+            self._is_next = type(before) is not _Refused or not before.more_body
         elif incoming.cycle is None:
             self._read += data
         else:
@@ -146,13 +182,18 @@ class ClientConnection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._malformed(error)
             return
-        cycle = self.cycle
-        if cycle is before or self._incoming is not None or cycle.more_body or cycle.scope is not self.scope:
+        cycle: Any = self.cycle
+        if type(cycle) is _Refused and not cycle.response_complete:
+            self._skip_body(cycle)
+        elif cycle is before or self._incoming is not None or cycle.more_body or cycle.scope is not self.scope:
             self._continue(before, len(data))
         if self._incoming is None or self._incoming.cycle is not None:
             self._read = b""
 
     def on_headers_complete(self) -> None:
+        cycle: Any = self.cycle
+        if type(cycle) is _Refused:
+            self._answer_refused()
         if (
             self._read_size > self._max_head
             or self._incoming is not None
@@ -174,7 +215,10 @@ class ClientConnection(HttpToolsProtocol):
                 raise errors.Unsupported(f"an upgrade to {upgrade[:40].decode('latin-1')!r} is not offered")
             self.cycle = _NoCycle()  # type: ignore[assignment]
             return
-        super().on_headers_complete()
+        if perf_counter() < self._congestion.until and (refused := self._refused(method, by_name)) is not None:
+            self.cycle = refused  # type: ignore[assignment]
+        else:
+            super().on_headers_complete()
         self.headers = []  # what comes after the body as a trailer is no header
 
     def on_response_complete(self) -> None:
@@ -189,6 +233,59 @@ class ClientConnection(HttpToolsProtocol):
         super().shutdown()
         for incoming in self._holding:
             incoming.keep_alive = False
+
+    # -- what is refused by its head ----------------------------------------------------------------------------------
+
+    def _refused(self, method: bytes, headers: dict[bytes, bytes]) -> _Refused | None:
+        """Where its answer can follow that of the request before it at once, and its body is so small that it is read to its end."""
+        cycle: Any = self.cycle
+        door = self._intake.door
+        if (
+            door is None
+            or method != b"POST"
+            or self._incoming is not None
+            or (cycle is not None and not cycle.response_complete)
+            or self._has_refused  # one in each read, so that others have their turn
+            or self.flow.write_paused
+            or len(headers) < len(self.headers)
+            or not int(headers.get(b"content-length", b"0")) <= MOST_SKIPPED_BYTES
+            or not LEAVES_IT.isdisjoint(headers)
+            or not self.parser.should_keep_alive()
+        ):
+            return None
+        refusal = door.refusal(self.url, headers)
+        if refusal is None:
+            return None
+        head_lines, body = refusal
+        for name, value in self.server_state.default_headers:  # date
+            head_lines += b"%b: %b\r\n" % (name, value)
+        self._has_refused = True
+        ends_at = self.loop.time() + self._intake.limits.body_pause_s
+        return _Refused(self.scope, head_lines + b"\r\n" + body, ends_at)
+
+    def _skip_body(self, refused: _Refused) -> None:
+        """After each read until it is over."""
+        if refused.more_body:
+            late = errors.TooSlow(f"the body took more than {self._intake.limits.body_pause_s:g} seconds")
+            self.timeout_keep_alive_task = self.loop.call_at(refused.ends_at, self._write_error, late)
+            return
+        self._answer_refused()
+        if self.scope is not refused.scope:
+            self._begin_head(0)
+        elif not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _answer_refused(self) -> None:
+        refused: Any = self.cycle
+        if type(refused) is not _Refused or refused.more_body or refused.response_complete:
+            return
+        refused.response_complete = True
+        self.transport.write(refused.answer)
+        self.server_state.total_requests += 1
+        if not refused.keep_alive:
+            self.transport.close()
 
     # -- what does not come whole -------------------------------------------------------------------------------------
 
@@ -279,6 +376,7 @@ class ClientConnection(HttpToolsProtocol):
         return self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
 
     def _malformed(self, error: httptools.HttpParserError) -> None:
+        self._answer_refused()
         cause = error.__context__
         if isinstance(cause, errors.RequestError):
             refusal = cause
@@ -311,10 +409,9 @@ class ClientConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._refusal = None
-        status, headers, body = error_parts(error, self.url.decode("latin-1") if self._has_begun() else "")
-        lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
-        header_lines = b"".join(b"%b: %b\r\n" % line for line in lines)
-        self.transport.write(STATUS_LINE[status] + header_lines + b"\r\n" + body)
+        extra = [*self.server_state.default_headers, (b"connection", b"close")]
+        head_lines, body = error_head(error, extra, self.url.decode("latin-1") if self._has_begun() else "")
+        self.transport.write(head_lines + b"\r\n" + body)
         self.linger(linger_s)
 
     def linger(self, linger_s: float = LINGER_S) -> None:

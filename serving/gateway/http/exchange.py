@@ -13,7 +13,7 @@ from typing import NamedTuple
 from serving import errors
 from serving.gateway.http.connection import respond, tell_when_gone
 from serving.gateway.http.endpoint import ENDPOINT
-from serving.gateway.http.responses import Receive, Scope, Send, error_response
+from serving.gateway.http.responses import Receive, Scope, Send, error_head
 from serving.gateway.request.dispatch import RETRY_AFTER_S, ClientLeft
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference
@@ -99,11 +99,13 @@ class Surface(ABC):
             await respond_asgi(send, head, body, close=inference.closing)
 
     async def _refuse(self, scope: Scope, send: Send, error: errors.RequestError) -> None:
-        path, extra = scope["path"], list(error.receipt)
+        path = scope["path"]
         if path.startswith("/v2/"):
             error = self.inference.worded(error)
         close = self.inference.closing or isinstance(error, CLOSING)
-        await error_response(send, error, extra, path=path, close=close)
+        head, body = error_head(error, list(error.receipt), path)
+        if not respond(send, head, body, close=close):
+            await respond_asgi(send, head, body, close=close)
 
 
 async def respond_asgi(send: Send, head: bytes, body: bytes, *, close: bool) -> None:

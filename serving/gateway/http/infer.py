@@ -13,6 +13,7 @@ from serving.gateway.http.body import V2Body, read_body
 from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
 from serving.gateway.http.exchange import HttpExchange, Response, Surface
 from serving.gateway.request.inference import Inference
+from serving.gateway.request.request_headers import declared_size
 from serving.gateway.request.triton_response import client_body
 from serving.gateway.threads import Threads
 from serving.settings import LimitSettings
@@ -31,6 +32,8 @@ class Infer(Surface):
         headers = exchange.headers
         route = exchange.route = self.inference.routes.find(exchange.scope["path"], headers, exchange.caller)
         limit = int(min(self._max_body_bytes, route.max_body_bytes))
+        if exchange.arrived < route.congestion.until and (size := declared_size(headers)) <= limit:
+            exchange.require_room(route, size)
         chunks = await read_body(headers, exchange.receive, limit, self._threads, exchange.claim)
         head, content, header_length, known = await self._body.check(
             chunks, headers.get(b"inference-header-content-length"), route, exchange.claim

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from serving import errors
 from serving.gateway.http.connections import Connections
+from serving.gateway.http.door import Door
 from serving.gateway.http.origin import OriginPolicy
 from serving.protocol.memory import Claim, Memory
 from serving.settings import LimitSettings
@@ -33,6 +34,7 @@ class Intake:
     memory: Memory
     connections: Connections
     origin: OriginPolicy | None = None  # None: whoever asks, by whatever name
+    door: Door | None = None
 
 
 class Connection(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from serving import errors
 from serving.gateway.request.request_headers import Headers
@@ -56,3 +57,9 @@ async def error_response(
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def error_head(error: errors.RequestError, extra: Headers, path: str) -> tuple[bytes, bytes]:
+    """The same as it stands on the wire: status line and header lines, and the body."""
+    status, headers, body = error_parts(error, path)
+    return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % line for line in headers + extra]), body

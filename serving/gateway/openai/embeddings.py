@@ -59,6 +59,8 @@ class Embeddings(Surface):
         request = await self._request(chunks)
         route = exchange.route = self._route(request, exchange)
         exchange.check_headers()
+        if exchange.arrived < route.congestion.until:  # tokens cost more than all the rest of a request
+            exchange.require_room(route)
         if request.ids is not None and route.model not in self._takes_ids:
             raise _no_ids(route)
         embedder = await self._embedders.of(route.destinations[0].decision.variant, request.model)

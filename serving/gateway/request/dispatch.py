@@ -208,6 +208,25 @@ class Dispatcher:
             lease.server = server
             return
 
+    def refusal(self, request: InferRequest) -> errors.Overloaded | None:
+        """Why it would be refused for load, of which no more is known than that it has so many rows at least, and this time at most.
+
+        None: it has to be looked at. Whoever is refused is demand as all others are.
+        """
+        now, route = perf_counter(), request.route
+        if now < self._catalogue.suspended_until:
+            return None
+        candidates = route.candidates if route.usual_length else that_take(route.candidates, request.rows)
+        turn = 0.0 if route.is_steady else -1.0
+        if choose(now, candidates, request.rows, request.deadline, request.priority, turn=turn) is not None:
+            return None
+        error = self._refusal(now, request, candidates, turn)
+        if not isinstance(error, errors.Overloaded):
+            return None
+        request.candidates = candidates
+        self._note_demand(request)
+        return error
+
     def fleet_changed(self) -> None:
         """What waits for a pool that has no server any more looks for another; what waits for one that is back is sent."""
         now = perf_counter()
@@ -225,7 +244,9 @@ class Dispatcher:
         """Demand for the pools that are able to answer it in time, whatever becomes of it."""
         now, demands, rows, route = perf_counter(), self._candidates.demands, request.rows, request.route
         candidates: Sequence[Candidate] = route.candidates
-        if rows > 1 and len(candidates) > 1:  # of texts so many rows, whatever their length
+        if request.candidates:
+            candidates = request.candidates
+        elif rows > 1 and len(candidates) > 1:  # of texts so many rows, whatever their length
             candidates = that_take(candidates, v2.num_rows(request.head) if route.usual_length else rows)
         request.candidates = candidates
         if request.deadline < request.give_up_at:

@@ -52,6 +52,7 @@ class Exchange:
         "_has_failed",
         "_is_over",
         "_prepared",
+        "_size",
         "_tells",
         "arrived",
         "caller",
@@ -80,6 +81,7 @@ class Exchange:
         self._claim: Claim | None = None
         self._tells: list[Callable[[], None]] = []
         self._prepared: tuple[float, float] | None = None
+        self._size = 0  # bytes of the body, where its rows are expected by that
         self._has_begun = self._has_failed = self._is_over = False
 
     def __enter__(self) -> Exchange:
@@ -149,6 +151,60 @@ class Exchange:
         now = perf_counter()
         self._prepared = (now, now) if self._prepared is None else (self._prepared[0], now)
 
+    def refusal(self, route: Route, size: int = 0, longest_s: float = inf) -> errors.Overloaded | None:
+        """Why a request to a congested route is refused whatever its body, of `size` bytes, holds; None: that has to be read.
+
+        What is in the body can only shorten its time, and rows more than expected only make it later. `size` 0: nothing is expected.
+        """
+        self._size = size
+        rows = min(route.congestion.least_rows(size), route.max_rows)
+        error = self.inference.refusal(self._request(route, rows, longest_s))
+        if error is not None:
+            self._note_refusal(route)
+        return error
+
+    def refused(self, error: errors.Overloaded) -> None:
+        """Instead of the block: nothing else happens in this exchange."""
+        self._count(self._series, error)
+
+    def require_room(self, route: Route, size: int = 0, longest_s: float = inf) -> None:
+        """Raises Overloaded where `refusal` says so."""
+        if (error := self.refusal(route, size, longest_s)) is not None:
+            raise error
+
+    def _request(
+        self,
+        route: Route,
+        rows: float,
+        longest_s: float,
+        head: bytes = b"",
+        chunks: Sequence[bytes | memoryview] = (),
+        header_length: int | None = None,
+    ) -> InferRequest:
+        inference = self.inference
+        give_up_at = deadline = self.arrived + inference.longest_s
+        longest_s = min(longest_s, self.wait_s, route.objective_s)
+        if longest_s < inference.longest_s:
+            deadline = self.arrived + longest_s
+        return InferRequest(
+            route,
+            head,
+            chunks,
+            header_length,
+            _framing(sum(map(len, chunks)), header_length),
+            rows,
+            self.priority,
+            give_up_at,
+            deadline,
+            self.arrived,
+            route.destinations[0].series,
+        )
+
+    def _note_refusal(self, route: Route) -> None:
+        now = perf_counter()
+        route.congestion.refused(now)
+        self.inference.congestion.refused(now)
+
     async def infer(
         self,
         route: Route,
@@ -162,30 +218,18 @@ class Exchange:
         It ends by the earliest of `longest_s`, of what the client and the model's objective say, and of the gateway's own patience.
         Raises ClientLeft, RequestError, or CancelledError as it came.
         """
-        inference = self.inference
-        give_up_at = deadline = self.arrived + inference.longest_s
-        longest_s = min(longest_s, self.wait_s, route.objective_s)
-        if longest_s < inference.longest_s:
-            deadline = self.arrived + longest_s
-        request = InferRequest(
-            route,
-            head,
-            chunks,
-            header_length,
-            _framing(sum(map(len, chunks)), header_length),
-            rows_of(route, head),
-            self.priority,
-            give_up_at,
-            deadline,
-            self.arrived,
-            route.destinations[0].series,
-        )
+        rows = rows_of(route, head)
+        request = self._request(route, rows, longest_s, head, chunks, header_length)
+        if self._size:
+            route.congestion.saw(self._size, rows)
         self._has_begun = True
         try:
-            reply = await inference.infer(request, self)
+            reply = await self.inference.infer(request, self)
         except BaseException as error:
             self._has_failed = True
             self._count(request.series, error)
+            if isinstance(error, errors.Overloaded):
+                self._note_refusal(route)
             raise
         self.replies.append(reply)
         if self._is_over:

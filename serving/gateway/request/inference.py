@@ -20,7 +20,7 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease
 from serving.gateway.request.query_of_death import QueriesOfDeath
 from serving.gateway.request.request_headers import Headers
-from serving.gateway.request.route import Destination, Routes, as_on
+from serving.gateway.request.route import Congestion, Destination, Routes, as_on
 from serving.gateway.request.triton_response import error_of, has_died
 from serving.gateway.triton_words import worded
 from serving.protocol.memory import Memory
@@ -65,11 +65,16 @@ class Inference:
         self.longest_s = limits.upstream_timeout_s  # that any inference may take
         self.routes = Routes(catalogue, candidates, metrics)
         self.unresolved = metrics.unresolved  # counts requests that never got so far as to have a model
+        self.congestion = Congestion()  # of any route
         self.closing = False  # told to stop: every answer closes its connection
 
     def worded(self, error: errors.RequestError) -> errors.RequestError:
         """As clients of v2 are told it."""
         return worded(error) if self._catalogue.has_triton_words else error
+
+    def refusal(self, request: InferRequest) -> errors.Overloaded | None:
+        """`Dispatcher.refusal`."""
+        return self._dispatcher.refusal(request)
 
     async def infer(self, request: InferRequest, client: Client) -> Reply:
         """The first answer that a living process gave.

@@ -1,7 +1,8 @@
-"""Reads the request headers Tandem-Deadline-Ms and Tandem-Priority. The receipt in the response's headers is `route.py`'s."""
+"""Reads the request headers Tandem-Deadline-Ms, Tandem-Priority, Content-Length. The receipt in a response's headers is `route.py`'s."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 from serving import errors
@@ -18,6 +19,11 @@ ONCE = {
     b"authorization": "Authorization",
     b"x-api-key": "X-API-Key",
 }
+
+
+def declared_size(headers: Mapping[bytes, bytes]) -> int:
+    """Bytes of the body as it comes; 0 where its head does not say."""
+    return int(headers.get(b"content-length", b"0"))
 
 
 def wait_s(deadline_ms: bytes | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 
@@ -20,6 +20,9 @@ from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
 
 PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]{1,9}))?/infer")
+CONGESTED_S = 1.0  # after a refusal, that the next requests are looked at by their heads first; a guess, not measured
+ROUNDING = 1e-6
+FADES = 0.99  # of the most bytes that a row had, for each request that is read
 MAX_ROUTES = 4096  # names and pins come from clients: past this many the kept routes are dropped and made again
 
 
@@ -36,6 +39,28 @@ class Destination:
     receipt_lines: bytes  # the same, as they stand in a response
     series: Series
     rename: tuple[bytes, bytes] | None  # Triton's model name in its answer -> the name that was asked for
+
+
+class Congestion:
+    """Whether requests were refused for load lately: those that follow are then looked at before their bodies are. Times: perf_counter."""
+
+    __slots__ = ("_bytes_per_row", "until")
+
+    def __init__(self) -> None:
+        self.until = -inf
+        self._bytes_per_row = inf  # the most, of late
+
+    def refused(self, now: float) -> None:
+        self.until = now + CONGESTED_S
+
+    def saw(self, size: int, rows: float) -> None:
+        """A request whose body had so many bytes."""
+        kept = FADES * self._bytes_per_row
+        self._bytes_per_row = max(size / rows, kept if kept < inf else 0.0)
+
+    def least_rows(self, size: int) -> float:
+        """That a request with a body of so many bytes has, if its rows are like those before it."""
+        return max(1.0, float(int(size / self._bytes_per_row + ROUNDING)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +82,7 @@ class Route:
     takes_parameters: bool = False  # that are the model's own, on all of them
     max_body_bytes: float = inf  # of a request that any of them takes
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
+    congestion: Congestion = field(default_factory=Congestion)
 
 
 class Routes:
@@ -73,6 +99,10 @@ class Routes:
         """By name and, where one is asked for, version. Raises as `find`."""
         require_name(caller, model, self._catalogue.fleet)
         return self.find(f"/v2/models/{model}{f'/versions/{version}' if version else ''}/infer", headers, caller)
+
+    def known(self, path: str, headers: Mapping[bytes, bytes]) -> Route | None:
+        """One that was found before, whoever asked."""
+        return self._kept.get((path, headers.get(b"tandem-pool"), headers.get(b"tandem-variant")))
 
     def find(self, path: str, headers: Mapping[bytes, bytes], caller: Caller) -> Route:
         """By v2's path, and the pins in the headers. Raises Forbidden; NotFound, NotReady or BadRequest, which are not kept."""

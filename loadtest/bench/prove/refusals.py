@@ -1,0 +1,88 @@
+"""What does a refusal cost the gateway beside an answer?
+
+Two emulated pools behind one gateway: one is so quick that all are answered, the other works for seconds on what clients of a higher
+priority keep sending, so that whoever is in a hurry is refused. The same body at the same rate to either, in turns; the processor time of
+the gateway's process for each, less what it takes meanwhile anyway. Judging is pure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from loadtest.arrivals import Arrivals, schedule
+from loadtest.bench.prove.emulated import MODEL, LocalGateway, Pool, digits, gateway, serves, triton, wait_until
+from loadtest.bench.verdicts import AtMost, Verdict, ends_text
+from loadtest.errors import CannotMeasure
+from loadtest.processes import cpu_s
+from loadtest.sending.link import Request
+from loadtest.sending.sender import infer, open_loop, paused_clients
+from serving.measure.rounds import ratio
+
+COST = AtMost(1 / 3)
+QUICK = Pool("emulated-quick", ((1, 0.005), (32, 0.008)))
+BUSY = Pool("emulated-busy", ((1, 1.0), (8, 1.0)))
+NUM_WAITING = 32  # clients of the busy pool: two executions in flight, two more to come
+DEADLINE_S = 1.5  # of those in a hurry: an execution alone would be in time
+RATE_RPS, TURN_S = 700.0, 1.5
+NUM_TURNS = 7
+ROWS = 1, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Seconds of processor time a request."""
+
+    admitted_s: float
+    refused_s: float
+
+
+def verdict(name: str, turns: Sequence[Turn]) -> Verdict:
+    """Raises CannotMeasure where so little was sent that nothing shows."""
+    if min(turn.admitted_s for turn in turns) <= 0:
+        raise CannotMeasure("the gateway's processor time does not show what it was sent")
+    spread = ratio([turn.refused_s for turn in turns], [turn.admitted_s for turn in turns])
+    costs = [f"{median(one) * 1e6:.0f} µs" for one in zip(*((t.refused_s, t.admitted_s) for t in turns), strict=True)]
+    return Verdict(name, spread.median, COST, f"{ends_text(spread)}; {costs[0]} and {costs[1]}")
+
+
+def refusals(folder: Path) -> Iterator[Verdict]:
+    """Raises CannotMeasure."""
+    with (
+        triton(QUICK, folder / "quick") as quick,
+        triton(BUSY, folder / "busy") as busy,
+        gateway({QUICK: quick.url, BUSY: busy.url}, folder) as here,
+    ):
+        wait_until(lambda: serves(here, QUICK) and serves(here, BUSY), "both pools are seen")
+        urgent = infer(here.url, MODEL, digits(), {"Tandem-Pool": BUSY.name, "Tandem-Priority": "1"})
+        hurried = {"Tandem-Deadline-Ms": f"{DEADLINE_S * 1000:g}"}
+        with paused_clients(urgent, NUM_WAITING):
+            time.sleep(1.0)  # until they wait
+            for rows in ROWS:
+                asked = [
+                    infer(here.url, MODEL, digits(rows), hurried | {"Tandem-Pool": pool.name}) for pool in (QUICK, BUSY)
+                ]
+                turns = [_turn(here, asked[0], asked[1], seed) for seed in range(NUM_TURNS)]
+                yield verdict(f"a refusal's CPU ÷ an answer's, {rows} rows in JSON", turns)
+
+
+def _turn(here: LocalGateway, answered: Request, refused: Request, seed: int) -> Turn:
+    before_s = cpu_s(here.pid)
+    time.sleep(TURN_S)
+    idle_s = cpu_s(here.pid) - before_s
+    return Turn(*(_cost_s(here, one, idle_s, seed, is_refused=one is refused) for one in (answered, refused)))
+
+
+def _cost_s(here: LocalGateway, request: Request, idle_s: float, seed: int, *, is_refused: bool) -> float:
+    """Raises CannotMeasure where others were answered than should be."""
+    arrivals = list(schedule(Arrivals("constant", RATE_RPS), TURN_S, seed))
+    before_s = cpu_s(here.pid)
+    shots = open_loop([request], arrivals).shots
+    spent_s = cpu_s(here.pid) - before_s - idle_s
+    right = sum(shot.is_refused if is_refused else shot.is_answered for shot in shots)
+    if right < 0.95 * len(shots):
+        raise CannotMeasure(f"{right} of {len(shots)} requests were {'refused' if is_refused else 'answered'}")
+    return spent_s / len(shots)
