@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Literal
 
 from loadtest.claims.claims_file import GPU_ENGINES, Claim
 from loadtest.claims.values import (
@@ -220,9 +219,10 @@ def _of_served(found: Findings, model: str, variant: str, engine: str) -> list[S
     return [one for one in found.served if (one.model, one.variant, one.pool) == asked]
 
 
-def _best_served(runs: list[ServingRates], by: Literal["served", "in_process"] = "served") -> ServingRates | None:
-    some = [run for run in runs if run.served and getattr(run, by)]
-    return max(some, key=lambda run: median(getattr(run, by)).value or 0.0, default=None)
+def _best_served(runs: list[ServingRates]) -> ServingRates | None:
+    """The batch size at which the engine alone is fastest."""
+    some = [run for run in runs if run.served and run.in_process]
+    return max(some, key=lambda run: median(run.in_process).value or 0.0, default=None)
 
 
 def _not_served(found: Findings, machine: Machine, runs: list[ServingRates], engine: str) -> Reading:
@@ -236,7 +236,7 @@ def _served_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[C
     """At the batch size at which the engine itself does most."""
     for model in claim.models:
         runs = _of_served(found, model, claim.variant, claim.engine)
-        best = _best_served(runs, "in_process")
+        best = _best_served(runs)
         if best is None:
             yield Cell(model, "", _not_served(found, machine, runs, claim.engine), unit="share")
             continue

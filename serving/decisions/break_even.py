@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from serving.decisions.fleet import (
     ENDS,
     EPSILON,
-    MAX_LOAD_RATIO,
     Load,
     Supply,
     at_end,
@@ -28,7 +27,7 @@ MAX_EDGES = 20_000  # of whole servers that are looked at for a break-even, a fi
 A_LITTLE = 1e-3  # of a server: more than rounding, and nothing that anybody would notice
 
 
-def break_even_load(load: Load, cpu: Supply, gpu: Supply, max_load_ratio: float = MAX_LOAD_RATIO) -> float | None:
+def break_even_load(load: Load, cpu: Supply, gpu: Supply, max_load_ratio: float) -> float | None:
     """The demand, in GPU servers, from which on a GPU more than the fewest pays, were there more or less of the same traffic.
 
     None where it never does. The cheapest fleet changes where one more CPU server would be needed, and nowhere else.

@@ -89,7 +89,7 @@ def next_target(
     return Target(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)
 
 
-def advised(needed: Load, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRules = WAKE_RULES) -> Fleet:
+def advised(needed: Load, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRules) -> Fleet:
     """The cheapest mix; of GPUs that nobody has seen one, or as many as are needed for sure. `num_gpu` are asked for already.
 
     That one is also had where it would save money if it took all of which nobody knows: by the upper bound it never would, and nobody

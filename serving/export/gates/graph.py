@@ -82,12 +82,12 @@ class _GraphCheck:
         size = len(next(iter(inputs.values()))) if self._exported.max_batch_size else 0
         return in_batches(run, inputs, size, self._exported.framework)
 
-    def _like_framework(self, ours: list[NDArray[Any]], inputs: Arrays, where: str = "") -> None:
+    def _like_framework(self, ours: list[NDArray[Any]], inputs: Arrays) -> None:
         if self._exported.run is None:
             return
         difference = rows.worst_difference(ours, self._theirs(self._exported.run, inputs))
         if not difference <= self._like:
-            raise FrameworkDiffers(self._name, self._exported.framework, difference, self._like, where)
+            raise FrameworkDiffers(self._name, self._exported.framework, difference, self._like)
 
     def _batches(self, alone: list[NDArray[Any]]) -> None:
         for size in rows.batch_sizes(self._exported.max_batch_size)[1:]:

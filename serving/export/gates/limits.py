@@ -210,9 +210,9 @@ class RowsDiffer(GateRefused):
 class FrameworkDiffers(GateRefused):
     """The exported graph computes something else than the framework it came from."""
 
-    def __init__(self, name: str, framework: str, difference: float, allowed: float, where: str = "") -> None:
+    def __init__(self, name: str, framework: str, difference: float, allowed: float) -> None:
         super().__init__(
-            f"{name} refused: {where or 'a row'} differs by {difference:.2g} from {framework}'s own answer (at most "
+            f"{name} refused: a row differs by {difference:.2g} from {framework}'s own answer (at most "
             f"{allowed:g}); the export went wrong: try another --opset, or export it to ONNX yourself"
         )
         self.name, self.framework, self.difference, self.allowed = name, framework, difference, allowed

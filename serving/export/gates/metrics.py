@@ -101,13 +101,13 @@ def cosines(answers: Array, reference: Array) -> Array:
     return np.where(both_zero, 1.0, (a * b).sum(axis=1) / safe)
 
 
-def neighbour_recall(answers: Array, reference: Array, num_neighbours: int = NUM_NEIGHBOURS) -> float:
+def neighbour_recall(answers: Array, reference: Array) -> float:
     """Mean share of each row's nearest others, by cosine, that are among its nearest in the reference too, 0..1.
 
-    At most n - 1 neighbours; n is at least 2. Others that are as near as the last neighbour count as neighbours.
+    At most NUM_NEIGHBOURS, and n - 1; n is at least 2. Others that are as near as the last neighbour count as neighbours.
     """
     n = len(answers)
-    k = min(num_neighbours, n - 1)
+    k = min(NUM_NEIGHBOURS, n - 1)
     if k < 1:
         raise ValueError("a row alone has no neighbours")
     ours, theirs = _unit(_flat(answers)), _unit(_flat(reference))

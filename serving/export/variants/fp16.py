@@ -91,7 +91,7 @@ def candidates(fp32: bytes, calibration: Arrays | None) -> Iterator[Candidate]:
     yield Candidate("fp16", to_fp16(fp32, large), how)
 
 
-def to_fp16(fp32: bytes, also_fp32: frozenset[str] = frozenset()) -> bytes:
+def to_fp16(fp32: bytes, also_fp32: frozenset[str]) -> bytes:
     """Converts the file. `also_fp32`: names of nodes, as `opened` gives them, that stay FP32 beside those that always do."""
     with translated("fp16", "changing the types of the graph"):
         graph = read(opened(fp32))
@@ -101,7 +101,7 @@ def to_fp16(fp32: bytes, also_fp32: frozenset[str] = frozenset()) -> bytes:
         return checked(rewritten(graph, stays))
 
 
-def in_fp32(graph: Graph, also: frozenset[str] = frozenset()) -> frozenset[str]:
+def in_fp32(graph: Graph, also: frozenset[str]) -> frozenset[str]:
     """Names the nodes that stay FP32."""
     stays = {node.name for node in graph.nodes if node.name in also or _must_stay(graph, node)}
     stays |= _norm_tails(graph)
